@@ -12,7 +12,7 @@ from ccbench.machine.nvlinks import read_driver
 from ccbench.machine.sysfs import read_sysfs
 from ccbench.topology.classes import topology_class
 from ccbench.topology.graph import Device, DeviceKind, Link, Notice, Topology
-from ccbench.topology.sources import read_source
+from ccbench.topology.readers import read_source
 from ccbench.units import shown
 
 LARGEST_GRAPH = 4096

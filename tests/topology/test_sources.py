@@ -18,7 +18,7 @@ from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.files import topology_json, topology_yaml
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 from ccbench.topology.matrix import NO_PATH, path_labels
-from ccbench.topology.sources import LARGEST_HEAD, LARGEST_TEXT_BYTES, topology_of_text
+from ccbench.topology.readers import LARGEST_HEAD, LARGEST_TEXT_BYTES, topology_of_text
 from ccbench.topology.summary import device_count, gpu_matrix, nic_matrix, node_count
 from tests.topology.dumps import DUMPS, entries, needs_dumps
 

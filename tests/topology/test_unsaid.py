@@ -17,9 +17,8 @@ from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import MOST_LINKS, MOST_MACHINES, read_json, topology_yaml
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.matrix import path_labels
-from ccbench.topology.readers import read_text
+from ccbench.topology.readers import read_text, topology_of_text
 from ccbench.topology.readers.smi_table import MOST_TABLES, labels_of
-from ccbench.topology.sources import topology_of_text
 from ccbench.topology.summary import device_count, summary
 
 TOPO = "nvidia-smi topo"

@@ -1,15 +1,19 @@
-"""Readers of other tools' machine descriptions: one module each, picked by what the text says.
+"""Where a topology can come from: the catalog, one of our files, or what another tool prints.
 
-A reader module has ``recognises(text) -> bool``, cheap and never raising, and ``read(text) -> Topology``,
-which raises MachineError and nothing else. Modules are imported when a text is read, so that a reader's heavy
-library costs nothing to those who do not read its format.
+A reader module of READERS has ``recognises(text) -> bool``, cheap and never raising, and
+``read(text) -> Topology``, which raises MachineError and nothing else. Modules are imported when a text is
+read, so that a reader's heavy library costs nothing to those who do not read its format.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-from typing import Protocol, cast
+import re
+import stat
+import sys
+from pathlib import Path
+from types import ModuleType
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import Topology
@@ -36,41 +40,183 @@ FORMATS = (
     "'nvidia-smi topo -m', 'nvidia-smi nvlink -s', 'rocm-smi --showtopo' or 'npu-smi info -t topo'"
 )
 
+LARGEST_TEXT_BYTES = 64 << 20
+"""More than any tool prints; what is larger is not read."""
 
-class Reader(Protocol):
-    """What each module of READERS offers."""
+LARGEST_HEAD = 2 << 20
+"""Bytes of a large text within which its format must show; more than a table that a tool prints has."""
 
-    def recognises(self, text: str) -> bool:
-        """Whether ``text`` is this reader's format; never raises."""
+_ARE_LARGE = ("nccl_xml", "nccl_graph_xml", "hwloc", "nccl_log")
+"""Readers of what may be larger: XML has a limit of its own, logs have a line for every rank."""
 
-    def read(self, text: str) -> Topology:
-        """The machine ``text`` describes; MachineError when nothing can be made of it."""
+_SAMPLE_BYTES = 64 << 10
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_SPACES = frozenset("\t\n\r\f\v\b\x1b\ufeff\xa0")
+"""Signs that text has besides those to print: terminals write escapes, some editors other blanks."""
 
 
-def reader(name: str) -> Reader:
-    """The reader module called ``name``, one of READERS."""
-    return cast(Reader, importlib.import_module(f"{__name__}.{name}"))
+def reader(name: str) -> ModuleType:
+    """Return the reader module called ``name``, one of READERS."""
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def _reader_of(text: str) -> str | None:
+    """The name of the first reader that recognises ``text``."""
+    return next((name for name in READERS if reader(name).recognises(text)), None)
 
 
 def read_text(text: str, name: str = "") -> Topology:
-    """The machine that ``text`` describes, read by the first reader that recognises it.
+    """Return the machine that ``text`` describes, read by the first reader that recognises it.
 
     name: where the text comes from (a file's name), for errors and for Topology.name; never used to choose.
     Raises MachineError when no reader recognises the text, or when the one that does finds nothing in it.
     """
-    for candidate in map(reader, READERS):
-        if candidate.recognises(text):
-            break
-    else:
-        where = name or "the text"
+    candidate = _reader_of(text)
+    if candidate is None:
         seen = shown(text.strip()) if text.strip() else "nothing"
         raise MachineError(
-            f"{where}: this is no machine description ccbench knows: {seen}; give it {FORMATS}"
+            f"{name or 'the text'}: this is no machine description ccbench knows: {seen}; give it {FORMATS}"
         )
     try:
-        topology = candidate.read(text)
+        topology: Topology = reader(candidate).read(text)
     except MachineError as error:
         if name and not str(error).startswith(name):
             raise MachineError(f"{name}: {error}") from error
         raise
     return dataclasses.replace(topology, name=name) if name else topology
+
+
+def read_source(source: str) -> Topology:
+    """Return the topology that ``source`` names, which is not this machine's.
+
+    ``-``: the text on stdin. A name of the catalog, in any case. A path: one of our YAML or JSON files, or
+    another tool's output, told apart by what it says. A file that is called like a machine of the catalog
+    needs ``./`` before its name.
+
+    Raises MachineError when there is no such thing, or nothing can be made of it.
+    """
+    from ccbench.topology.catalog import catalog_names, load_catalog
+
+    if not source.strip():
+        raise MachineError(
+            "the source is empty; leave it out for this machine, or name a file or a machine of the catalog"
+        )
+    if source == "-":
+        return _topology_of_bytes(sys.stdin.buffer.read(LARGEST_TEXT_BYTES + 1), "stdin", "stdin")
+    names = tuple(catalog_names())
+    if source in names:
+        return load_catalog(source)
+    path = Path(source)
+    try:
+        exists = path.exists()
+    except (OSError, ValueError):  # too long a name, a zero byte
+        exists = False
+    if exists:
+        return _topology_of_bytes(_content(path), path.name, source)
+    if source.lower() in names:
+        return load_catalog(source.lower())
+    raise MachineError(_unknown(source, names))
+
+
+def _unknown(source: str, names: tuple[str, ...]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(source.lower(), names, n=3, cutoff=0.4)
+    listed = ", ".join(near) if near else ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    kind = "Did you mean" if near else "The catalog has"
+    return f"{shown(source)} is neither a file nor in the catalog. {kind}: {listed}"
+
+
+def topology_of_text(text: str, name: str, place: str = "") -> Topology:
+    """Return the topology in ``text``: our JSON or YAML, or another tool's output.
+
+    name: of the topology where the text gives none. place: what an error begins with; ``name`` if empty.
+    """
+    from ccbench.topology.files import VERSION_KEY, read_json, read_yaml
+
+    text = text.removeprefix("\ufeff")
+    # Other tools print JSON too; what has our key is ours, and what no reader knows is refused as ours.
+    if _is_json(text) and (f'"{VERSION_KEY}"' in text or _reader_of(text[:LARGEST_HEAD]) is None):
+        return read_json(text, place or name)
+    if _is_yaml(text):
+        return read_yaml(text, place or name)
+    return read_text(text, name)
+
+
+def _is_json(text: str) -> bool:
+    begin = re.compile(r"\s*").match(text)
+    return begin is not None and text.startswith("{", begin.end())
+
+
+def _is_yaml(text: str) -> bool:
+    from ccbench.topology.files import VERSION_KEY
+
+    # Comments and blank lines may be as long as people like; the key is among the first that follow.
+    begin = re.compile(r"(?:[^\S\n]*(?:#[^\n]*)?\n)*").match(text)
+    head = text[begin.end() if begin else 0 :][:20000]
+    return re.search(rf"^['\"]?{VERSION_KEY}['\"]?:", head, re.M) is not None
+
+
+def _topology_of_bytes(content: bytes, name: str, place: str) -> Topology:
+    if len(content) > LARGEST_TEXT_BYTES:
+        raise MachineError(
+            f"{place}: larger than {LARGEST_TEXT_BYTES >> 20} MiB; cut out the part with the topology"
+        )
+    if _is_binary(content[:_SAMPLE_BYTES]):
+        raise MachineError(
+            f"{place}: is no text but binary data; give what a tool printed, or a YAML or JSON file, in UTF-8"
+        )
+    if len(content) > LARGEST_HEAD:
+        _check_head(_decoded(content[:LARGEST_HEAD]), place)
+    return topology_of_text(_decoded(content), name, place)
+
+
+def _check_head(head: str, place: str) -> None:
+    """Refuse a large text whose beginning is of no format, or of one that is never so large.
+
+    Every reader would search all of it in vain, or take seconds for each ten megabytes.
+    """
+    if _is_json(head) or _is_yaml(head):
+        return
+    name = _reader_of(head)
+    mebibytes = LARGEST_HEAD >> 20
+    if name is None:
+        raise MachineError(
+            f"{place}: its first {mebibytes} MiB are no machine description ccbench knows; "
+            f"cut out the part with the topology: {FORMATS}"
+        )
+    if name not in _ARE_LARGE:
+        raise MachineError(
+            f"{place}: larger than {mebibytes} MiB, more than any such tool prints of one machine; "
+            "cut out the part of one machine"
+        )
+
+
+def _content(path: Path) -> bytes:
+    try:
+        kind = path.stat().st_mode
+        if stat.S_ISDIR(kind):
+            raise MachineError(f"{path}: is a folder; name a file in it, or a machine of the catalog")
+        # Reading a pipe or a device may wait for ever, or never come to an end.
+        if not stat.S_ISREG(kind):
+            raise MachineError(f"{path}: is a pipe or a device and no file; pipe its text in: ccbench topo -")
+        with path.open("rb") as file:
+            return file.read(LARGEST_TEXT_BYTES + 1)
+    except OSError as error:
+        raise MachineError(
+            f"{path}: cannot be read ({error.strerror}); name a topology file, or a name of the catalog"
+        ) from None
+
+
+def _is_binary(sample: bytes) -> bool:
+    """Whether more than a tenth of it is neither text nor white space; a damaged text has less."""
+    if sample[:2] in _UTF_16:
+        return False
+    text = sample.decode("utf-8", "replace")
+    odd = sum(not (sign.isprintable() or sign in _SPACES) or sign == "\ufffd" for sign in text)
+    return odd * 10 > len(text)
+
+
+def _decoded(content: bytes) -> str:
+    encoding = "utf-16" if content[:2] in _UTF_16 else "utf-8"
+    return content.decode(encoding, "backslashreplace").removeprefix("\ufeff")

@@ -27,6 +27,7 @@ OTHER: dict[str, Any] = {
     "registration": "symmetric",
     "aggregation": 4,
     "misalignment_bytes": 4,
+    "processes": "per_gpu",
 }
 DEFAULTS = {axis.name: axis.default for axis in SETTINGS}
 SIZES = (2**12, 2**14, 2**16, 2**18, 2**20)

@@ -409,7 +409,7 @@ CCB_DEVICE void run_entry(const Arguments& arguments) {
 
 }  // namespace ccb
 
-// CCB_ENTRY(name, REDUCES or COPIES) makes a device function launchable; ccbench/backends/kernels/sources.py reads it too.
+// CCB_ENTRY(name, REDUCES or COPIES) makes a device function launchable; backends/kernels/sources.py reads it too.
 #if CCB_GPU
 #define CCB_ENTRY(name, kind)
 #define CCB_GLOBAL(name)                                                                 \

@@ -1,6 +1,6 @@
 // Schedule: interprets any schedule of ccbench, so that every algorithm that there is a schedule for runs.
 //
-// Program (Arguments.program; written by ccbench/backends/kernels/programs.py, whose docstring gives the words): for each
+// Program (Arguments.program; written by backends/kernels/programs.py, whose docstring gives the words): for each
 // rank a list of units. A unit waits for messages from some peers and for room at others, moves pieces between the
 // rank's input, output, work places and messages, and then tells all these peers: one synchronisation. What is
 // received and only handed on is never stored. Which message of a connection a unit deals with is known beforehand:

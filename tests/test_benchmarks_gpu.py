@@ -31,7 +31,7 @@ from benchmarks.gpu_figures import (
     verdicts,
 )
 from ccbench.backends import open_backend
-from ccbench.backends.kernels.selection import kernel_algorithms
+from ccbench.backends.kernels.sources import kernel_algorithms
 from ccbench.results import load_run
 from ccbench.runner.run import RunOutcome, run_suite
 from ccbench.schedules import schedule_for

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from ccbench.backends.kernels.selection import kernel_algorithms
+from ccbench.backends.kernels.sources import kernel_algorithms
 from ccbench.capabilities import backends_with, capabilities_of
 from ccbench.cases import AXES, AXIS, ONE_PROCESS, Case, Measurement, Sampling
 from ccbench.collectives import collective

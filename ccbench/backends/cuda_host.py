@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ccbench.backends.base import DeclaredBackend
 from ccbench.backends.kernels.building import compiler
-from ccbench.backends.kernels.selection import unsupported
+from ccbench.backends.kernels.sources import unsupported
 from ccbench.cases import Case
 from ccbench.errors import MissingDependency
 

@@ -16,11 +16,16 @@ from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeCrew, WholeEndpoint
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.building import Build, built
-from ccbench.backends.kernels.host_engine import HostCall, HostOptions, HostWorld
-from ccbench.backends.kernels.host_memory import HostCommunicator, communicator_bytes
+from ccbench.backends.kernels.host_engine import (
+    HostCall,
+    HostCommunicator,
+    HostOptions,
+    HostWorld,
+    communicator_bytes,
+)
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_buffers, channels_for
 from ccbench.backends.kernels.plans import PlanRequest, plan_for
-from ccbench.backends.kernels.selection import KernelChoice, choose
+from ccbench.backends.kernels.sources import KernelChoice, choose
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype

@@ -47,7 +47,7 @@ def _algorithms() -> Listing:
 
 def _kernels() -> Listing:
     """Own kernels by the name a suite gives them, each with its collectives."""
-    from ccbench.backends.kernels.selection import INTERPRETED, kernel_algorithms
+    from ccbench.backends.kernels.sources import INTERPRETED, kernel_algorithms
     from ccbench.collectives import COLLECTIVES
 
     found: dict[str, list[str]] = {}

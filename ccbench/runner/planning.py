@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend
 from ccbench.backends.cuda import driver_missing
-from ccbench.backends.kernels.tuning import tuning
+from ccbench.backends.kernels.layout import tuning
 from ccbench.capabilities import backends_of_auto, capabilities_of
 from ccbench.cases import DEVICE_MEMORY, NO_ROOT, PROCESSES, Case, Sampling
 from ccbench.collectives import collective

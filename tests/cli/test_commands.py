@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends.kernels.selection import kernel_algorithms
+from ccbench.backends.kernels.sources import kernel_algorithms
 from ccbench.capabilities import backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.doctor import Check

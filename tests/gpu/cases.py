@@ -10,7 +10,7 @@ from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.whole import CudaEndpoint
 from ccbench.backends.cuda_host_endpoint import EmulatedEndpoint
 from ccbench.backends.kernels.building import compiler
-from ccbench.backends.kernels.selection import kernel_algorithms
+from ccbench.backends.kernels.sources import kernel_algorithms
 from ccbench.cases import NO_ROOT, ONE_PROCESS, Case, Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES

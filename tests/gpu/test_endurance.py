@@ -7,7 +7,6 @@ import time
 import pytest
 
 from ccbench.backends.cuda.gate import Gate, GateBoard, GateMissed
-from ccbench.backends.cuda.group import NotCoResident
 from ccbench.backends.cuda.launching import CollectiveFailed
 from ccbench.backends.cuda.modules import Modules
 from ccbench.backends.cuda.runtime import Cuda
@@ -120,12 +119,11 @@ def test_modules_that_were_unloaded_are_loaded_again(opened: Opened, cuda: Cuda)
         endpoint.finish()
 
 
-def test_more_blocks_than_fit_are_refused(opened: Opened) -> None:
+def test_no_more_channels_are_taken_than_fit(opened: Opened) -> None:
     endpoint = opened(2)
     group = endpoint.groups[0]
     case = case_of("all_reduce", "ring", 2)
     endpoint.prepare(case)
     kernel = group.loaded
     too_many = kernel.blocks_per_processor * group.facts.processors // 2 + 1
-    with pytest.raises(NotCoResident, match="do not run at once"):
-        group.refuse_too_many(kernel, too_many)
+    assert group.channels(kernel, too_many) == too_many - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ccbench.backends.kernels.selection import unsupported
+from ccbench.backends.kernels.sources import unsupported
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.runner.measure import measure
 

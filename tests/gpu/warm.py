@@ -23,8 +23,7 @@ from ccbench.backends.cuda.gate import gate_program
 from ccbench.backends.cuda.runtime import open_cuda
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.compiler import Nvrtc, architecture_for, compile_program, nvrtc
-from ccbench.backends.kernels.selection import choose
-from ccbench.backends.kernels.sources import Program, entries, program
+from ccbench.backends.kernels.sources import Program, choose, entries, program
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, MissingDependency
 

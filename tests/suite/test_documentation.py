@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends.kernels.tuning import variable
+from ccbench.backends.kernels.layout import variable
 from ccbench.cases import AXES
 from ccbench.suite import Suite, expand, read_suite, shipped_suites
 from ccbench.suite.grouping import GROUP_MODES

@@ -12,9 +12,8 @@ from pathlib import Path
 from ccbench.backends import CUPY
 from ccbench.backends.base import DeclaredBackend
 from ccbench.backends.kernels.compiler import CUDA_12_INSTEAD
-from ccbench.backends.kernels.selection import unsupported
-from ccbench.backends.kernels.sources import kernel_folder
-from ccbench.backends.kernels.tuning import tuning
+from ccbench.backends.kernels.layout import tuning
+from ccbench.backends.kernels.sources import kernel_folder, unsupported
 from ccbench.cases import Case
 from ccbench.machine.accelerators import before_turing, cuda_install
 from ccbench.machine.files import Files

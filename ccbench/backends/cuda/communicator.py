@@ -18,8 +18,7 @@ import numpy as np
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.runtime import do_all
 from ccbench.backends.kernels import abi
-from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, ZEROED, WorkAreas, rounded_up
-from ccbench.backends.kernels.tuning import tuning
+from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, ZEROED, WorkAreas, rounded_up, tuning
 
 WRITTEN_BY_PEERS = ("flags", "packets", "fifo")
 """Areas of ``abi.RANK_VIEW`` that other ranks' blocks write."""

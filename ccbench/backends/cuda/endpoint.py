@@ -50,7 +50,7 @@ from ccbench.backends.kernels.layout import (
     work_areas,
 )
 from ccbench.backends.kernels.plans import PlanRequest, plan_for
-from ccbench.backends.kernels.selection import KernelChoice, choose
+from ccbench.backends.kernels.sources import KernelChoice, choose
 from ccbench.cases import ALONE, Case, CaseFacts
 from ccbench.dtypes import numpy_dtype
 from ccbench.machine.flags import Flag

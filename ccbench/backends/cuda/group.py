@@ -27,7 +27,7 @@ from ccbench.backends.cuda.runtime import (
     error_of,
 )
 from ccbench.backends.kernels import abi
-from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, blocks_fit, most_channels, rounded_up
+from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, most_channels, rounded_up
 from ccbench.backends.kernels.plans import LaunchPlan
 from ccbench.backends.kernels.sources import KernelEntry, Program, program
 
@@ -183,15 +183,6 @@ class Group:
             )
         return most
 
-    def refuse_too_many(self, kernel: Kernel, channels: int) -> None:
-        """NotCoResident where blocks that wait for each other would not run at once."""
-        if not blocks_fit(len(self.ranks), channels, kernel.blocks_per_processor, self.facts.processors):
-            raise NotCoResident(
-                f"{channels} channels of {len(self.ranks)} ranks do not run at once on "
-                f"GPU {self.facts.number}, "
-                f"which has room for {kernel.blocks_per_processor * self.facts.processors} blocks"
-            )
-
     @property
     def loaded(self) -> Kernel:
         """The kernel that ``launch`` launches."""
@@ -211,7 +202,6 @@ class Group:
         arguments: dtype ARGUMENTS, without addresses and without this device's share of the ranks.
         """
         channels = int(arguments["channels"][0])
-        self.refuse_too_many(kernel, channels)
         given = arguments.copy()
         addresses = self.upload(self._tables, [views, plan.plan, plan.program])
         given["views"], given["plan"], given["program"] = addresses

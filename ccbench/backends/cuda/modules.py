@@ -66,7 +66,7 @@ class Modules:
         digest = program.digest
         if digest not in self._loaded:
             architecture = architecture_for(self._facts.capability, self.compiler.architectures)
-            cubin = compile_program(program, architecture, compiler=self.compiler).cubin
+            cubin = compile_program(program, architecture, compiler=self.compiler)
             driver = self._cuda.driver
             while len(self._loaded) >= self._most:
                 _, oldest = self._loaded.popitem(last=False)

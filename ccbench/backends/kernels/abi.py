@@ -9,42 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import UsageError
 
-TYPES: dict[str, int] = {
-    "float16": 0,
-    "bfloat16": 1,
-    "float8_e4m3": 2,
-    "float8_e5m2": 3,
-    "float32": 4,
-    "float64": 5,
-    "int8": 6,
-    "int16": 7,
-    "int32": 8,
-    "int64": 9,
-    "uint8": 10,
-    "uint16": 11,
-    "uint32": 12,
-    "uint64": 13,
-}
+_TYPE_NAMES = (
+    *("float16", "bfloat16", "float8_e4m3", "float8_e5m2", "float32", "float64"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+)
+TYPES: dict[str, int] = {name: number for number, name in enumerate(_TYPE_NAMES)}
 """Element types that kernels compute with, by the names of ccbench.dtypes (and the 16-bit whole numbers)."""
 
-TYPE_BYTES: dict[str, int] = {
-    "float16": 2,
-    "bfloat16": 2,
-    "float8_e4m3": 1,
-    "float8_e5m2": 1,
-    "float32": 4,
-    "float64": 8,
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-    "uint16": 2,
-    "uint32": 4,
-    "uint64": 8,
-}
+TYPE_BYTES: dict[str, int] = {**ITEM_BYTES, "int16": 2, "uint16": 2}
 """Bytes of one element of each type."""
 
 COPY_TYPES: dict[int, str] = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
@@ -63,26 +38,10 @@ MAX_LANES = 512
 
 ARGUMENTS = np.dtype(
     [
-        ("views", "u8"),
-        ("plan", "u8"),
-        ("program", "u8"),
-        ("limit_nanoseconds", "u8"),
-        ("count", "i8"),
-        ("slot_bytes", "i8"),
-        ("packets_bytes", "i8"),
-        ("staging_bytes", "i8"),
-        ("ranks", "i4"),
-        ("first_rank", "i4"),
-        ("ranks_here", "i4"),
-        ("channels", "i4"),
-        ("root", "i4"),
-        ("type", "i4"),
-        ("op", "i4"),
-        ("slots", "i4"),
-        ("plan_words", "i4"),
-        ("program_words", "i4"),
-        ("iterations", "i4"),
-        ("free_0", "i4"),
+        *((name, "u8") for name in ("views", "plan", "program", "limit_nanoseconds")),
+        *((name, "i8") for name in ("count", "slot_bytes", "packets_bytes", "staging_bytes")),
+        *((name, "i4") for name in ("ranks", "first_rank", "ranks_here", "channels", "root", "type", "op")),
+        *((name, "i4") for name in ("slots", "plan_words", "program_words", "iterations", "free_0")),
     ],
     align=True,
 )
@@ -118,26 +77,6 @@ WAITED_FOR: dict[int, str] = {
 """What each code of an error word means; 6 is a plan that does not fit."""
 
 BAD_PLAN = 6
-
-
-def flags_bytes(channels: int, ranks: int) -> int:
-    """Bytes of one rank's flags."""
-    return channels * FLAG_KINDS * ranks * FLAG_STRIDE_WORDS * 8
-
-
-def state_bytes(channels: int, ranks: int) -> int:
-    """Bytes of what one rank remembers between launches."""
-    return channels * STATE_KINDS * ranks * 8
-
-
-def errors_bytes(channels: int) -> int:
-    """Bytes of one rank's error words."""
-    return channels * ERROR_WORD.itemsize
-
-
-def fifo_bytes(channels: int, ranks: int, slots: int, slot_bytes: int) -> int:
-    """Bytes of one rank's message slots: ``slots`` of ``slot_bytes`` for every peer and channel."""
-    return channels * ranks * slots * slot_bytes
 
 
 @dataclass(frozen=True)

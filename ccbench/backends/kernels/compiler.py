@@ -14,10 +14,10 @@ import os
 import re
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from ccbench.backends.kernels.cache import content, kept, private_folder
+from ccbench.backends.kernels.building import content, kept, private_folder
 from ccbench.backends.kernels.sources import Program
 from ccbench.errors import CcbenchError, MissingDependency, UsageError
 from ccbench.machine.accelerators import cuda_install
@@ -35,39 +35,9 @@ _WHEEL_PATHS = (
 )
 _LIBRARY_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 
-RESOURCE_OPTIONS = ("--ptxas-options=-v",)
-"""Makes the assembler write registers and spills into the log."""
-
 
 class CompilationFailed(CcbenchError):
     """NVRTC refused a kernel; the message is its first error."""
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What a kernel takes of a multiprocessor, as the assembler's log says."""
-
-    registers: int
-    spilled_bytes: int
-    shared_bytes: int
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A cubin and what the compiler had to say; the log is empty for one from the cache."""
-
-    cubin: bytes
-    log: str = ""
-
-    def resources(self) -> Resources:
-        """Registers, spills and shared memory; CompilationFailed where the log does not tell."""
-        registers = re.search(r"Used (\d+) registers", self.log)
-        spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", self.log)
-        shared = re.search(r"(\d+)(?:\+\d+)? bytes smem", self.log)
-        if registers is None or spills is None:
-            raise CompilationFailed("the compiler's log tells no registers; compile with RESOURCE_OPTIONS")
-        spilled = max(int(spills[1]), int(spills[2]))
-        return Resources(int(registers[1]), spilled, int(shared[1]) if shared else 0)
 
 
 class Nvrtc:
@@ -102,16 +72,15 @@ class Nvrtc:
         them. An empty program takes a few milliseconds.
         """
         option = f"-arch=compute_{self.architectures[-1]}"
-        ptx, _ = self._compiled(Program("", {}, ()), (option,), "PTX")
+        ptx = self._compiled(Program("", {}, ()), (option,), "PTX")
         return version_in(ptx.decode(errors="replace")) or self.version
 
-    def compile(self, program: Program, architecture: int, options: tuple[str, ...] = ()) -> Compiled:
+    def compile(self, program: Program, architecture: int) -> bytes:
         """The cubin of ``program`` for sm_``architecture``; CompilationFailed with the first error."""
-        given = (*program.options, f"-arch=sm_{architecture}", *options)
-        return Compiled(*self._compiled(program, given, "CUBIN"))
+        return self._compiled(program, (*program.options, f"-arch=sm_{architecture}"), "CUBIN")
 
-    def _compiled(self, program: Program, options: tuple[str, ...], what: str) -> tuple[bytes, str]:
-        """(CUBIN or PTX, log)."""
+    def _compiled(self, program: Program, options: tuple[str, ...], what: str) -> bytes:
+        """What is asked for: CUBIN or PTX."""
         texts = [text.encode() for text in program.headers.values()]
         names = [name.encode() for name in program.headers]
         handle = ctypes.c_void_p()
@@ -129,11 +98,11 @@ class Nvrtc:
             result = self._library.nvrtcCompileProgram(
                 handle, ctypes.c_int(len(given)), (ctypes.c_char_p * len(given))(*given)
             )
-            log = self._text(handle, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
             if result != 0:
+                log = self._text(handle, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
                 (architecture,) = re.findall(r"-arch=(\w+)", " ".join(options))
                 raise CompilationFailed(f"NVRTC {self.version}, {architecture}: {first_error(log)}")
-            return self._text(handle, what), log
+            return self._text(handle, what)
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(handle))
 
@@ -213,30 +182,23 @@ def architecture_for(capability: int, supported: tuple[int, ...]) -> int:
     return max(fitting)
 
 
-def compile_program(
-    program: Program, architecture: int, options: tuple[str, ...] = (), compiler: Nvrtc | None = None
-) -> Compiled:
-    """``program`` for sm_``architecture``, from the cache where it was compiled before.
+def compile_program(program: Program, architecture: int, compiler: Nvrtc | None = None) -> bytes:
+    """The cubin of ``program`` for sm_``architecture``, from the cache where it was compiled before.
 
-    options: added to the program's. Raises MissingDependency and CompilationFailed.
+    Raises MissingDependency and CompilationFailed.
     """
     compiler = compiler or nvrtc()
-    key = "\1".join([program.digest, str(architecture), compiler.full_version, *options])
+    key = "\1".join([program.digest, str(architecture), compiler.full_version])
     name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"
-    found = _found(name)
-    if found is not None and not options:
-        return Compiled(found)
-    compiled = compiler.compile(program, architecture, options)
-    with suppress(OSError, UsageError):  # a folder that cannot be used costs only the time to compile again
-        kept(private_folder("cubins") / name, lambda path: _write(path, compiled.cubin))
-    return compiled
-
-
-def _found(name: str) -> bytes | None:
     with suppress(UsageError):
-        return content(private_folder("cubins") / name)
-    return None
+        found = content(private_folder("cubins") / name)
+        if found is not None:
+            return found
+    cubin = compiler.compile(program, architecture)
+    with suppress(OSError, UsageError):  # a folder that cannot be used costs only the time to compile again
+        kept(private_folder("cubins") / name, partial(_write, cubin))
+    return cubin
 
 
-def _write(path: Path, cubin: bytes) -> None:
+def _write(cubin: bytes, path: Path) -> None:
     path.write_bytes(cubin)

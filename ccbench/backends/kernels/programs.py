@@ -148,7 +148,8 @@ class _RankCompiler:
         for key in sorted({*received, *sent, *((step, 0) for step in local)}):
             self._send([one for one in sent.get(key, ()) if one not in self._fused])
             if key[1] == 0:
-                self._emit_moves([self._move(value, ()) for value in local.get(key[0], ())])
+                moves = [self._move(value, ()) for value in local.get(key[0], ())]
+                self._emit_packed(Unit((), (), (move,)) for move in moves if self._moves_data)
             if key in received:
                 self._receive(key, received[key])
         return RankProgram(tuple(self._units), len(self._work))
@@ -201,19 +202,15 @@ class _RankCompiler:
                 targets = tuple(Reference(Kind.MESSAGE, 0, message) for message in some)
                 self._emit(Unit((), some, self._copies(number, targets)))
             return
-        unit = Unit((), (), ())
+        parts = []
         for message in messages:
             moves = tuple(
                 move
                 for index, number in enumerate(entries[message])
                 for move in self._copies(number, (Reference(Kind.MESSAGE, index, message),))
             )
-            larger = Unit((), (*unit.sends, message), (*unit.moves, *moves))
-            if not larger.fits:
-                self._emit(unit)
-                larger = Unit((), (message,), moves)
-            unit = larger
-        self._emit(unit)
+            parts.append(Unit((), (message,), moves))
+        self._emit_packed(parts)
 
     def _copies(self, number: int, targets: tuple[Reference, ...]) -> tuple[Move, ...]:
         if not self._moves_data:
@@ -221,13 +218,14 @@ class _RankCompiler:
         value = self._values[number]
         return (Move(value.key[1] % self._pieces, (self._place(value),), targets),)
 
-    def _emit_moves(self, moves: Iterable[Move]) -> None:
+    def _emit_packed(self, parts: Iterable[Unit]) -> None:
+        """As many neighbours in one unit as fit: each unit is one synchronisation."""
         unit = Unit((), (), ())
-        for move in moves if self._moves_data else ():
-            larger = Unit((), (), (*unit.moves, move))
+        for part in parts:
+            larger = Unit((), (*unit.sends, *part.sends), (*unit.moves, *part.moves))
             if not larger.fits:
                 self._emit(unit)
-                larger = Unit((), (), (move,))
+                larger = part
             unit = larger
         self._emit(unit)
 

@@ -11,7 +11,7 @@ then the library that mpi4py was linked with. They are asked for their version, 
 says.
 
 loop.c needs no header of MPI's and is compiled at first use, with ``cc`` or what ``$CC`` names, into the
-cache of ``ccbench.backends.kernels.cache``.
+cache of ``ccbench.backends.kernels.building``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from ccbench.backends.kernels.cache import kept, private_folder
-from ccbench.backends.kernels.compiling import compile_to, digest, found_compiler
+from ccbench.backends.kernels.building import compile_to, digest, found_compiler, kept, private_folder
 from ccbench.backends.mpi.calls import (
     IN_PLACE,
     LARGEST_COUNT,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ccbench.backends.cuda.whole import CudaEndpoint
-from ccbench.backends.kernels.selection import kernel_algorithms
+from ccbench.backends.kernels.sources import kernel_algorithms
 from ccbench.cases import NO_ROOT, Case, Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES

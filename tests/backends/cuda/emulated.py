@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from ccbench.backends.cuda import gate
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.building import Build, built
-from ccbench.backends.kernels.compiler import Compiled
 from ccbench.backends.kernels.host_engine import ENGINES, OPTIONS, RECORD
 from ccbench.backends.kernels.sources import Program, entries
 
@@ -509,6 +508,6 @@ class FakeNvrtc:
     architectures: Sequence[int] = (80, 90)
 
 
-def compiled_to_text(program: Program, architecture: int, compiler: FakeNvrtc) -> Compiled:
+def compiled_to_text(program: Program, architecture: int, compiler: FakeNvrtc) -> bytes:
     """Stands in for ``compile_program``."""
-    return Compiled(program.text.encode())
+    return program.text.encode()

@@ -14,8 +14,8 @@ from ccbench.backends.cuda.gate import (
     gate_program,
     open_gate,
 )
-from ccbench.backends.kernels.compiler import RESOURCE_OPTIONS, Nvrtc, nvrtc
 from ccbench.errors import BackendUnavailable
+from tests.backends.kernels.nvrtc import compiled
 
 from . import emulated
 from .cases import Opened, case_of
@@ -186,9 +186,7 @@ def test_every_wait_of_a_gate_has_a_limit(opened: Opened) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", [80, 90, 100])
 def test_the_gate_compiles_and_spills_nothing(architecture: int) -> None:
-    compiler: Nvrtc = nvrtc()
-    compiled = compiler.compile(gate_program(), architecture, RESOURCE_OPTIONS)
-    resources = compiled.resources()
-    assert resources.spilled_bytes == 0
+    resources = compiled(gate_program(), architecture)
+    assert resources.spill_bytes == 0
     assert resources.registers <= 64
     assert "asm" not in SOURCE

@@ -15,7 +15,7 @@ from ccbench.backends.cuda import ipc, modules
 from ccbench.backends.cuda.ipc import HandleBoard, IpcCrew, IpcEndpoint
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.kernels.layout import all_buffers
-from ccbench.backends.kernels.selection import choose
+from ccbench.backends.kernels.sources import choose
 from ccbench.cases import PER_GPU
 from ccbench.errors import BackendUnavailable, CcbenchError
 

@@ -13,10 +13,9 @@ from ccbench.backends.cuda_host_endpoint import EmulatedOutput
 from ccbench.backends.kernels.abi import NONE_DIFFERS
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import HostCall, HostOptions, HostWorld, KernelFailed, KernelRace
-from ccbench.backends.kernels.plans import natural_orders, ring_plan
+from ccbench.backends.kernels.plans import channel_trees, natural_orders, ring_plan, tree_plan
 from ccbench.backends.kernels.programs import compiled_program
 from ccbench.backends.kernels.sources import entries
-from ccbench.backends.kernels.trees import channel_trees, tree_plan
 from ccbench.verification import Piece
 from tests.backends.kernels.ll_reference import ll_reference, packets_bytes
 from tests.backends.kernels.mesh_reference import mesh_reference

@@ -12,6 +12,8 @@ from ccbench.backends.kernels.building import Build, built
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import UsageError
 
+from . import library
+
 STRUCTURES: dict[str, np.dtype[Any]] = {
     "Arguments": abi.ARGUMENTS,
     "RankView": abi.RANK_VIEW,
@@ -23,7 +25,7 @@ STRUCTURES: dict[str, np.dtype[Any]] = {
 
 @pytest.fixture(scope="module")
 def layout() -> dict[str, int]:
-    return host_engine.layout(built(Build("barrier.cu")))
+    return library.layout(built(Build("barrier.cu")))
 
 
 @pytest.mark.parametrize("name", STRUCTURES)

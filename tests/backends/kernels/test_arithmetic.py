@@ -9,7 +9,7 @@ import pytest
 
 from ccbench.backends.kernels.abi import OPS, TYPE_BYTES, TYPES
 from ccbench.backends.kernels.building import Build, built
-from ccbench.backends.kernels.host_engine import words_combined, words_finished
+from tests.backends.kernels.library import words_combined, words_finished
 from tests.backends.kernels.orders import Array, combined, finished, numpy_type, same, values, whole
 
 SAMPLES = 1 << 14

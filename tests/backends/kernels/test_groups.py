@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import (
     HostCall,
+    HostCommunicator,
+    HostMemory,
     HostOptions,
     HostWorld,
     KernelDeadlock,
     KernelFailed,
+    communicator_bytes,
 )
-from ccbench.backends.kernels.host_memory import HostCommunicator, HostMemory, communicator_bytes
 from ccbench.backends.kernels.layout import ZEROED, WorkAreas
 from ccbench.backends.kernels.sources import entries
 from tests.backends.kernels.cases import KernelCase

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import fields
 
 import hypothesis.strategies as st
 import pytest
@@ -13,18 +14,22 @@ from ccbench.backends.kernels.layout import (
     ALIGNMENT_BYTES,
     ZEROED,
     RankBuffers,
+    Tuning,
     WorkAreas,
     all_buffers,
-    blocks_fit,
     channels_for,
     device_of_rank,
     lanes_for,
     most_channels,
     rank_buffers,
     ranks_of_devices,
+    tuning,
+    variable,
+    work_areas,
 )
 from ccbench.cases import NO_ROOT, Case
 from ccbench.collectives import COLLECTIVES
+from ccbench.errors import UsageError
 
 
 def case_of(collective: str, ranks: int, count: int, in_place: bool) -> Case:
@@ -122,8 +127,8 @@ def test_the_most_channels_fit_and_one_more_would_not_or_is_not_wanted(
     ranks: int, blocks: int, processors: int, wanted: int
 ) -> None:
     most = most_channels(ranks, blocks, processors, wanted)
-    assert most == 0 or blocks_fit(ranks, most, blocks, processors)
-    assert most == wanted or not blocks_fit(ranks, most + 1, blocks, processors)
+    assert most == 0 or ranks * most <= blocks * processors
+    assert most == wanted or ranks * (most + 1) > blocks * processors
 
 
 def test_eight_ranks_on_an_h200_have_sixteen_channels_of_one_block_per_multiprocessor() -> None:
@@ -137,3 +142,83 @@ def test_ranks_are_spread_evenly_neighbours_together(ranks: int, devices: int) -
     assert len(groups) == min(ranks, devices)
     assert max(map(len, groups)) - min(map(len, groups)) <= 1
     assert all(rank in groups[device_of_rank(groups, rank)] for rank in range(ranks))
+
+
+def test_nothing_said_changes_nothing() -> None:
+    assert tuning({}) == Tuning()
+    assert str(Tuning()) == ""
+    areas = work_areas(8, 1, 132)
+    assert (areas.channels, areas.slots, areas.slot_bytes) == (24, 4, 128 << 10)
+    assert work_areas(8, 8, 132).channels == 16
+    assert work_areas(8, 8, 132).slot_bytes == 64 << 10
+
+
+def test_every_number_has_a_variable() -> None:
+    given = {"CHANNELS": "8", "LANES": "256", "SLOTS": "8", "SLOT_BYTES": "32 KiB"}
+    given |= {"PACKETS_BYTES": "1 MiB", "STAGING_BYTES": "64MiB"}
+    found = tuning({f"CCBENCH_KERNEL_{name}": text for name, text in given.items()})
+    assert found == Tuning(8, 256, 8, 32 << 10, 1 << 20, 64 << 20)
+    assert {variable(one.name) for one in fields(Tuning)} == {f"CCBENCH_KERNEL_{name}" for name in given}
+    assert str(found).startswith("channels=8, lanes=256, slots=8, slot_bytes=32 KiB, ")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("CHANNELS", "0"),
+        ("CHANNELS", "-1"),
+        ("CHANNELS", "many"),
+        ("LANES", "48"),
+        ("LANES", "1024"),
+        ("SLOTS", "1"),
+        ("SLOTS", "3"),
+        ("SLOT_BYTES", "8"),
+        ("SLOT_BYTES", "1025"),
+        ("SLOT_BYTES", "2 GiB"),
+        ("PACKETS_BYTES", "1 XB"),
+        ("STAGING_BYTES", "0"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_can(name: str, text: str) -> None:
+    with pytest.raises(UsageError, match=rf"^CCBENCH_KERNEL_{name}: .*; write "):
+        tuning({f"CCBENCH_KERNEL_{name}": text})
+
+
+def test_a_variable_that_does_not_exist_lists_those_that_do() -> None:
+    with pytest.raises(UsageError, match=r"^CCBENCH_KERNEL_LANE: .*CCBENCH_KERNEL_LANES"):
+        tuning({"CCBENCH_KERNEL_LANE": "64"})
+
+
+def test_the_environment_decides_channels_lanes_and_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCBENCH_KERNEL_CHANNELS", "32")
+    monkeypatch.setenv("CCBENCH_KERNEL_LANES", "128")
+    monkeypatch.setenv("CCBENCH_KERNEL_SLOTS", "2")
+    monkeypatch.setenv("CCBENCH_KERNEL_SLOT_BYTES", "1M")
+    areas = work_areas(4, 1, 132)
+    assert (areas.channels, areas.slots, areas.slot_bytes) == (32, 2, 1 << 20)
+    assert channels_for(8, areas.channels) == 32
+    assert channels_for(1 << 30, 2) == 2
+    assert lanes_for(1 << 30) == lanes_for(8) == 128
+
+
+@given(
+    channels=st.integers(1, 64),
+    lanes=st.integers(1, 16).map(lambda warps: 32 * warps),
+    slots=st.integers(1, 6).map(lambda power: 1 << power),
+    lines=st.integers(64, 1 << 16),
+    ranks=st.integers(1, 64),
+    processors=st.integers(1, 200),
+)
+def test_whatever_is_accepted_is_what_kernels_can_do(
+    channels: int, lanes: int, slots: int, lines: int, ranks: int, processors: int
+) -> None:
+    given = {"CHANNELS": channels, "LANES": lanes, "SLOTS": slots, "SLOT_BYTES": 16 * lines}
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in given.items():
+            patched.setenv(f"CCBENCH_KERNEL_{name}", str(value))
+        areas = work_areas(ranks, ranks, processors)
+        assert 1 <= channels_for(1 << 20, areas.channels) <= areas.channels <= max(1, processors // ranks)
+        assert lanes_for(1 << 20) <= abi.MAX_LANES
+        assert areas.slots >= 2
+        assert areas.slots & (areas.slots - 1) == 0
+        assert areas.slot_bytes % abi.VECTOR_BYTES == 0

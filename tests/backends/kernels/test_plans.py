@@ -7,8 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.kernels.plans import natural_orders, ring_plan
-from ccbench.errors import UsageError
+from ccbench.backends.kernels.plans import (
+    NOBODY,
+    PlanRequest,
+    channel_orders,
+    channel_trees,
+    natural_orders,
+    plan_for,
+    ring_plan,
+    topology_orders,
+    tree_plan,
+)
+from ccbench.errors import ScheduleError, UsageError
+from ccbench.topology.catalog import load_catalog
 
 
 @given(
@@ -32,3 +43,147 @@ def test_what_is_not_an_order_of_all_ranks_is_refused(orders: list[list[int]]) -
 
 def test_natural_rings_run_both_ways() -> None:
     assert natural_orders(3, 3) == [[0, 1, 2], [2, 1, 0], [0, 1, 2]]
+
+
+REQUEST = PlanRequest("all_reduce", ranks=8, channels=6)
+
+
+def test_a_cube_of_direct_links_gives_a_ring_for_every_lane_each_both_ways() -> None:
+    topology = load_catalog("dgx-1v")
+    names = [gpu.name for gpu in topology.gpus]
+    orders = topology_orders(topology, names)
+    assert all(sorted(order) == list(range(8)) for order in orders)
+    joined = {(link.source, link.target) for link in topology.links}
+    for order in orders:
+        steps = zip(order, (*order[1:], order[0]), strict=True)
+        assert all((names[one], names[other]) in joined for one, other in steps)
+    turned = {tuple(reversed(order)) for order in orders}
+    same_ring = {tuple(np.roll(order, -order.index(0)).tolist()) for order in turned}
+    assert same_ring == {tuple(np.roll(order, -order.index(0)).tolist()) for order in orders}
+
+
+def test_ranks_may_be_numbered_otherwise_than_gpus() -> None:
+    topology = load_catalog("dgx-1v")
+    names = [gpu.name for gpu in topology.gpus]
+    straight, turned = topology_orders(topology, names), topology_orders(topology, names[::-1])
+    assert len(straight) == len(turned) > 0
+    assert all(sorted(order) == list(range(8)) for order in turned)
+
+
+def test_behind_a_switch_and_on_one_gpu_nothing_is_prescribed() -> None:
+    topology = load_catalog("hgx-h100")
+    names = [gpu.name for gpu in topology.gpus]
+    assert topology_orders(topology, names) == ()
+    assert topology_orders(topology, names[:1] * 2) == ()
+    assert topology_orders(topology, ["unknown", names[0]]) == ()
+
+
+def test_channels_take_the_rings_in_turn() -> None:
+    orders = ((0, 1, 2), (0, 2, 1))
+    request = PlanRequest("all_reduce", ranks=3, channels=5, orders=orders)
+    assert channel_orders(request) == [list(orders[channel % 2]) for channel in range(5)]
+    assert channel_orders(REQUEST) == natural_orders(8, 6)
+
+
+def test_a_ring_kernel_gets_orders_and_places() -> None:
+    found = plan_for("ring.cu", REQUEST)
+    assert found.program is None
+    assert found.plan is not None
+    assert found.plan.shape == (6, 16)
+    for row in found.plan:
+        assert np.array_equal(row[8:][row[:8]], np.arange(8))
+
+
+def test_a_kernel_without_a_planner_gets_nothing() -> None:
+    found = plan_for("barrier.cu", REQUEST)
+    assert (found.plan, found.program) == (None, None)
+
+
+def test_the_interpreter_gets_a_program_for_its_schedule_alone() -> None:
+    ring = plan_for("schedule.cu", PlanRequest("all_reduce", 4, 1, schedule="ring"))
+    tree = plan_for(
+        "schedule.cu", PlanRequest("all_reduce", 4, 1, schedule="binary_tree", size_bytes=1 << 20)
+    )
+    assert ring.plan is None
+    assert ring.program is not None
+    assert tree.program is not None
+    assert not np.array_equal(ring.program, tree.program)
+
+
+def test_a_schedule_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="do not divide 4 ranks"):
+        plan_for("schedule.cu", PlanRequest("all_reduce", 4, 1, schedule="hierarchical:3"))
+
+
+RANKS = st.integers(1, 40)
+
+
+@given(
+    RANKS.flatmap(
+        lambda ranks: st.tuples(
+            st.lists(st.permutations(range(ranks)), max_size=2), st.none() | st.integers(0, ranks - 1)
+        )
+    ),
+    RANKS,
+)
+def test_every_rank_hangs_below_one_root(drawn: tuple[list[list[int]], int | None], otherwise: int) -> None:
+    orders, root = drawn
+    ranks = len(orders[0]) if orders else max(otherwise, (root or 0) + 1)
+    for tree in channel_trees(ranks, 5, root, orders):
+        assert tree.parents.count(NOBODY) == 1
+        assert root is None or tree.root == root
+        for rank, parent in enumerate(tree.parents):
+            assert len(tree.children[rank]) <= 2
+            assert parent == NOBODY or rank in tree.children[parent]
+            above = 0 if root is None else 1
+            assert tree.depth(rank) <= max(ranks - above, 1).bit_length() - 1 + above
+
+
+@given(st.integers(2, 60), st.booleans())
+def test_nobody_is_inner_on_two_channels_but_a_given_root(ranks: int, rooted: bool) -> None:
+    one, other = channel_trees(ranks, 2, 0 if rooted else None)
+    both = [rank for rank in range(ranks) if one.children[rank] and other.children[rank]]
+    assert both == ([0] if rooted else [])
+
+
+@given(st.integers(1, 30), st.integers(1, 4))
+def test_a_plan_says_who_is_whose_parent(ranks: int, channels: int) -> None:
+    trees = channel_trees(ranks, channels)
+    plan = tree_plan(trees)
+    assert plan.shape == (channels, 4 * ranks)
+    assert plan.dtype == np.int32
+    for tree, row in zip(trees, plan.reshape(channels, 4, ranks), strict=True):
+        parents, first, second, lag = row
+        assert parents.tolist() == list(tree.parents)
+        for rank in range(ranks):
+            named = [int(child) for child in (first[rank], second[rank]) if child != NOBODY]
+            assert named == list(tree.children[rank])
+            assert parents[rank] == NOBODY or lag[rank] >= lag[parents[rank]]
+
+
+def test_neighbours_of_the_order_are_near_in_the_tree() -> None:
+    """In-order: adding left child, own and right child keeps the order of ranks."""
+    (tree,) = channel_trees(7, 1)
+    assert tree.parents == (1, 3, 1, -1, 5, 3, 5)
+    (tree,) = channel_trees(7, 1, orders=[[6, 5, 4, 3, 2, 1, 0]])
+    assert tree.children[3] == (5, 1)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 1], [0, 1], [1, 2, 3]])
+def test_a_tree_over_no_order_of_all_ranks_is_refused(order: list[int]) -> None:
+    with pytest.raises(UsageError, match="name every rank once"):
+        channel_trees(3, 1, orders=[order])
+
+
+@pytest.mark.parametrize("root", [-1, 3])
+def test_a_root_that_is_no_rank_is_refused(root: int) -> None:
+    with pytest.raises(UsageError, match="not among ranks 0 to 2"):
+        channel_trees(3, 1, root)
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "broadcast", "reduce"])
+def test_the_planner_knows_which_collectives_have_a_root(collective: str) -> None:
+    plan = plan_for("tree.cu", PlanRequest(collective, ranks=6, channels=3, root=4)).plan
+    assert plan is not None
+    roots = [row[:6].tolist().index(NOBODY) for row in plan]
+    assert (roots == [4, 4, 4]) == (collective != "all_reduce")

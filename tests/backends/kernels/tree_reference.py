@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ccbench.backends.kernels.abi import TYPE_BYTES
-from ccbench.backends.kernels.trees import Tree
+from ccbench.backends.kernels.plans import Tree
 from ccbench.collectives import reference as plain_reference
 from tests.backends.kernels.orders import Array, channel_parts, combined, finished
 from tests.backends.kernels.worlds import Reference, Trial

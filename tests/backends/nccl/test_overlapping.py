@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.gate import MOST_ITEMS_HELD
 from ccbench.backends.endpoint import Overlapping
-from ccbench.backends.kernels.compiler import RESOURCE_OPTIONS, Nvrtc, nvrtc
 from ccbench.backends.kernels.sources import Program
 from ccbench.backends.nccl import computing
 from ccbench.backends.nccl.computing import Streaming
@@ -24,6 +23,7 @@ from ccbench.backends.nccl.parts import COMPUTING_LANE, OWN_LANE
 from ccbench.backends.nccl.seat import Seat
 from ccbench.cases import Case
 from ccbench.errors import MissingDependency
+from tests.backends.kernels.nvrtc import compiled
 
 from .computing import FakeBlas, can_compute, with_blas
 from .devices import COMPUTING_SECONDS, cost_seconds
@@ -335,12 +335,8 @@ def test_a_seat_knows_both_ends_by_one_start() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", [80, 90, 100])
 def test_the_memory_kernel_compiles_and_moves_sixteen_bytes_at_a_time(architecture: int) -> None:
-    compiler: Nvrtc = nvrtc()
-    program = Program(computing.SOURCE, {}, ("-std=c++17",))
-    resources = compiler.compile(program, architecture, RESOURCE_OPTIONS).resources()
-    assert resources.spilled_bytes == 0
+    resources = compiled(Program(computing.SOURCE, {}, ("-std=c++17",)), architecture)
+    assert resources.spill_bytes == 0
     assert resources.registers <= 32  # 2048 lanes fit on a multiprocessor's 65,536
-    text, _ = compiler._compiled(program, (*program.options, f"-arch=compute_{architecture}"), "PTX")
-    ptx = text.decode(errors="replace")
-    assert "ld.global.v4.f32" in ptx
-    assert "st.global.v4.f32" in ptx
+    assert "ld.global.v4.f32" in resources.ptx
+    assert "st.global.v4.f32" in resources.ptx

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from ccbench.backends.cuda import modules
 from ccbench.backends.kernels import building
-from ccbench.backends.kernels.compiling import found_compiler
+from ccbench.backends.kernels.building import found_compiler
 from tests.backends.cuda.emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text
 
 vars(modules).update(compile_program=compiled_to_text, nvrtc=FakeNvrtc)  # what runs is known by its text

@@ -7,106 +7,171 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import CcbenchError
+from ccbench.machine.flags import Flag
 from ccbench.results.importers import READERS, log_of_text, reader
 from ccbench.results.importers.log import ImportedLog
+from ccbench.results.importers.ranks import checked
 from tests.results.importers import outputs
 from tests.results.importers.logs import entries, name_of, needs_logs, text_of
+from tests.results.importers.nccl_tests_outputs import output
+from tests.results.importers.test_nccl_reports import REPORTS, document_text
 
-OWN = tuple(name for name in READERS if name not in ("nccl_tests", "nccl_reports"))
-"""Readers of tools that do not print nccl-tests' table."""
-
-KINDS = ("cpu_osu", "cpu_gloo", "torch", "mscclpp", "nccom", "_md.txt")
-
-published = [entry for entry in entries() if any(kind in entry["file"] for kind in KINDS)]
+NCCL_FORMS = {
+    "nccl-tests": output(),
+    "nccl-tests, tagged": output().replace("\n", "\n[1,0]<stdout>:"),
+    "nccl-tests, JSON": document_text(),
+    **{f"rccl-tests, report {number}": text for number, text in enumerate(REPORTS)},
+}
+FORMS = outputs.EVERY_OUTPUT | NCCL_FORMS
 
 
 def read(text: str) -> ImportedLog | None:
-    """The log, None where ccbench says that it is none; any other error is the test's failure."""
+    """The log, None where ccbench says that it is none; any other error is the test's failure.
+
+    Sizes and figures of every row are checked to be such as a run can hold.
+    """
     try:
-        return log_of_text(text, "here")
+        log = checked(log_of_text(text, "here"))
     except CcbenchError:
         return None
+    assert_sound(log)
+    return log
 
 
-def assert_sound(log: ImportedLog | None) -> None:
-    """Sizes and figures of every row are such as a run can hold."""
-    for table in log.tables if log else ():
+def assert_sound(log: ImportedLog) -> None:
+    for table in log.tables:
         assert table.ranks is None or table.ranks >= 1
         for row in table.rows:
             figures = (row.seconds, row.algbw, row.busbw, *row.samples_seconds, *row.half_units)
-            assert row.size_bytes >= 0
+            assert 0 <= row.size_bytes < 1 << 90
+            assert set(row.flags) <= {*Flag}
             assert all(value is None or (math.isfinite(value) and value >= 0) for value in figures)
 
 
-@pytest.mark.parametrize("form", outputs.EVERY_OUTPUT)
-def test_an_output_cut_anywhere_gives_no_more_rows_than_the_whole(form: str) -> None:
-    text = outputs.EVERY_OUTPUT[form]
+def figures_of(log: ImportedLog | None) -> set[tuple[Any, ...]]:
+    return {
+        (row.line, row.in_place, row.size_bytes, row.seconds, row.algbw, row.busbw)
+        for table in (log.tables if log else ())
+        for row in table.rows
+        if row.seconds is not None
+    }
+
+
+def assert_cut_soundly(text: str, step: int) -> None:
+    """An output that is cut anywhere has no more rows than the whole, and of nccl-tests' forms no others."""
     whole = log_of_text(text, "here")
     rows = sum(len(table.rows) for table in whole.tables)
-    for end in range(0, len(text), 7):
+    for end in range(0, len(text), step):
         log = read(text[:end])
-        assert_sound(log)
-        assert log is None or log.tool != whole.tool or sum(len(table.rows) for table in log.tables) <= rows
+        if log and log.tool == whole.tool in ("nccl-tests", "rccl-tests"):
+            assert figures_of(log) <= figures_of(whole)
+        elif log and log.tool == whole.tool:
+            assert sum(len(table.rows) for table in log.tables) <= rows
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_output_cut_anywhere_has_nothing_that_the_whole_has_not(form: str) -> None:
+    assert_cut_soundly(FORMS[form], 7)
 
 
 @needs_logs
-@pytest.mark.parametrize("entry", published, ids=name_of)
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize("entry", entries(), ids=name_of)
 def test_a_published_output_cut_anywhere_is_read_or_refused(entry: dict[str, Any]) -> None:
     text = text_of(entry)
-    # Every 64 characters; long logs, whose blocks repeat, at 60 places all over.
-    for end in range(0, len(text), max(64, len(text) // 60)):
-        assert_sound(read(text[:end]))
+    assert_cut_soundly(text, max(64, len(text) // 60))
 
 
-@given(form=st.sampled_from(sorted(outputs.EVERY_OUTPUT)), data=st.data())
-@settings(max_examples=300, deadline=None)
+@needs_logs
+@pytest.mark.parametrize("entry", entries(), ids=name_of)
+def test_a_published_output_with_flipped_bits_is_read_or_refused(entry: dict[str, Any]) -> None:
+    chance = random.Random(entry["file"])
+    data = bytearray(text_of(entry).encode())
+    for _ in range(max(1, len(data) // 250)):
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    read(data.decode(errors="replace"))
+
+
+@given(form=st.sampled_from(sorted(FORMS)), data=st.data())
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_flipped_bytes_are_read_or_refused(form: str, data: st.DataObject) -> None:
-    damaged = bytearray(outputs.EVERY_OUTPUT[form].encode())
+    damaged = bytearray(FORMS[form].encode())
     for _ in range(data.draw(st.integers(1, 8), label="flips")):
         place = data.draw(st.integers(0, len(damaged) - 1), label="place")
         damaged[place] = data.draw(st.integers(0, 255), label="byte")
-    assert_sound(read(damaged.decode("utf-8", "backslashreplace")))
+    read(damaged.decode("utf-8", "backslashreplace"))
 
 
-@given(form=st.sampled_from(sorted(outputs.EVERY_OUTPUT)), data=st.data())
+@given(form=st.sampled_from(sorted(FORMS)), data=st.data())
 @settings(max_examples=150, deadline=None)
 def test_lines_that_are_lost_doubled_or_swapped_are_read_or_refused(form: str, data: st.DataObject) -> None:
-    lines = outputs.EVERY_OUTPUT[form].split("\n")
+    lines = FORMS[form].split("\n")
     places = st.lists(st.integers(0, len(lines) - 1), max_size=2 * len(lines))
-    assert_sound(read("\n".join(lines[place] for place in data.draw(places, label="lines"))))
+    read("\n".join(lines[place] for place in data.draw(places, label="lines")))
 
 
-@given(st.text(max_size=400))
+WORDS = [
+    *(
+        "size",
+        "count",
+        "time",
+        "algbw",
+        "busbw",
+        "#wrong",
+        "#",
+        "8",
+        "-1",
+        "1e99",
+        "sum",
+        "float",
+        "...",
+        "|",
+    ),
+    *("\n", "9" * 25, "1.5", "N/A", "nan", "{", '"', "Rank 1", "minBytes 0 maxBytes 0 step: 0(factor)"),
+]
+
+
+@given(st.text(max_size=400) | st.lists(st.sampled_from(WORDS), max_size=80).map(" ".join))
 @settings(max_examples=200, deadline=None)
 def test_any_text_is_read_or_refused_by_every_reader(text: str) -> None:
-    for name in OWN:
-        module = reader(name)
-        assert module.recognises(text) in (True, False)
-        assert_sound(module.read(text))
+    for name in READERS:
+        assert reader(name).recognises(text) in (True, False)
+        assert_sound(checked(reader(name).read(text)))
 
 
 def megabyte(kind: str) -> str:
     """1 MB of something that looks like the beginning of an output and goes on as garbage."""
     chance = random.Random(kind)
     words = {
-        "blank lines": "\n" * 10**6,
-        "one line": "1 " * 500_000,
-        "bars": "| " * 500_000,
-        "rules": "|---|---|\n" * 100_000,
-        "braces": '{"algBw":' * 110_000,
-        "bytes": bytes(chance.randrange(256) for _ in range(10**6)).decode("latin-1"),
-        "digits": "".join(chance.choice("0123456789 .\n") for _ in range(10**6)),
+        "bytes": lambda: bytes(chance.randrange(256) for _ in range(10**6)).decode("latin-1"),
+        "digits": lambda: "".join(chance.choice("0123456789 .\n") for _ in range(10**6)),
     }
-    return words[kind]
+    return words[kind]() if kind in words else kind * (10**6 // len(kind))
+
+
+PIECES = [
+    "\n",
+    "1 ",
+    "| ",
+    "|---|---|\n",
+    '{"algBw":',
+    "x",
+    "1\n",
+    "8 2 float sum -1\n",
+    "[,",
+    "\x00\xff",
+    "0: ",
+]
 
 
 @pytest.mark.thinned(3)
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("kind", ["blank lines", "one line", "bars", "rules", "braces", "bytes", "digits"])
-@pytest.mark.parametrize("form", ["", "OSU all-reduce", "torch blocks", "Markdown"])
+@pytest.mark.parametrize("kind", [*PIECES, "bytes", "digits"])
+@pytest.mark.parametrize("form", ["", "OSU all-reduce", "Markdown"])
 def test_a_megabyte_of_garbage_ends(kind: str, form: str) -> None:
-    assert_sound(read(outputs.EVERY_OUTPUT.get(form, "") + megabyte(kind)))
+    log = read(FORMS.get(form, "") + megabyte(kind))
+    assert form or kind in ("bytes", "digits") or log is None or not any(table.rows for table in log.tables)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ccbench.results.importers.log import Outcome
-from ccbench.results.importers.nccl_reports import read, recognises
+from ccbench.results.importers.nccl_reports import loaded, read, recognises
 from ccbench.results.importers.ranks import checked
 from tests.results.importers.nccl_tests_outputs import output
 
@@ -107,3 +107,177 @@ def test_records_of_other_tools_are_not_taken() -> None:
     )
     assert not recognises("size,time\n8,1.0\n")
     assert not recognises(output())
+
+
+TIMES = [101.0, 99.0, 100.0]
+
+
+def body(size: int, time: float, factor: float = 1.75, wrong: float | None = 0.0) -> dict[str, Any]:
+    algbw = size / time / 1e3
+    return {"time": time, "alg_bw": round(algbw, 6), "bus_bw": round(algbw * factor, 6), "nwrong": wrong}
+
+
+def result(size: int, time: float) -> dict[str, Any]:
+    per_iteration = {
+        "skipped_iterations": 0,
+        "min_us": 99.0,
+        "max_us": 101.0,
+        "p99_us": 101.0,
+        "cv_pct": "nan",
+        "times_us": TIMES,
+    }
+    return {
+        "size": size,
+        "count": size // 4,
+        "type": "float",
+        "redop": "sum",
+        "root": "    -1",
+        "out_of_place": body(size, time),
+        "out_of_place_per_iter": per_iteration,
+        "in_place": body(size, time * 1.1, wrong=None),
+        "actual_iterations": 20,
+        "experiment_name": "AllReduce",
+    }
+
+
+def document(**changed: Any) -> dict[str, Any]:
+    """A document as version 3 writes it, with two sizes on eight ranks."""
+    devices = [
+        {
+            "rank": rank,
+            "group": 0,
+            "pid": 100 + rank,
+            "hostname": f"box{rank // 4}",
+            "device": rank % 4,
+            "device_hex": f"0000:{rank % 4 + 16:02x}:00",
+            "device_info": "NVIDIA H100",
+        }
+        for rank in range(8)
+    ]
+    config = {"nthreads": 1, "ngpus": 1, "minimum_bytes": 1 << 20, "maximum_bytes": 1 << 21, "step_factor": 2}
+    config |= {"iterations": 20, "graph": 0}
+    return {
+        "version": 3,
+        "start_time": "2026-06-01 10:11:12",
+        "args": ["build/all_reduce_perf", "-b", "1M", "-e", "2M", "-J", "x.json"],
+        "env": ["HOME=/root", "NCCL_ALGO=Ring", "SECRET_TOKEN=abc"],
+        "nccl_version": 23007,
+        "config": {**config, "blocking_collectives": "false", "devices": devices},
+        "results": [result(1 << 20, 100.0), result(1 << 21, 150.0)],
+        "out_of_bounds": {"count": 0, "okay": "true"},
+        "average_bus_bandwidth": {"bandwidth": 20.5, "okay": "unchecked"},
+        "errors": [],
+        "end_time": "2026-06-01 10:11:13",
+    } | changed
+
+
+def document_text(**changed: Any) -> str:
+    return json.dumps(document(**changed), separators=(",", ":"))
+
+
+def test_a_whole_document_gives_everything_it_says() -> None:
+    text = document_text()
+    assert recognises(text)
+    log = read(text)
+    (table,) = log.tables
+    assert (log.tool, log.outcome, log.versions) == ("nccl-tests", Outcome.COMPLETE, {"NCCL": "2.30.7"})
+    assert log.environment == {"NCCL_ALGO": "Ring"}
+    assert (table.collective, table.ranks, table.nodes, table.average_busbw) == ("all_reduce", 8, 2, 20.5)
+    assert (log.devices[5].host, log.devices[5].device, log.devices[5].model) == ("box1", 1, "NVIDIA H100")
+    first, second = table.rows[:2]
+    assert (first.size_bytes, first.count, first.dtype, first.op, first.root) == (
+        1 << 20,
+        1 << 18,
+        "float32",
+        "sum",
+        -1,
+    )
+    assert (first.seconds, first.wrong_elements, second.wrong_elements) == (1e-4, 0, None)
+    assert first.samples_seconds == tuple(time / 1e6 for time in TIMES)
+    assert (first.extra["min_us"], "cv_pct" in first.extra) == (99.0, False)
+    assert (second.in_place, second.samples_seconds) == (True, ())
+    assert checked(log) == log
+
+
+def test_a_placement_that_was_not_run_and_figures_that_are_none() -> None:
+    one = result(1 << 20, 100.0) | {"out_of_place": None}
+    two = result(1 << 20, 100.0)
+    two["in_place"] = {"cpu_time": "nan", "alg_bw": "nan", "bus_bw": "nan", "nwrong": None}
+    rows = read(document_text(results=[one, two])).tables[0].rows
+    assert [row.in_place for row in rows] == [True, False, True]
+    assert (rows[2].seconds, rows[2].algbw) == (None, None)
+    assert rows[2].extra["clock"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("config", "mode"),
+    [
+        ({"graph": 0, "blocking_collectives": "true"}, "isolated"),
+        ({"graph": 4, "blocking_collectives": "true"}, "graph"),
+        ({}, "streaming"),
+    ],
+)
+def test_the_mode_is_read_from_flags_that_are_strings(config: dict[str, Any], mode: str) -> None:
+    assert read(document_text(config=config)).tables[0].mode == mode
+
+
+def test_processes_list_only_their_first_device() -> None:
+    devices = [{"rank": rank, "group": 0, "pid": rank, "hostname": f"box{rank}"} for rank in (0, 8)]
+    table = read(document_text(config={"nthreads": 1, "ngpus": 8, "devices": devices})).tables[0]
+    assert (table.ranks, table.nodes) == (16, 2)
+
+
+def test_without_a_name_the_figures_name_the_collective() -> None:
+    nameless = [{**one, "experiment_name": ""} for one in document()["results"]]
+    assert read(document_text(args=["a.out"], results=nameless)).tables[0].collective == "all_reduce"
+    assert read(document_text(args=["a.out"])).tables[0].collective == "all_reduce"
+
+
+def test_a_document_that_ends_early_gives_the_whole_results_before_the_end() -> None:
+    text = document_text()
+    end = text.rindex('"in_place":{')
+    log = read(text[:end])
+    assert log.outcome is Outcome.CUT
+    assert [notice.kind for notice in log.notices] == ["truncated"]
+    assert [(row.size_bytes, row.in_place) for row in log.tables[0].rows] == [
+        (1 << 20, False),
+        (1 << 20, True),
+        (1 << 21, False),
+    ]
+
+
+def test_an_error_without_a_closing_average_is_a_crash() -> None:
+    broken = {
+        key: value for key, value in document(errors=["unhandled cuda error"]).items() if key != "end_time"
+    }
+    log = read(json.dumps(broken))
+    assert (log.outcome, log.detail) == (Outcome.CRASHED, "unhandled cuda error")
+
+
+def test_a_document_of_wrong_shapes_gives_a_log_without_rows() -> None:
+    shapes: tuple[dict[str, Any], ...] = (
+        {"results": 5},
+        {"results": [[], 1, {}]},
+        {"config": []},
+        {"env": {}},
+        {"args": [1]},
+    )
+    for wrong in shapes:
+        log = read(document_text(**wrong))
+        assert all(row.size_bytes for table in log.tables for row in table.rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "whole"),
+    [
+        ('{"a": [1, 2]}', {"a": ["1", "2"]}, True),
+        ('{"a": [1, 2], "b": {"c": 1', {"a": ["1", "2"]}, False),
+        ('{"a": [1, 2], "b": {"c": 1, "d', {"a": ["1", "2"], "b": {"c": "1"}}, False),
+        ('{"a": "x, y", "b": 12', {"a": "x, y"}, False),
+        ('{"a": 1, "b": ?, "c": 2}', {"a": "1"}, False),
+        ("[" * 100_000, None, False),
+        ("", None, False),
+    ],
+)
+def test_what_is_whole_of_broken_json_is_kept(text: str, value: object, whole: bool) -> None:
+    assert loaded(text) == (value, whole)

@@ -7,6 +7,7 @@ import pytest
 from ccbench.machine.flags import Flag
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.results.importers.nccl_tests import read, recognises
+from ccbench.results.importers.nccl_tests_columns import header_layout
 from ccbench.results.importers.ranks import checked
 from tests.results.importers.nccl_tests_outputs import (
     OLD_TITLES,
@@ -14,7 +15,6 @@ from tests.results.importers.nccl_tests_outputs import (
     SIZES,
     TITLES,
     UNITS,
-    average,
     devices,
     figures,
     output,
@@ -29,23 +29,9 @@ def table_of(text: str) -> ImportedTable:
     return table
 
 
-def figures_of(log: ImportedLog) -> list[tuple[object, ...]]:
+def figures_of(log: ImportedLog) -> list[ImportedRow]:
     """Rows of all tables without the places where they stood."""
-    return [
-        (
-            one.size_bytes,
-            one.count,
-            one.dtype,
-            one.op,
-            one.root,
-            one.in_place,
-            one.seconds,
-            one.algbw,
-            one.busbw,
-        )
-        for table in log.tables
-        for one in table.rows
-    ]
+    return [replace(row, line=0, extra={}) for table in log.tables for row in table.rows]
 
 
 def test_a_whole_output_gives_everything_it_says() -> None:
@@ -103,6 +89,7 @@ def test_a_row_keeps_its_figures_and_the_room_of_its_digits() -> None:
         "[pod/job-0/main] ",
         "2025-11-03T10:20:30.123456789Z ",
         "> ",
+        "[0] ",
         "box-1: ",
         "worker-1  | ",
     ],
@@ -129,6 +116,15 @@ def test_what_a_launcher_puts_before_each_line_is_not_read(prefix: str) -> None:
 def test_pages_scripts_and_messages_change_no_row(change: object) -> None:
     assert callable(change)
     assert figures_of(read(change(WHOLE))) == figures_of(read(WHOLE))
+
+
+def test_a_rank_in_brackets_is_a_tag_and_no_message() -> None:
+    said = "[0] NCCL INFO NCCL_ALGO set by environment to Ring\n"
+    log = read(said + "".join(f"[0] {line}\n" for line in (TITLES, UNITS, *ROWS)))
+    assert [row.size_bytes for table in log.tables for row in table.rows] == [
+        s for s in SIZES for _ in range(2)
+    ]
+    assert log.environment == {"NCCL_ALGO": "Ring"}
 
 
 @pytest.mark.parametrize("width", [56, 72, 80, 100, 120])
@@ -478,13 +474,8 @@ def test_other_texts_are_not_recognised_and_give_a_notice(text: str) -> None:
     assert log.tables or [notice.kind for notice in log.notices] == ["unsupported"]
 
 
-def test_the_closing_average_of_a_whole_output_is_that_of_its_rows() -> None:
-    rates = [one.busbw or 0.0 for one in table_of(WHOLE).rows]
-    assert table_of(WHOLE).average_busbw == pytest.approx(sum(rates) / len(rates), rel=1e-4)
-    assert average(ROWS).split()[-1] == f"{table_of(WHOLE).average_busbw:g}"
-
-
-def test_rows_are_values() -> None:
-    first = table_of(WHOLE).rows[0]
-    assert isinstance(first, ImportedRow)
-    assert replace(first) == first
+@pytest.mark.parametrize(
+    "words", ["size size algbw busbw", "size size time algbw busbw", "size algbw size busbw"]
+)
+def test_a_header_that_begins_a_second_table_before_its_figures_is_none(words: str) -> None:
+    assert header_layout(words.split()) is None

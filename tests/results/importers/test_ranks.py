@@ -2,12 +2,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.collectives import COLLECTIVES
-from ccbench.results.importers.log import DeviceLine, ImportedRow, ImportedTable
-from ccbench.results.importers.ranks import Given, ranks_that_fit, team_of
+from ccbench.machine.flags import Flag
+from ccbench.results.importers import osu
+from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable
+from ccbench.results.importers.ranks import (
+    Given,
+    bus_factor,
+    checked,
+    ranks_that_fit,
+    team_of,
+    with_whole_sizes,
+)
+from tests.results.importers import outputs
 
 
 def _table(ranks: int, busbw: float = 200.0, **changes: object) -> ImportedTable:
@@ -70,3 +81,121 @@ def test_hosts_of_a_whole_device_list_are_the_nodes() -> None:
 def test_more_ranks_than_the_given_machines_have_need_more_nodes() -> None:
     assert team_of(replace(_table(96), ranks=96), (), Given("", 8, 8)).nodes == 12
     assert team_of(replace(_table(8), ranks=8), (), Given("", 8, 2)).nodes == 2
+
+
+ROW = ImportedRow(
+    1 << 20, 1 << 18, "float32", "sum", -1, False, 1e-4, 10.49, 18.35, half_units=(5e-8, 0.005, 0.005)
+)
+MOVING = sorted(name for name, row in COLLECTIVES.items() if row.moves_data)
+
+
+def log_of(*rows: ImportedRow, collective: str = "all_reduce", ranks: int | None = 8) -> ImportedLog:
+    return ImportedLog("nccl-tests", tables=(ImportedTable(collective, rows, ranks),))
+
+
+def flags_of(row: ImportedRow, collective: str = "all_reduce", ranks: int | None = 8) -> tuple[str, ...]:
+    return checked(log_of(row, collective=collective, ranks=ranks)).tables[0].rows[0].flags
+
+
+def test_a_row_whose_figures_agree_has_no_flag() -> None:
+    assert flags_of(ROW) == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "flags"),
+    [
+        ({"seconds": 1.1e-4}, (Flag.ALGBW_CONTRADICTS_TIME,)),
+        ({"size_bytes": 1 << 19}, (Flag.ALGBW_CONTRADICTS_TIME,)),
+        ({"busbw": 18.5}, (Flag.BUSBW_CONTRADICTS_ALGBW,)),
+        ({"algbw": 11.0}, (Flag.ALGBW_CONTRADICTS_TIME, Flag.BUSBW_CONTRADICTS_ALGBW)),
+        ({"seconds": None}, ()),
+        ({"algbw": None}, ()),
+        ({"busbw": None}, ()),
+    ],
+)
+def test_a_contradiction_is_named_and_the_figures_are_kept(
+    changed: dict[str, float], flags: tuple[str, ...]
+) -> None:
+    row = replace(ROW, **changed)  # type: ignore[arg-type]  # each value has its field's type
+    after = checked(log_of(row)).tables[0].rows[0]
+    assert after.flags == flags
+    assert replace(after, flags=()) == row
+
+
+def test_what_the_output_does_not_say_is_not_checked() -> None:
+    wrong = replace(ROW, busbw=1.0)
+    assert flags_of(wrong, collective="") == ()
+    assert flags_of(wrong, ranks=None) == ()
+    assert flags_of(replace(ROW, size_bytes=0, flags=(Flag.SIZE_NOT_STATED,))) == (Flag.SIZE_NOT_STATED,)
+
+
+def test_rates_of_one_ranks_bytes_are_checked_as_such() -> None:
+    row = replace(ROW, algbw=10.49 / 8, busbw=10.49 / 8 * 7, flags=(Flag.ALGBW_PER_RANK,))
+    assert flags_of(row, "all_gather") == (Flag.ALGBW_PER_RANK,)
+    assert flags_of(replace(row, busbw=1.0), "all_gather") == (
+        Flag.ALGBW_PER_RANK,
+        Flag.BUSBW_CONTRADICTS_ALGBW,
+    )
+    assert flags_of(row, "all_gather", None) == (Flag.ALGBW_PER_RANK,)
+
+
+def test_a_size_of_nothing_has_no_rate_and_no_flag() -> None:
+    assert flags_of(replace(ROW, size_bytes=0, algbw=0.0, busbw=0.0)) == ()
+
+
+@given(
+    size=st.integers(1, 1 << 40),
+    seconds=st.floats(1e-7, 1e2),
+    collective=st.sampled_from(MOVING),
+    ranks=st.integers(2, 4096),
+    decimals=st.integers(0, 3),
+)
+def test_figures_that_a_tool_rounds_are_never_flagged(
+    size: int, seconds: float, collective: str, ranks: int, decimals: int
+) -> None:
+    factor = bus_factor(collective, ranks)
+    assert factor is not None
+    algbw = size / seconds / 1e9
+    half = 0.5 * 10**-decimals
+    row = ImportedRow(
+        size,
+        None,
+        "int8",
+        "sum",
+        -1,
+        False,
+        round(seconds * 1e6, decimals) / 1e6,
+        round(algbw, decimals),
+        round(algbw * factor, decimals),
+        half_units=(half / 1e6, half, half),
+    )
+    assert flags_of(row, collective, ranks) == ()
+
+
+@given(
+    st.floats(0.2, 5).filter(lambda factor: abs(factor - 1) > 0.01),
+    st.sampled_from(MOVING),
+    st.integers(2, 4096),
+)
+def test_a_rate_that_is_off_by_more_than_its_digits_is_flagged(
+    off: float, collective: str, ranks: int
+) -> None:
+    factor = bus_factor(collective, ranks) or 0.0
+    row = replace(ROW, algbw=10.48576, busbw=10.48576 * factor * off, half_units=(5e-8, 5e-6, 5e-6))
+    assert Flag.BUSBW_CONTRADICTS_ALGBW in flags_of(row, collective, ranks)
+
+
+@given(st.floats(0, 100), st.floats(0, 100), st.floats(0, 1), st.sampled_from([*MOVING, "", "barrier"]))
+def test_checking_twice_is_checking_once(algbw: float, busbw: float, seconds: float, collective: str) -> None:
+    once = checked(log_of(replace(ROW, algbw=algbw, busbw=busbw, seconds=seconds), collective=collective))
+    assert checked(once) == once
+    assert set(once.tables[0].rows[0].flags) <= {*Flag}
+
+
+def test_a_block_becomes_the_buffer_once_the_ranks_are_known() -> None:
+    (unknown,) = osu.read(outputs.OSU_ALL_GATHER.partition("\n")[2]).tables
+    (known,) = osu.read(outputs.OSU_ALL_GATHER).tables
+    assert with_whole_sizes(unknown) == unknown
+    whole = with_whole_sizes(replace(unknown, ranks=4))
+    assert [(r.size_bytes, r.flags) for r in whole.rows] == [(r.size_bytes, r.flags) for r in known.rows]
+    assert with_whole_sizes(whole) == whole

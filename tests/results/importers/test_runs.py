@@ -16,7 +16,7 @@ from ccbench.results import load_run
 from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.results.importers.ranks import Given
 from ccbench.results.importers.runs import described, imported, next_size
-from ccbench.results.importers.writing import import_logs, unique_names, write_import
+from ccbench.results.importers.writing import each_once, import_logs, unique_names, write_import
 from ccbench.topology.graph import Notice
 
 MIB = 1 << 20
@@ -291,3 +291,20 @@ def test_every_row_becomes_a_case_or_is_named_or_counted(
     assert len(run.cases) == len(found.cases)
     speeds = run.cases[run.cases["status"] == "ok"]["median_seconds"]
     assert (speeds > 0).all()
+
+
+def test_a_file_that_is_given_again_is_read_once(tmp_path: Path) -> None:
+    first, other, linked = tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "c.txt"
+    first.write_text("a")
+    other.write_text("a")
+    linked.symlink_to(first)
+    again = tmp_path / "." / "folder" / ".." / "a.txt"
+    (tmp_path / "folder").mkdir()
+    assert each_once([first, other, again, linked]) == ((first, other), (again, linked))
+
+
+def test_no_name_begins_with_two_slashes(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    names = unique_names([path, path])
+    assert len(set(names)) == 2
+    assert not any(name.startswith("/") for name in names)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.results.importers.lines import GIBI, Figure, figure, rate_factor, whole
+from ccbench.results.importers.words import Launch, collective_name, dtype_name, launch_of
 
 
 @given(st.floats(min_value=0, max_value=1e12), st.integers(min_value=0, max_value=9))
@@ -34,3 +35,43 @@ def test_the_unit_of_rates_shows_in_the_rows(size_bytes: int, seconds: float, bi
 
 def test_rows_that_leave_the_unit_open_give_the_default() -> None:
     assert rate_factor([(8, Figure(1e-3, 1e-9), Figure(0.0, 0.005))], GIBI) == GIBI
+
+
+@pytest.mark.parametrize(
+    ("line", "launch"),
+    [
+        ("mpirun -np 8 ./osu_allreduce", Launch(8, None)),
+        ("$ mpirun -np 8 --map-by ppr:4:node ./x", Launch(8, 2)),
+        ("mpiexec.hydra -n 16 -ppn 8 IMB-MPI1", Launch(16, 2)),
+        ("/opt/bin/mpirun -n 144 -N 36 ./IMB-MPI1", Launch(144, 4)),
+        ("srun -N 4 -n 32 ./x", Launch(32, 4)),
+        ("srun --nodes=4 --ntasks-per-node=8 ./x", Launch(32, 4)),
+        ("flux run -N2 -n 192 ./x", Launch(192, 2)),
+        ("mpirun -np 4 -pernode ./x", Launch(4, 4)),
+        ("mpirun ./x -n", Launch()),
+        ("the mpi library runs", None),
+    ],
+)
+def test_a_launchers_line_says_ranks_and_nodes(line: str, launch: Launch | None) -> None:
+    assert launch_of(line) == launch
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("Allreduce", "all_reduce"),
+        ("AllGather", "all_gather"),
+        ("Reduce_scatter", "reduce_scatter"),
+        ("bcast", "broadcast"),
+        ("alltoallv", "alltoallv"),
+    ],
+)
+def test_collectives_get_our_names_and_others_keep_theirs(word: str, name: str) -> None:
+    assert collective_name(word) == name
+
+
+@pytest.mark.parametrize(
+    ("word", "name"), [("fp32", "float32"), ("torch.bfloat16", "bfloat16"), ("hfp8", "hfp8")]
+)
+def test_element_types_get_our_names_and_others_keep_theirs(word: str, name: str) -> None:
+    assert dtype_name(word) == name

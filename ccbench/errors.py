@@ -6,6 +6,7 @@ CcbenchError                      exit 2 unless a subclass says otherwise
 ├── MachineError                  a machine description is wrong or unknown
 ├── ScheduleError                 a schedule cannot be built, or its proof failed
 ├── BackendUnavailable            a backend cannot work here; the message says what to install
+│   └── Hung                      its ranks have stopped, or do not come up in time; exit 4
 ├── MissingDependency             an optional library is absent; the message has the install line
 └── RunFolderError                a run folder cannot be written or read
 
@@ -39,6 +40,12 @@ class ScheduleError(CcbenchError):
 
 class BackendUnavailable(CcbenchError):
     """A backend cannot work on this machine."""
+
+
+class Hung(BackendUnavailable):
+    """Ranks have stopped, or do not come up in time."""
+
+    exit_code = 4
 
 
 class MissingDependency(CcbenchError):

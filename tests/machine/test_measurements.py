@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ccbench.backends.crew import open_crew
 from ccbench.cases import Case, CaseFacts, Measurement, Status
 from ccbench.machine.readings import DeviceReading, readings_from_json, readings_json
 from ccbench.runner.measure import RankResult
 from ccbench.runner.rounds import merged
-from ccbench.runner.workers.leader import ForkedLeader
-from ccbench.runner.workers.messages import RankReport
+from ccbench.runner.workers.leader import Leader
+from ccbench.runner.workers.messages import GroupRequest, RankReport
 
 CASE = Case("s", "cpu", "barrier", "default", "int8", "sum", 0, 0, 2)
 
@@ -32,7 +31,7 @@ def report(rank: int, facts: CaseFacts) -> RankReport:
 
 @pytest.mark.parametrize("hosts", [(), ("north", "south")])
 def test_a_measurement_has_the_devices_and_flags_of_all_processes(hosts: tuple[str, ...]) -> None:
-    leader = ForkedLeader(open_crew("cpu", 2, 16))
+    leader = Leader(GroupRequest("cpu", 2, None))
     leader.hosts = hosts
     facts = (CaseFacts(devices=look(1)), CaseFacts(devices=look(2, 5), flags=("link_errors",)))
     composed = leader.composed(CASE, {rank: report(rank, facts[rank]) for rank in (1, 0)})
@@ -45,7 +44,7 @@ def test_a_measurement_has_the_devices_and_flags_of_all_processes(hosts: tuple[s
 
 
 def test_a_flag_of_several_processes_is_one_flag() -> None:
-    leader = ForkedLeader(open_crew("cpu", 2, 16))
+    leader = Leader(GroupRequest("cpu", 2, None))
     facts = CaseFacts(flags=("throttled",))
     composed = leader.composed(CASE, {rank: report(rank, facts) for rank in (0, 1)})
     assert composed.conditions.flags.count("throttled") == 1

@@ -30,7 +30,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Word
@@ -58,27 +57,19 @@ LOST_EXIT_CODE = 5
 # -- a rank, in whatever process ---------------------------------------------------------------------------
 
 
-class LeaderConnection(Protocol):
-    """A rank's connection to its leader: a pipe, or a ``Channel``."""
-
-    def recv(self) -> Any:
-        """Return the next case with its sampling; EOFError when there are no more."""
-
-    def send(self, message: Any) -> None:
-        """Send the leader a report."""
-
-
-def run_rank(endpoint: TeamEndpoint, connection: LeaderConnection) -> None:
-    """Measure one case after the other until the leader hangs up."""
+def run_rank(endpoint: TeamEndpoint, connection: Connection | Channel) -> None:
+    """Measure one case after the other until the leader says that there are no more, or hangs up."""
     # No collection may fall into a launch; between cases only what came since the fork is looked at.
     gc.disable()
     gc.freeze()
     while True:
         try:
-            case, sampling = connection.recv()
+            message = connection.recv()
         except (EOFError, OSError):
             return
-        connection.send(rank_report(endpoint, case, sampling))
+        if isinstance(message, messages.Stop):
+            return
+        connection.send(rank_report(endpoint, *message))
         gc.collect()
 
 
@@ -140,11 +131,10 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     )
 
 
-def refuse_all(reason: str, connection: LeaderConnection) -> None:
-    """Answer every case with the reason why none can run, until the leader hangs up."""
+def refuse_all(reason: str, connection: Connection) -> None:
+    """Answer every case with the reason why none can run."""
     with suppress(EOFError, OSError):
-        while True:
-            connection.recv()
+        while not isinstance(connection.recv(), messages.Stop):
             connection.send(RankReport(Status.UNSUPPORTED, reason))
 
 
@@ -197,9 +187,8 @@ def serve(
     channel = Channel(
         connect(address, hello), broken, {messages.CLOCK: time.time, messages.HOST: _facts_of_this_host}
     )
-    try:
-        start = channel.recv()
-    except EOFError:  # only asked
+    start = channel.recv()
+    if isinstance(start, messages.Stop):  # only asked
         return
     if start.processor >= 0:
         # Before the library is loaded, so that its threads stay on the rank's processor too.
@@ -231,8 +220,7 @@ def _opened(backend: str, channel: Channel) -> TeamEndpoint:
     except ImportError as error:
         reason = f"{backend}: {error}"
     channel.send(messages.Refusal(reason))
-    with suppress(EOFError):
-        channel.recv()  # the leader says that all is over, or hangs up, which ends the process
+    channel.recv()  # the leader says that all is over, or hangs up, which ends the process
     raise SystemExit(1)
 
 

@@ -41,6 +41,9 @@ LEADER_VARIABLE = "CCBENCH_LEADER"
 """Where the leader listens, and its key: ``address:port ...|key``. In the environment only, because anybody
 can read command lines."""
 
+FIRST_PROCESS = "the run's first process"
+"""What messages call the listener of a hub."""
+
 LOOPBACK = "127.0.0.1"
 BACKLOG = 1024
 KEY_BYTES = 32
@@ -181,11 +184,11 @@ class Unreachable(UsageError):
     """Nobody who knows the key answers at any of the addresses."""
 
 
-def connect(address: str, hello: Hello) -> Connection:
+def connect(address: str, hello: Hello, whom: str = "the team's leader") -> Connection:
     """Connect to a listener, with its key proven on both sides.
 
-    All addresses are tried at once, and the first that leads to the listener is taken. Raises Unreachable
-    when none does, UsageError when it is of another version.
+    All addresses are tried at once, and the first that leads to the listener is taken. whom: what messages
+    call it. Raises Unreachable when no address leads to it, UsageError when it is of another version.
     """
     addresses, _, key = address.rpartition("|")
     arrivals: queue.SimpleQueue[Connection | None] = queue.SimpleQueue()
@@ -212,7 +215,7 @@ def connect(address: str, hello: Hello) -> Connection:
             raise UsageError(f"ccbench: {mismatch}")
         return connection
     raise Unreachable(
-        f"ccbench: {socket.gethostname()} reaches the team's leader at none of {addresses}; "
+        f"ccbench: {socket.gethostname()} reaches {whom} at none of {addresses}; "
         "let TCP connections between these hosts through"
     )
 
@@ -300,13 +303,12 @@ class Channel:
         except Exception as error:  # a pickle names classes, and making them may raise anything
             report_unreadable("its leader", error)
             hang_up(self._connection)  # so that the leader, too, knows that this rank is lost
+        self._messages.put(Stop())
         self._broken()
 
     def recv(self) -> Any:
-        """Return the leader's next message; EOFError when all is over."""
+        """Return the leader's next message; Stop where it is gone."""
         message = self._messages.get()
-        if isinstance(message, Stop):
-            raise EOFError
         if isinstance(message, Start):
             self.rank, self.ranks = message.rank, message.ranks
             self.hosts, self.one_clock = message.hosts, message.one_clock

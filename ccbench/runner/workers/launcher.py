@@ -26,7 +26,7 @@ from ccbench.capabilities import capabilities_of
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.machine.processes import die_with_parent, module_command
 from ccbench.machine.redaction import without_values
-from ccbench.runner.workers.channel import LEADER_VARIABLE, Listener, Peer, connect, hang_up
+from ccbench.runner.workers.channel import FIRST_PROCESS, LEADER_VARIABLE, Listener, Peer, connect, hang_up
 from ccbench.runner.workers.messages import Ended, Hello, Spawn, this_place
 from ccbench.units import plural
 
@@ -79,14 +79,23 @@ class Launcher(ABC):
 
     def wait(self, seconds: float) -> None:
         """Wait until it has ended, but not for longer."""
-        deadline = time.monotonic() + seconds
-        while not self.ended() and time.monotonic() < deadline:
-            time.sleep(END_POLL_SECONDS)
+        _wait_for(self.ended, seconds)
 
-    def ended_one(self, rank: int) -> str:
-        """Return the same of one rank's process, '' where that is not known."""
-        code = None if self._launch.command else self.exit_codes()[rank]
-        return "" if code is None else describe_exit(code)
+    def rank_ended(self, rank: int) -> str:
+        """Say how a rank's process ended: as its parent knows, else as the launcher tells."""
+        if not self._launch.command:
+            _wait_for(lambda: self.exit_codes()[rank] is not None, LAUNCHER_END_SECONDS)
+            code = self.exit_codes()[rank]
+            if code is not None:
+                return describe_exit(code)
+        self.wait(LAUNCHER_END_SECONDS)
+        found = _SIGNAL.search(self.output(_SIGNAL.pattern))
+        if found:
+            return describe_exit(-int(next(filter(None, found.groups()))))
+        if self.ended().startswith("was killed"):
+            return f"ended, because {self.name} {self.ended()},"
+        said = self.output()
+        return f"ended ({self.name} said: {said})" if said else "ended"
 
     def output(self, pattern: str = "") -> str:
         """Return its last line that matches ``pattern``, or one that tells most of what went wrong."""
@@ -107,6 +116,15 @@ class Launcher(ABC):
         what = f"{ended} before" if ended else f"was given {START_LIMIT_SECONDS:.0f} s, in which not"
         return f"{self.name} {what} {some} had come; {f'it said: {words}' if words else 'it said nothing'}"
 
+
+def _wait_for(over: Callable[[], object], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not over() and time.monotonic() < deadline:
+        time.sleep(END_POLL_SECONDS)
+
+
+_SIGNAL = re.compile(r"exited on signal (\d+)|\(signal (\d+)\)|KILLED BY SIGNAL: (\d+)")
+"""How Open MPI's mpirun, MPICH's hydra and Intel's name the signal that ended a rank."""
 
 _TELLING = re.compile(r"error|fail|not |cannot|unable|no such|refused|slots|abort|instead of", re.IGNORECASE)
 """Lines of a launcher that are worth telling, among its frames and greetings."""
@@ -166,8 +184,10 @@ class CommandLauncher(Launcher):
             )
         except OSError as error:
             self.kill()
+            asked = "--launch: " if self._launch.several_hosts else ""
+            program = without_values(command[0], self._launch.command)
             raise BackendUnavailable(
-                f"{without_values(command[0], self._launch.command)} could not be started: {error.strerror}; "
+                f"{asked}{program} could not be started: {error.strerror}; "
                 "write a launcher that exists, with its path where it is not in PATH"
             ) from None
         self.processes.append(process)
@@ -195,7 +215,7 @@ class AgentLauncher(Launcher):
         super().__init__(launch.launched_by, launch)
         self._codes: dict[int, int] = {}
         self._agents, _ = agents_of(os.environ)
-        self._hub: Connection = connect(os.environ[HUB_VARIABLE], Hello(this_place()))
+        self._hub: Connection = connect(os.environ[HUB_VARIABLE], Hello(this_place()), FIRST_PROCESS)
         # Agents on other hosts have the launcher's environment, not the runner's.
         own = {name: value for name, value in os.environ.items() if _is_handed_on(name)}
         self._hub.send(Spawn({**own, **dict(launch.environment), **variables}, in_process))

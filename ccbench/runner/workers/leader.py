@@ -1,10 +1,12 @@
 """The leader of a team, which starts the ranks and watches them.
 
 It never computes: it passes cases on, waits for all ranks, and when one dies or hangs it says which, kills
-the rest and ends. Ranks die with the leader, the leader with the runner, whatever happens. This module has
-what all leaders do, and the leader that forks its ranks: it imports what they need, so that a fork costs two
-milliseconds instead of an interpreter's start. Where one process drives all ranks (``Crew.whole``), that
-process is watched as a rank is elsewhere.
+the rest and ends. Ranks die with the leader, the leader with the runner, whatever happens. It forks the ranks
+(it imports what they need, so that a fork costs two milliseconds instead of an interpreter's start), or
+listens, on loopback unless ranks may be on other hosts, has their processes started by a launcher, and waits
+until as many have connected as it asked for. Those it ends by their process descriptors on its own host, by
+the launcher's process group, and elsewhere because their connection breaks. Where one process drives all
+ranks (``Crew.whole``), that process is watched as a rank is elsewhere.
 """
 
 from __future__ import annotations
@@ -13,177 +15,347 @@ import os
 import signal
 import time
 import traceback
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ccbench.backends.base import Launch, Position
 from ccbench.backends.cpu.memory import Activity, Control, Word
-from ccbench.backends.crew import ClosingCrew, ClosingEndpoint, Crew
+from ccbench.backends.crew import ClosingCrew, ClosingEndpoint, Crew, open_crew
 from ccbench.backends.faults import fault_from_environment
-from ccbench.cases import Case, CaseFacts, Conditions, Measurement, Sampling, Status
-from ccbench.collectives import collective
-from ccbench.errors import CcbenchError
-from ccbench.groups import format_ranks
+from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.errors import BackendUnavailable, CcbenchError, Hung
 from ccbench.machine.flags import Flag
-from ccbench.machine.host import allowed_cpus, spread_over_cores
-from ccbench.machine.load import flagged
-from ccbench.machine.processes import die_with_parent, ending, state
-from ccbench.machine.readings import joined
-from ccbench.runner.measure import RankResult, by_last_starter, durations, taking_part
+from ccbench.machine.host import allowed_cpus, spread_over_cores, usable_cores
+from ccbench.machine.load import flagged, worst_of_hosts
+from ccbench.machine.processes import die_with_parent, state
+from ccbench.runner.workers import messages
 from ccbench.runner.workers.agent import refuse_all, run_rank
-from ccbench.runner.workers.messages import RankReport
+from ccbench.runner.workers.channel import Listener, Peer
+from ccbench.runner.workers.cleanup import FileCleanup
+from ccbench.runner.workers.launcher import (
+    START_LIMIT_SECONDS,
+    Launcher,
+    gather,
+    private_folder,
+    rank_order,
+    started,
+)
+from ccbench.runner.workers.messages import RUNNER_VARIABLE, GroupRequest, Place, RankReport, this_place
+from ccbench.runner.workers.reports import measurement_of
 
+SAMPLE_CAPACITY = 4096
 POLL_SECONDS = 0.2
 
 STOPPED_SECONDS = 10.0
 """A rank that a signal has stopped for so long is not waited for until the case's limit, be it hours."""
 
-DISMISS_POLL_SECONDS = 0.002
-"""How often it is looked whether ranks have closed."""
-
 LOOK_SECONDS = 1.0
 """How often it is looked whether ranks are stopped."""
 
-_SEVERITY = (Status.OK, Status.WRONG, Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.FAILED)
+ANSWER_SECONDS = 1.0
+"""How long a rank may take to say where it is; one that is stopped never does."""
+
+PARTING_SECONDS = 3.0
+"""How long launched ranks may take to finish their library."""
 
 
-class Leader(ABC):
-    """Watches the ranks of one team, which a subclass starts, names and ends.
+@dataclass(frozen=True)
+class Member:
+    """A rank as the leader knows it.
 
-    hosts: of each rank, where a launcher started them.
+    near: its process can be seen from here. handle: process descriptor of one that must not outlive the team
+    and is no child, else -1.
     """
 
-    def __init__(self, control: Control, *, pinned: bool, oversubscribed: bool, whole: bool = False) -> None:
-        self.control = control
-        self.ranks = control.ranks
-        self.cpus = spread_over_cores(allowed_cpus()) if pinned else []
-        self.oversubscribed = oversubscribed
-        self.whole = whole
-        self.pids: list[int] = []
-        self.connections: list[Connection] = []
+    place: Place
+    connection: Connection
+    near: bool
+    handle: int = -1
+
+
+class Leader:
+    """Starts the ranks of one team, watches them, and ends them."""
+
+    def __init__(self, request: GroupRequest, crew: Crew | None = None) -> None:
+        """crew: where the ranks are forked; default: the backend's."""
+        self.backend, self.ranks, self.launch = request.backend, request.ranks, request.launch
+        if self.launch is None:
+            self.crew = crew or open_crew(self.backend, self.ranks, SAMPLE_CAPACITY, request.processes)
+            self.control, self.whole = self.crew.control, self.crew.whole
+            self.ranks = self.control.ranks
+            pinned, self.oversubscribed = self.crew.pinned, self.crew.oversubscribed
+            self._parting_seconds = self.crew.closing_seconds if isinstance(self.crew, ClosingCrew) else 0.0
+        else:
+            self.control, self.whole = Control(self.ranks, 1), False
+            pinned, self.oversubscribed = self.launch.pinned, self.ranks > usable_cores()
+            pinned = pinned and not self.launch.several_hosts
+            self._parting_seconds = PARTING_SECONDS
+        cpus = spread_over_cores(allowed_cpus()) if pinned else []
+        self.bound = tuple(cpus[rank % len(cpus)] for rank in range(self.ranks)) if cpus else ()
+        """Each rank's processor, where every rank has only one."""
+        self.members: list[Member] = []
         self.hosts: tuple[str, ...] = ()
+        """Of each rank, where a launcher started them."""
         self.fault = fault_from_environment()
+        self._launcher: Launcher | None = None
+        self._one_clock = True
+        self._version = ""
+        self._failed = True
+        """Whether ranks may be beyond finishing in order; until all are ready, they are."""
+        self._given: dict[int, bytes] = {}
+        self._cleanup: FileCleanup | None = None
+        """Of ranks of this host alone; where there may be others, each rank has its own."""
+        self._open = ExitStack()
         self._look_at = 0.0
         self._stopped: dict[int, float] = {}
 
-    @abstractmethod
+    @property
+    def connections(self) -> list[Connection]:
+        """Of each rank."""
+        return [member.connection for member in self.members]
+
+    # -- start ---------------------------------------------------------------------------------------------
+
     def start(self, runner: Connection) -> None:
-        """Bring all ranks up; CcbenchError says why that failed, EOFError that the runner is gone."""
+        """Bring all ranks up; BackendUnavailable says why that failed, EOFError that the runner is gone."""
+        if self.launch is None:
+            forked = ForkedRanks(self.crew, self.bound, runner)
+            self._launcher, self.members = forked, forked.members
+        else:
+            deadline = time.monotonic() + START_LIMIT_SECONDS
+            self._launch(self.launch, runner)
+            self._until_ready(self.launch, runner, deadline)
+        self._failed = False
 
-    @abstractmethod
-    def ended(self, rank: int) -> str:
-        """Say how the process of a rank ended."""
+    def _launch(self, launch: Launch, runner: Connection) -> None:
+        enter = self._open.enter_context
+        listener = enter(Listener(several_hosts=launch.several_hosts and not launch.one_host))
+        folders = {name: enter(private_folder(parent)) for name, parent in launch.private_folders}
+        if not launch.several_hosts:
+            self._cleanup = FileCleanup()
+            self._open.callback(self._cleanup.close)
+            self._cleanup.add(folders.values())
+        self._launcher = started(launch, self.ranks, listener.address, folders, self.backend)
+        with listener:
+            arrived = gather(
+                listener,
+                self.backend,
+                lambda _: self.ranks,
+                self._launcher.why_so_few,
+                ended=self._launcher.ended,
+                runner=runner,
+                enrol=self._enrol,
+            )
+        order = rank_order([peer.hello for peer in arrived], self.backend, self.ranks)
+        self.members = [self.members[number] for number in order]
+        self.hosts = tuple(member.place.host for member in self.members)
+        self._one_clock = len({member.place.clock for member in self.members}) == 1
+        many = self.oversubscribed and not launch.several_hosts
+        for rank, connection in enumerate(self.connections):
+            processor = self.bound[rank] if self.bound else -1
+            start = messages.Start(
+                self.backend, rank, self.ranks, self.hosts, self._one_clock, many, processor
+            )
+            with suppress(OSError):  # who is gone shows below
+                connection.send(start)
 
-    @abstractmethod
-    def end(self) -> None:
-        """End whatever is left, by force where asking is not enough."""
+    def _enrol(self, peer: Peer) -> None:
+        """Remember a process that must not outlive this team, whatever becomes of it, unless it says so."""
+        place, handle, here = peer.hello.place, -1, this_place()
+        near = (place.host, place.pid_namespace) == (here.host, here.pid_namespace)
+        if near and not peer.hello.stays and hasattr(os, "pidfd_open"):
+            with suppress(OSError):
+                handle = os.pidfd_open(place.pid)
+        self.members.append(Member(place, peer.connection, near, handle))
 
-    def dismiss(self) -> None:  # noqa: B027  (only forked ranks of some backends have something to close)
-        """Let ranks that have nothing to do close in order."""
+    def _until_ready(self, launch: Launch, runner: Connection, deadline: float) -> None:
+        """Wait until every rank's library works; all-gathers between them go on meanwhile."""
+        ready: dict[int, messages.Ready] = {}
+        while late := set(range(self.ranks)) - set(ready):
+            heard = self._heard(set(range(self.ranks)), POLL_SECONDS, runner)
+            for rank in heard:
+                try:
+                    message = self.members[rank].connection.recv()
+                except (EOFError, OSError):
+                    raise BackendUnavailable(
+                        f"{self.backend}: {self.name_of(rank)} {self._ended(rank)} while its library started"
+                    ) from None
+                if isinstance(message, messages.Refusal):
+                    raise BackendUnavailable(message.reason)
+                if isinstance(message, messages.Ready):
+                    ready[rank] = message
+                else:
+                    self._receive(rank, message)
+            if not heard:
+                self._remember_files()  # a library that is killed while it starts leaves files, too
+            if late and (time.monotonic() > deadline or self._long_stopped(late)):
+                names = ", ".join(map(self.name_of, sorted(late)))
+                why = self._stuck(late) or f"in {START_LIMIT_SECONDS:.0f} s it did not on {names}"
+                raise Hung(f"{self.backend}: the library did not start: {why}")
+        in_order = [ready[rank] for rank in range(self.ranks)]
+        self._version = one_version(self.backend, [one.version for one in in_order], self.hosts)
+        if all(len(one.processors) == 1 for one in in_order):
+            self.bound = tuple(one.processors[0] for one in in_order)
+        if len(set(self.hosts)) > 1:  # the leader's own host says nothing about the others
+            self.oversubscribed = crowded(self.hosts, in_order)
+        self._remember_files()
 
-    def receive(self, rank: int, message: object) -> None:
-        """Take a message that is no report. Forked ranks have none: the rest is in memory that they share."""
-        raise TypeError(f"rank {rank} sent {type(message).__name__} instead of a report")
-
-    def binding(self, rank: int) -> int:
-        """Return the processor of a rank."""
-        return self.cpus[rank % len(self.cpus)]
+    def _remember_files(self) -> None:
+        """What libraries of this host have put into shared memory goes with the team, whoever is killed."""
+        if self._cleanup:
+            self._cleanup.add_shared_memory(one.place.pid for one in self.members if one.handle >= 0)
 
     # -- a case --------------------------------------------------------------------------------------------
 
     def lead(self, runner: Connection) -> None:
         """Tell the runner that all ranks are there, then run its cases until it hangs up or a rank dies."""
         with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the runner is done, or gone
-            runner.send(tuple(self.pids))
+            runner.send(tuple(member.place.pid for member in self.members))
             usable = True
             while usable:
                 if runner not in wait([runner, *self.connections]):
                     return  # a rank died while idle: the runner sees the leader go and starts a fresh team
-                try:
-                    case, sampling = runner.recv()
-                except (EOFError, OSError):  # between two cases, all ranks idle: a clean end
-                    self.dismiss()
-                    return
+                case, sampling = runner.recv()
                 measurement, usable = self.run(case, sampling, runner)
                 runner.send((measurement, usable))
 
     def run(self, case: Case, sampling: Sampling, runner: Connection) -> tuple[Measurement, bool]:
         """Run one case on all ranks; (what came out, whether the team can go on)."""
-        started = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        started_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         deadline = time.monotonic() + sampling.time_limit_seconds
         reports: dict[int, RankReport] = {}
+        self._failed = True
         for connection in self.connections:
             with suppress(OSError):  # a rank that is gone shows below
                 connection.send((case, sampling))
         while len(reports) < self.ranks:
             outcome = self._collect(case, reports, runner, deadline)
             if outcome:
-                return replace(outcome, started_at=started), False
-        return replace(self.composed(case, reports), started_at=started), True
+                return replace(outcome, started_at=started_at), False
+        self._failed = False
+        return replace(self.composed(case, reports), started_at=started_at), True
 
     def _collect(
         self, case: Case, reports: dict[int, RankReport], runner: Connection, deadline: float
     ) -> Measurement | None:
         """Wait a little for reports; a Measurement when the case has failed."""
-        pending = {self.connections[rank]: rank for rank in range(self.ranks) if rank not in reports}
+        pending = set(range(self.ranks)) - set(reports)
         left = max(0.0, deadline - time.monotonic())
-        for ready in wait([runner, *pending], timeout=min(POLL_SECONDS, left)):
-            if ready is runner:
-                raise EOFError  # the runner says nothing while a case runs: it is gone
-            assert isinstance(ready, Connection)
-            rank = pending[ready]
+        for rank in self._heard(pending, min(POLL_SECONDS, left), runner):
             try:
-                message = ready.recv()
+                message = self.members[rank].connection.recv()
             except (EOFError, OSError):
                 during = self._activity(rank)
                 return Measurement(
-                    case, Status.FAILED, f"{self.name_of(rank)} {self.ended(rank)} while {during}"
+                    case, Status.FAILED, f"{self.name_of(rank)} {self._ended(rank)} while {during}"
                 )
             if not isinstance(message, RankReport):
-                self.receive(rank, message)
+                self._receive(rank, message)
                 continue
             reports[rank] = message
             if message.status is Status.FAILED:
                 return Measurement(case, Status.FAILED, message.detail)
-        silent = set(pending.values()) - set(reports)
+        silent = pending - set(reports)
         if silent and (time.monotonic() >= deadline or self._long_stopped(silent)):
-            return Measurement(case, Status.TIMED_OUT, self.hang_diagnosis(silent))
+            return Measurement(case, Status.TIMED_OUT, self._hang_diagnosis(silent))
         return None
+
+    def _heard(self, ranks: set[int], seconds: float, runner: Connection | None = None) -> list[int]:
+        """Return those of ``ranks`` that have said something; EOFError when the runner is gone."""
+        lines = {self.members[rank].connection: rank for rank in ranks}
+        ready = wait([*lines, runner] if runner else list(lines), seconds)
+        if runner in ready:
+            raise EOFError  # it says nothing meanwhile
+        return [lines[line] for line in ready if isinstance(line, Connection)]
+
+    def _receive(self, rank: int, message: object) -> None:
+        """Keep where a launched rank is; hand on what all have given. Forked ranks share memory for both."""
+        if isinstance(message, Position):
+            words, control = self.control.words, self.control
+            words[control.index(rank, Word.ACTIVITY)] = message.activity
+            words[control.index(rank, Word.SAMPLE)] = message.sample
+            words[control.index(rank, Word.BARRIER)] = message.barriers
+        elif isinstance(message, messages.AllGather):
+            self._given[rank] = message.payload
+            if len(self._given) == self.ranks:
+                gathered = messages.Gathered(tuple(self._given[one] for one in range(self.ranks)))
+                self._given = {}
+                for connection in self.connections:
+                    with suppress(OSError):  # who is gone shows when it is listened to
+                        connection.send(gathered)
+        else:
+            raise TypeError(f"rank {rank} sent {type(message).__name__} instead of a report")
+
+    def composed(self, case: Case, reports: Mapping[int, RankReport]) -> Measurement:
+        """Make one measurement of the reports of all ranks, which may have come in any order."""
+        found = measurement_of(case, reports, self.hosts, self.whole)
+        # Of each host one rank's report tells what else its processors did; all ranks wait for the worst.
+        ranks = [self.hosts.index(host) for host in dict.fromkeys(self.hosts)] or [0]
+        seen = replace(
+            worst_of_hosts([reports[rank].conditions for rank in ranks]),
+            binding=self.bound,
+            oversubscribed=self.oversubscribed,
+        )
+        seen = flagged(seen)
+        # What one rank's device suffered, all ranks waited for.
+        flags = [flag for _, one in sorted(reports.items()) for flag in (*one.flags, *one.facts.flags)]
+        # Figures made under a deliberate fault must never pass for real ones.
+        injected = (Flag.FAULT_INJECTED,) if self.fault else ()
+        conditions = replace(seen, flags=(*dict.fromkeys(flags), *seen.flags, *injected))
+        found = replace(found, conditions=conditions, backend_version=self._version)
+        if not self._one_clock:
+            found = replace(found, skew_seconds=())
+        names = list(dict.fromkeys(self.hosts))
+        if len(names) < 2:
+            return found
+        return replace(found, hosts=self.hosts, node_of_rank=tuple(map(names.index, self.hosts)))
 
     # -- who died, who hangs -------------------------------------------------------------------------------
 
     def name_of(self, rank: int) -> str:
-        """Return what a rank is called in messages."""
+        """Return what a rank is called in messages, with its host where there are several."""
+        place = self.members[rank].place
         who = "the process of all ranks" if self.whole else f"rank {rank}"
-        return f"{who} (process {self.pids[rank]})"
+        where = f" on {place.host}" if len(set(self.hosts)) > 1 else ""
+        return f"{who} (process {place.pid}{where})"
 
-    def is_stopped(self, rank: int) -> bool:
-        """True where a signal has stopped the rank's process, as far as that can be seen from here."""
-        return state(self.pids[rank]) in ("T", "t")
+    def _ended(self, rank: int) -> str:
+        assert self._launcher is not None, "there are no ranks before it"
+        return self._launcher.rank_ended(rank)
+
+    def _is_stopped(self, rank: int) -> bool:
+        """Return whether a signal has stopped the rank's process, as far as that can be seen from here."""
+        return self.members[rank].near and state(self.members[rank].place.pid) in ("T", "t")
 
     def _long_stopped(self, pending: set[int]) -> bool:
-        """Whether one of ``pending`` has been found stopped again and again."""
+        """Return whether one of ``pending`` has been found stopped again and again."""
         now = time.monotonic()
         if now < self._look_at:
             return False
         self._look_at = now + LOOK_SECONDS
-        self._stopped = {rank: self._stopped.get(rank, now) for rank in pending if self.is_stopped(rank)}
+        self._stopped = {rank: self._stopped.get(rank, now) for rank in pending if self._is_stopped(rank)}
         return any(now - began >= STOPPED_SECONDS for began in self._stopped.values())
 
-    def hang_diagnosis(self, pending: set[int]) -> str:
-        """Name ranks that are stopped, else the ones furthest behind."""
-        stopped = [rank for rank in sorted(pending) if self.is_stopped(rank)]
-        if stopped:
-            ranks = ", ".join(map(self.name_of, stopped))
-            others = "" if self.whole else "; the others wait for it"
-            return f"timed out: {ranks} is stopped by a signal{others}"
+    def _stuck(self, pending: set[int]) -> str:
+        """Name ranks that are stopped, or that do not even say where they are; '' where there are none."""
+        mute = self._ask(pending) if self.launch else set()
+        elsewhere = [rank for rank in sorted(mute) if not self.members[rank].near]
+        if elsewhere:
+            ranks = ", ".join(map(self.name_of, elsewhere))
+            return f"no answer from {ranks}: stopped, or its host cannot be reached"
+        stopped = [rank for rank in sorted(pending) if self._is_stopped(rank)]
+        others = "" if self.whole else "; the others wait for it"
+        return f"{', '.join(map(self.name_of, stopped))} is stopped by a signal{others}" if stopped else ""
+
+    def _hang_diagnosis(self, pending: set[int]) -> str:
+        """Name ranks that are stuck, else the ones furthest behind."""
+        stuck = self._stuck(pending)
+        if stuck:
+            return f"timed out: {stuck}"
         if self.whole:
             return f"timed out while {self._activity(0)}, in sample {self.control.read(0, Word.SAMPLE)}"
 
@@ -198,135 +370,54 @@ class Leader(ABC):
     def _activity(self, rank: int) -> str:
         return Activity(self.control.read(rank, Word.ACTIVITY)).name.lower().replace("_", " ")
 
-    # -- what came out -------------------------------------------------------------------------------------
+    def _ask(self, ranks: set[int]) -> set[int]:
+        """Ask ``ranks`` where they are; those that have not answered in time."""
+        mute = set(ranks)
+        for rank in ranks:
+            with suppress(OSError):
+                self.members[rank].connection.send(messages.Question(messages.POSITION))
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while mute and time.monotonic() < deadline:
+            for rank in self._heard(mute, POLL_SECONDS):
+                with suppress(EOFError, OSError):
+                    message = self.members[rank].connection.recv()
+                    if isinstance(message, Position):
+                        self._receive(rank, message)
+                mute.discard(rank)
+        return mute
 
-    def composed(self, case: Case, reports: Mapping[int, RankReport]) -> Measurement:
-        """Make one measurement of the reports of all ranks, which may have come in any order."""
-        # Rank 0 alone keeps the stamps, so its figures count where all ranks have some; where one could not
-        # run, that one says why.
-        worst = max((reports[rank] for rank in sorted(reports)), key=lambda one: _SEVERITY.index(one.status))
-        status = worst.status
-        # Of a wrong result those who have one speak: how the others took their samples explains nothing.
-        details = [reports[rank].detail for rank in sorted(reports) if reports[rank].status is status]
-        first = reports[0] if worst.result is not None else worst
-        result = first.result
-        conditions = self._conditions(first, reports)
-        if result is None:
-            return Measurement(case, status, first.detail, conditions=conditions)
-        results = {rank: report.result for rank, report in reports.items() if report.result}
-        launches = result.launches
-        stamps = taking_part(case, result.stamps)
-        parts, part_samples = parts_of(case, first.facts, result)
-        found = Measurement(
-            case=case,
-            status=status,
-            detail="; ".join(detail for detail in details if detail),
-            algorithm_used=first.algorithm_used,
-            launches_per_sample=launches,
-            samples_seconds=tuple((durations(stamps, by_last_starter(case)) / launches).tolist()),
-            warmup_seconds=result.warmup_seconds,
-            simulated=Flag.EMULATION in first.flags,
-            launching_seconds=result.launching_seconds,
-            round_samples=(stamps.shape[1],),
-            wrong_elements=wrong_elements_of(case, results.values()),
-            stop_reason=result.stop_reason,
-            protocol_used=first.facts.protocol_used,
-            channels_used=first.facts.channels_used,
-            library_estimate_seconds=first.facts.library_estimate_seconds,
-            gated_launches=first.facts.gated_launches,
-            group_names=parts,
-            group_samples_seconds=part_samples,
-            device_readings=joined([reports[rank].facts.devices for rank in sorted(reports)], self.hosts),
-            conditions=conditions,
-        )
-        if self.whole:
-            return found  # there is one clock, and no rank's own time
-        ranks = case.communicating_ranks
-        waiting = tuple((results[rank].waiting_seconds,) for rank in ranks)
-        shares = tuple(reports[rank].processor_share for rank in ranks)
-        queued = tuple(share for rank in ranks if (share := reports[rank].queued_share) is not None)
-        return replace(
-            rank_by_rank(found, stamps),
-            rank_waiting_seconds=waiting,
-            rank_cpu_share=shares,
-            rank_queued_share=queued if len(queued) == len(shares) else (),
-        )
+    # -- end -----------------------------------------------------------------------------------------------
 
-    def seen_conditions(self, first: RankReport, reports: Mapping[int, RankReport]) -> Conditions:
-        """Return what else the processors did: of one host any rank's report tells it."""
-        return first.conditions
-
-    def bindings(self) -> tuple[int, ...]:
-        """Return each rank's processor; nothing where ranks are not bound."""
-        return tuple(map(self.binding, range(self.ranks))) if self.cpus else ()
-
-    def _conditions(self, first: RankReport, reports: Mapping[int, RankReport]) -> Conditions:
-        # What one rank's device suffered, all ranks waited for.
-        all_flags = [flag for _, one in sorted(reports.items()) for flag in (*one.flags, *one.facts.flags)]
-        seen = replace(
-            self.seen_conditions(first, reports), binding=self.bindings(), oversubscribed=self.oversubscribed
-        )
-        # Figures made under a deliberate fault must never pass for real ones.
-        injected = (Flag.FAULT_INJECTED,) if self.fault else ()
-        seen = flagged(seen)
-        return replace(seen, flags=(*dict.fromkeys((*first.flags, *all_flags)), *seen.flags, *injected))
+    def end(self) -> None:
+        """Let ranks finish in order where they can, then end whatever is left."""
+        self._remember_files()
+        if self.members and wait(self.connections, timeout=0):
+            self._failed = True  # a rank has died while idle: the others would wait for it
+        for connection in self.connections:
+            with suppress(OSError):
+                connection.send(messages.Stop())
+        if self._launcher is not None and not self._failed:
+            self._launcher.wait(self._parting_seconds)
+        for member in self.members:
+            member.connection.close()
+            if member.handle >= 0:
+                with suppress(OSError):  # it has ended
+                    signal.pidfd_send_signal(member.handle, signal.SIGKILL)
+                os.close(member.handle)
+        if self._launcher is not None:
+            self._launcher.kill()
+        self._open.close()
 
 
-Samples = tuple[tuple[float, ...], ...]
-"""Seconds per launch, [part][sample]."""
+class ForkedRanks(Launcher):
+    """Ranks that are forked, each pinned to a processor of its own as far as there are enough."""
 
-
-def parts_of(case: Case, facts: CaseFacts, result: RankResult) -> tuple[tuple[str, ...], Samples]:
-    """What samples are made of, or what ran at the same time, each with its samples in seconds per launch.
-
-    As measuring took it apart, else as the endpoint says, else groups by ranks' stamps.
-    """
-
-    def samples(stamps: NDArray[np.float64]) -> tuple[float, ...]:
-        return tuple((durations(stamps) / result.launches).tolist())
-
-    if result.parts:
-        every = (taking_part(case, result.part_stamps[:, part]) for part in range(len(result.parts)))
-        return result.parts, tuple(map(samples, every))
-    untold = case.concurrent or not case.groups or not case.everybody
-    if facts.parts or untold or len(result.stamps) != case.ranks:
-        return facts.parts, facts.group_samples_seconds
-    names = tuple(f"ranks {format_ranks(members)}" for members in case.members)
-    return names, tuple(samples(result.stamps[members, :]) for members in case.members)
-
-
-def rank_by_rank(measurement: Measurement, stamps: NDArray[np.float64]) -> Measurement:
-    """The measurement with what each rank saw of its samples. stamps: (ranks, samples, 2), in seconds."""
-    began = stamps[:, :, 0]  # all 0 where ranks have no clock in common, or devices that start together
-    seconds = (stamps[:, :, 1] - stamps[:, :, 0]) / measurement.launches_per_sample
-    return replace(
-        measurement,
-        skew_seconds=tuple(np.ptp(began, axis=0).tolist()) if began.any() else (),
-        rank_samples_seconds=tuple(map(tuple, seconds.tolist())),
-    )
-
-
-def wrong_elements_of(case: Case, results: Iterable[RankResult]) -> int | None:
-    """Of all ranks together; None where nothing was there to be compared."""
-    if case.count == 0 and collective(case.collective).moves_data:
-        return None
-    return sum(one.mismatch.wrong_elements for one in results if one.mismatch)
-
-
-class ForkedLeader(Leader):
-    """Forks the ranks, each pinned to a processor of its own as far as there are enough."""
-
-    def __init__(self, crew: Crew) -> None:
-        super().__init__(
-            crew.control, pinned=crew.pinned, oversubscribed=crew.oversubscribed, whole=crew.whole
-        )
-        self.crew = crew
-        self.reaped: set[int] = set()
-
-    def start(self, runner: Connection) -> None:
-        """Fork."""
-        leader = os.getpid()
-        for rank in range(self.ranks):
+    def __init__(self, crew: Crew, bound: Sequence[int], runner: Connection) -> None:
+        super().__init__("the leader", Launch())
+        self.members: list[Member] = []
+        self._codes: dict[int, int] = {}
+        leader, here = os.getpid(), this_place()
+        for rank in range(crew.control.ranks):
             ours, theirs = Pipe()
             pid = os.fork()
             if pid == 0:
@@ -334,57 +425,90 @@ class ForkedLeader(Leader):
                 try:
                     die_with_parent(leader)
                     runner.close()
-                    for connection in (*self.connections, ours):
+                    for connection in (*(one.connection for one in self.members), ours):
                         connection.close()
-                    if self.cpus:
-                        os.sched_setaffinity(0, {self.binding(rank)})
-                    self._serve(rank, theirs)
+                    if bound:
+                        os.sched_setaffinity(0, {bound[rank]})
+                    _serve(crew, rank, theirs)
                     status = 0
                 except BaseException:  # os._exit would lose it
                     traceback.print_exc()
                 finally:
                     os._exit(status)
             theirs.close()
-            self.pids.append(pid)
-            self.connections.append(ours)
+            self.members.append(Member(replace(here, pid=pid), ours, near=True))
 
-    def _serve(self, rank: int, connection: Connection) -> None:
-        try:
-            endpoint = self.crew.endpoint(rank)
-        except CcbenchError as error:  # no driver, no peer access: a sentence, not a traceback
-            refuse_all(str(error), connection)
-            return
-        run_rank(endpoint, connection)
-        if isinstance(self.crew, ClosingCrew) and isinstance(endpoint, ClosingEndpoint):
-            endpoint.close()
+    def _reap(self, options: int) -> None:
+        for rank, member in enumerate(self.members):
+            if rank not in self._codes:  # others' numbers may be somebody else's by now
+                pid, status = os.waitpid(member.place.pid, options)
+                if pid:
+                    self._codes[rank] = os.waitstatus_to_exitcode(status)
 
-    def ended(self, rank: int) -> str:
-        """From the kernel: ranks are this process's children."""
-        _, status = os.waitpid(self.pids[rank], 0)
-        self.reaped.add(self.pids[rank])
-        return ending(status)
+    def exit_codes(self) -> Sequence[int | None]:
+        """See Launcher."""
+        self._reap(os.WNOHANG)
+        return [self._codes.get(rank) for rank in range(len(self.members))]
 
-    def dismiss(self) -> None:
-        """Hang up, and let those close that must; others need no time."""
-        if not isinstance(self.crew, ClosingCrew):
-            return
-        for connection in self.connections:
-            connection.close()
-        deadline = time.monotonic() + self.crew.closing_seconds
-        left = [pid for pid in self.pids if pid not in self.reaped]
-        while left and time.monotonic() < deadline:
-            self.reaped.update(pid for pid in left if os.waitpid(pid, os.WNOHANG)[0] == pid)
-            left = [pid for pid in left if pid not in self.reaped]
-            time.sleep(DISMISS_POLL_SECONDS if left else 0.0)
+    def kill(self) -> None:
+        """See Launcher."""
+        for rank, code in enumerate(self.exit_codes()):
+            if code is None:
+                os.kill(self.members[rank].place.pid, signal.SIGKILL)
+        self._reap(0)
 
-    def end(self) -> None:
-        """Kill and reap whatever is left."""
-        for connection in self.connections:
-            connection.close()
-        left = [pid for pid in self.pids if pid not in self.reaped]  # others' numbers may be somebody else's
-        for pid in left:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        for pid in left:
-            with suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+
+def _serve(crew: Crew, rank: int, connection: Connection) -> None:
+    try:
+        endpoint = crew.endpoint(rank)
+    except CcbenchError as error:  # no driver, no peer access: a sentence, not a traceback
+        refuse_all(str(error), connection)
+        return
+    run_rank(endpoint, connection)
+    if isinstance(crew, ClosingCrew) and isinstance(endpoint, ClosingEndpoint):
+        endpoint.close()
+
+
+def crowded(hosts: Sequence[str], ready: Sequence[messages.Ready]) -> bool:
+    """Return whether any host has more ranks than processors that these may run on, or than its quota.
+
+    A host that does not tell where ranks may run is taken to have room.
+    """
+    for host in dict.fromkeys(hosts):
+        here = [one for where, one in zip(hosts, ready, strict=True) if where == host]
+        room = {processor for one in here for processor in one.processors}
+        quotas = [max(1, int(one.quota_cores)) for one in here if one.quota_cores is not None]
+        if room and len(here) > min([len(room), *quotas]):
+            return True
+    return False
+
+
+def one_version(backend: str, versions: Sequence[str], hosts: Sequence[str]) -> str:
+    """Return the version that all ranks have; BackendUnavailable where they differ."""
+    other = next((rank for rank, version in enumerate(versions) if version != versions[0]), None)
+    if other is not None:
+        raise BackendUnavailable(
+            f"{backend}: rank 0 on {hosts[0]} has {versions[0]}, rank {other} on {hosts[other]} has "
+            f"{versions[other]}; install the same on all hosts"
+        )
+    return versions[0]
+
+
+def run_leader(file: int) -> None:
+    """Lead a team until the runner, at the other end of the socket ``file``, hangs up."""
+    runner = Connection(file)
+    os.set_inheritable(file, False)
+    die_with_parent(int(os.environ[RUNNER_VARIABLE]))
+    leader = None
+    try:
+        leader = Leader(runner.recv())
+        leader.start(runner)
+        leader.lead(runner)
+    except CcbenchError as error:
+        with suppress(OSError):
+            runner.send(messages.Refusal(str(error), error.exit_code))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass  # the runner is gone
+    finally:
+        if leader is not None:
+            leader.end()

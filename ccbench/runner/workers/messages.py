@@ -13,19 +13,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ccbench.backends.base import Launch
-from ccbench.cases import CaseFacts, Conditions, Status
+from ccbench.cases import ONE_PROCESS, CaseFacts, Conditions, Status
+from ccbench.errors import CcbenchError
 from ccbench.machine.files import Files
 from ccbench.runner.measure import RankResult
 
+RUNNER_VARIABLE = "CCBENCH_RUNNER"
+"""The number of the runner's process, with which its leaders end."""
+
 
 @dataclass(frozen=True)
-class WorkerGroup:
+class GroupRequest:
     """A runner's first message to a leader: the ranks to start; launch: None where the leader forks them."""
 
     backend: str
     ranks: int
     launch: Launch | None
-    processes: str
+    processes: str = ONE_PROCESS
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ class Refusal:
     """The sender cannot take part, or does not let the other side; the text says why and what to do."""
 
     reason: str
+    exit_code: int = CcbenchError.exit_code
 
 
 @dataclass(frozen=True)

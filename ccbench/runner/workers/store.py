@@ -25,6 +25,7 @@ import re
 import stat
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ from typing import Any
 from ccbench.errors import MissingDependency, UsageError
 from ccbench.machine.files import Files
 from ccbench.machine.software import install_line
-from ccbench.runner.workers.channel import Unreachable, connect
+from ccbench.runner.workers.channel import FIRST_PROCESS, Unreachable, connect
 from ccbench.runner.workers.messages import Hello
 
 # -- which process this is ---------------------------------------------------------------------------------
@@ -197,22 +198,22 @@ STORE_KEY = "ccbench/leader"
 LAUNCHER_NAMES = ("mpirun", "mpiexec", "hydra_pmi_proxy", "orted", "prted", "prterun", "slurmstepd", "srun")
 
 
-class Store:
+class Store(ABC):
     """Carries one text from the first process to the others."""
 
+    @abstractmethod
     def set(self, text: str) -> None:
         """Called by rank 0."""
-        raise NotImplementedError
 
+    @abstractmethod
     def get(self) -> str:
         """Called by all others; UsageError when nothing comes in time."""
-        raise NotImplementedError
 
     def newer(self, text: str) -> str:
         """Return what has come in the place of ``text``, which led nowhere; '' when nothing does."""
         return ""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  (only files have something to forget)
         """Forget the text: all have it."""
 
 
@@ -355,12 +356,12 @@ def connect_to_first(store: Store, hello: Hello) -> Connection:
     """Connect to where the first process says; UsageError when it says nothing or cannot be reached."""
     text = store.get()
     try:
-        return connect(text, hello)
+        return connect(text, hello, FIRST_PROCESS)
     except Unreachable:
         newer = store.newer(text)
         if not newer:
             raise
-    return connect(newer, hello)
+    return connect(newer, hello, FIRST_PROCESS)
 
 
 def store_for(process: LaunchedProcess, variables: Mapping[str, str]) -> Store:

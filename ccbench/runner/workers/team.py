@@ -22,7 +22,7 @@ from ccbench.cases import ONE_PROCESS, Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.processes import module_command, single_threaded
 from ccbench.runner.workers import launcher
-from ccbench.runner.workers.messages import WorkerGroup
+from ccbench.runner.workers.messages import RUNNER_VARIABLE, GroupRequest, Refusal
 
 START_LIMIT_SECONDS = 60.0
 ANSWER_SECONDS = 15.0
@@ -33,7 +33,6 @@ GRACE_SECONDS = 5.0
 
 CLOSE_SECONDS = 2.0
 LAUNCHED_CLOSE_SECONDS = 6.0
-RUNNER_VARIABLE = "CCBENCH_RUNNER"
 
 
 def open_team(backend: Backend, request: TeamRequest) -> Team:
@@ -84,12 +83,12 @@ class WorkerTeam:
                 ) from None
         self._connection = Connection(ours.detach())
         try:
-            self.pids = self._start(WorkerGroup(backend, ranks, launch, processes), limit)
+            self.pids = self._start(GroupRequest(backend, ranks, launch, processes), limit)
         except BaseException:  # Ctrl-C too
             self.close()
             raise
 
-    def _start(self, group: WorkerGroup, limit_seconds: float) -> tuple[int, ...]:
+    def _start(self, group: GroupRequest, limit_seconds: float) -> tuple[int, ...]:
         """Return the ranks' process ids, which the leader sends once all have started."""
         who = f"{group.backend}: {group.ranks} ranks"
         try:
@@ -101,8 +100,10 @@ class WorkerTeam:
             raise BackendUnavailable(
                 f"{who} did not start: the team's leader ended; its error is above"
             ) from None
-        if isinstance(answer, str):  # the leader's reason why there can be no team
-            raise BackendUnavailable(answer)
+        if isinstance(answer, Refusal):
+            error = BackendUnavailable(answer.reason)
+            error.exit_code = answer.exit_code
+            raise error
         return tuple(answer)
 
     def run(self, case: Case, sampling: Sampling) -> Measurement:

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from ccbench.backends.cpu.memory import Control
-from ccbench.runner.workers.leader import ForkedLeader
+from ccbench.runner.workers.leader import Leader
+from ccbench.runner.workers.messages import GroupRequest
 
 RANKS = 3
 BEGAN, ENDED = 1, 2
@@ -84,7 +85,7 @@ def is_there(pid: int) -> bool:
 
 def main(how: str) -> None:
     crew = HOW[how]()
-    leader = ForkedLeader(crew)  # type: ignore[arg-type]  # endpoints without cases
+    leader = Leader(GroupRequest("cpu", RANKS, None), crew)  # type: ignore[arg-type]  # endpoints without cases
     ours, theirs = socket.socketpair()
     runner = Connection(theirs.detach())
     leader.start(runner)
@@ -93,7 +94,7 @@ def main(how: str) -> None:
     leader.end()
     for rank in range(RANKS):
         print(crew.seen[rank])
-    print(sum(map(is_there, leader.pids)))
+    print(sum(is_there(member.place.pid) for member in leader.members))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from ccbench.backends.cuda import ipc, modules
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.kernels.building import Build, built
 from ccbench.cases import PER_GPU, Case, Sampling
-from ccbench.runner.workers.leader import ForkedLeader
+from ccbench.runner.workers.leader import Leader
+from ccbench.runner.workers.messages import GroupRequest
 
 from . import emulated
 from .emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text
@@ -75,7 +76,7 @@ def main() -> None:
         return made(process)
 
     crew.endpoint = endpoint  # type: ignore[method-assign,assignment]  # a CUDA of its own in each process
-    leader = ForkedLeader(crew)
+    leader = Leader(GroupRequest("cuda", RANKS, None, PER_GPU), crew)
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as runner, Connection(theirs.detach()):
         leader.start(runner)
@@ -111,7 +112,7 @@ def one_rank_without_a_device() -> None:
         return made(process)
 
     crew.endpoint = endpoint  # type: ignore[method-assign,assignment]  # a CUDA of its own in each process
-    leader = ForkedLeader(crew)
+    leader = Leader(GroupRequest("cuda", RANKS, None, PER_GPU), crew)
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as runner, Connection(theirs.detach()):
         leader.start(runner)

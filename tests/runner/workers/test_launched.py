@@ -9,8 +9,8 @@ from ccbench.backends.base import Launch
 from ccbench.cases import Case, Conditions, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.runner.measure import RankResult
-from ccbench.runner.workers.launched import LaunchedLeader, crowded, one_version
-from ccbench.runner.workers.messages import RankReport, Ready
+from ccbench.runner.workers.leader import Leader, crowded, one_version
+from ccbench.runner.workers.messages import GroupRequest, RankReport, Ready
 
 
 def test_hosts_with_different_libraries_are_refused_by_name() -> None:
@@ -44,7 +44,7 @@ def test_ranks_that_are_bound_to_a_processor_each_have_the_room_of_all_of_them()
 
 
 def test_what_other_programs_do_on_any_host_makes_a_case_doubtful() -> None:
-    leader = LaunchedLeader("mpi", 2, Launch(("launcher",), several_hosts=True))
+    leader = Leader(GroupRequest("mpi", 2, Launch(("launcher",), several_hosts=True)))
     leader.hosts = ("a", "b")
 
     def report(rank: int) -> RankReport:

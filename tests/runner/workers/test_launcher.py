@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 
 from ccbench.backends.base import Launch, local_rank
 from ccbench.errors import BackendUnavailable, UsageError
-from ccbench.runner.workers.launched import nodes_of_ranks
 from ccbench.runner.workers.launcher import (
     CommandLauncher,
     _is_handed_on,
@@ -39,8 +39,8 @@ def test_ranks_are_those_that_the_launcher_told(order: list[int]) -> None:
 def test_without_numbers_ranks_of_one_host_follow_each_other_as_they_came(hosts: list[str]) -> None:
     order = rank_order([hello(host) for host in hosts], "mpi", len(hosts))
     assert sorted(order) == list(range(len(hosts)))
-    nodes = nodes_of_ranks([hosts[number] for number in order])
-    assert list(nodes) == sorted(nodes)
+    in_order = [hosts[number] for number in order]
+    assert [host for host, _ in groupby(in_order)] == list(dict.fromkeys(in_order))
     for host in hosts:
         came = [number for number in order if hosts[number] == host]
         assert came == sorted(came)
@@ -135,13 +135,13 @@ def test_without_a_launcher_every_rank_is_a_process_with_its_number() -> None:
     script = "import os; os.write(1, '{CCBENCH_RANK} of {CCBENCH_RANKS}\\n'.format_map(os.environ).encode())"
     made = launcher(script, ranks=3, command=False)
     traces.wait_until(lambda: None not in made.exit_codes(), 20)
-    assert [made.ended_one(rank) for rank in range(3)] == ["exited with 0"] * 3
+    assert [made.rank_ended(rank) for rank in range(3)] == ["exited with 0"] * 3
     assert [bool(said(made, f"{rank} of 3")) for rank in range(3)] == [True] * 3
 
 
 def test_a_launcher_that_does_not_exist_is_told() -> None:
-    with pytest.raises(BackendUnavailable, match="no/such/mpirun could not be started: No such file"):
-        CommandLauncher(Launch(("no/such/mpirun",)), 2, ("true",), {})
+    with pytest.raises(BackendUnavailable, match="--launch: no/such/mpirun could not be started: No such"):
+        CommandLauncher(Launch(("no/such/mpirun",), several_hosts=True), 2, ("true",), {})
 
 
 def test_what_a_launcher_must_hand_on_is_named_to_it_before_the_program_that_starts_ranks(

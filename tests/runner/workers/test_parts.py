@@ -8,7 +8,7 @@ import numpy as np
 
 from ccbench.cases import Case, CaseFacts
 from ccbench.runner.measure import RankResult
-from ccbench.runner.workers.leader import parts_of, wrong_elements_of
+from ccbench.runner.workers.reports import parts_of, wrong_elements_of
 from ccbench.verification import Mismatch
 
 CASE = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4, groups="rank // 2")

@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccbench.backends.crew import open_crew
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.processes import state
 from ccbench.runner.measure import RankResult
 from ccbench.runner.workers import team as teams
-from ccbench.runner.workers.leader import ForkedLeader
-from ccbench.runner.workers.messages import RankReport
+from ccbench.runner.workers.leader import Leader
+from ccbench.runner.workers.messages import GroupRequest, RankReport
 from ccbench.runner.workers.team import WorkerTeam
 from tests.faults import traces
 
@@ -153,7 +152,7 @@ def test_a_team_that_lost_a_rank_while_idle_is_not_used_again(team: WorkerTeam) 
 @pytest.mark.parametrize("status", [Status.OK, Status.WRONG])
 def test_reports_may_come_in_any_order(order: tuple[int, ...], status: Status) -> None:
     """Ranks end together, so which report is read first is chance; rank 0 alone keeps the stamps."""
-    leader = ForkedLeader(open_crew("cpu", 2, 16))
+    leader = Leader(GroupRequest("cpu", 2, None))
     case = Case("s", "cpu", "barrier", "default", "int8", "sum", 0, 0, 2)
 
     def report(rank: int) -> RankReport:

@@ -1,0 +1,114 @@
+"""What the reports of all ranks are together: one measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.cases import Case, CaseFacts, Measurement, Status
+from ccbench.collectives import collective
+from ccbench.groups import format_ranks
+from ccbench.machine.flags import Flag
+from ccbench.machine.readings import joined
+from ccbench.runner.measure import RankResult, durations, taking_part
+from ccbench.runner.workers.messages import RankReport
+
+_SEVERITY = (Status.OK, Status.WRONG, Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.FAILED)
+
+
+def measurement_of(
+    case: Case, reports: Mapping[int, RankReport], hosts: Sequence[str], whole: bool
+) -> Measurement:
+    """Make one measurement of the reports of all ranks, which may have come in any order.
+
+    hosts: of each rank, where a launcher started them. whole: one process drives all ranks.
+    """
+    in_order = [reports[rank] for rank in sorted(reports)]
+    # Rank 0 alone keeps the stamps, so its figures count where all ranks have some; where one could not run,
+    # that one says why.
+    worst = max(in_order, key=lambda one: _SEVERITY.index(one.status))
+    first = in_order[0] if worst.result is not None else worst
+    result, facts = first.result, first.facts
+    if result is None:
+        return Measurement(case, worst.status, first.detail)
+    # Of a wrong result those who have one speak: how the others took their samples explains nothing.
+    details = [one.detail for one in in_order if one.status is worst.status and one.detail]
+    stamps = taking_part(case, result.stamps)
+    parts, part_samples = parts_of(case, facts, result)
+    found = Measurement(
+        case=case,
+        status=worst.status,
+        detail="; ".join(details),
+        algorithm_used=first.algorithm_used,
+        launches_per_sample=result.launches,
+        samples_seconds=tuple((durations(stamps, case.by_last_starter) / result.launches).tolist()),
+        warmup_seconds=result.warmup_seconds,
+        simulated=Flag.EMULATION in first.flags,
+        launching_seconds=result.launching_seconds,
+        round_samples=(stamps.shape[1],),
+        wrong_elements=wrong_elements_of(case, [one.result for one in in_order if one.result]),
+        stop_reason=result.stop_reason,
+        protocol_used=facts.protocol_used,
+        channels_used=facts.channels_used,
+        library_estimate_seconds=facts.library_estimate_seconds,
+        gated_launches=facts.gated_launches,
+        group_names=parts,
+        group_samples_seconds=part_samples,
+        device_readings=joined([one.facts.devices for one in in_order], hosts),
+    )
+    if whole:
+        return found  # there is one clock, and no rank's own time
+    return rank_by_rank(found, stamps, [reports[rank] for rank in case.communicating_ranks])
+
+
+Samples = tuple[tuple[float, ...], ...]
+"""Seconds per launch, [part][sample]."""
+
+
+def parts_of(case: Case, facts: CaseFacts, result: RankResult) -> tuple[tuple[str, ...], Samples]:
+    """What samples are made of, or what ran at the same time, each with its samples in seconds per launch.
+
+    As measuring took it apart, else as the endpoint says, else groups by ranks' stamps.
+    """
+
+    def samples(stamps: NDArray[np.float64]) -> tuple[float, ...]:
+        return tuple((durations(stamps) / result.launches).tolist())
+
+    if result.parts:
+        every = (taking_part(case, result.part_stamps[:, part]) for part in range(len(result.parts)))
+        return result.parts, tuple(map(samples, every))
+    untold = case.concurrent or not case.groups or not case.everybody
+    if facts.parts or untold or len(result.stamps) != case.ranks:
+        return facts.parts, facts.group_samples_seconds
+    names = tuple(f"ranks {format_ranks(members)}" for members in case.members)
+    return names, tuple(samples(result.stamps[members, :]) for members in case.members)
+
+
+def rank_by_rank(
+    measurement: Measurement, stamps: NDArray[np.float64], reports: Sequence[RankReport]
+) -> Measurement:
+    """Return the measurement with what each rank that communicates saw of it, and what was seen of the rank.
+
+    stamps: (ranks, samples, 2), in seconds.
+    """
+    began = stamps[:, :, 0]  # all 0 where ranks have no clock in common, or devices that start together
+    seconds = (stamps[:, :, 1] - stamps[:, :, 0]) / measurement.launches_per_sample
+    queued = tuple(one.queued_share for one in reports if one.queued_share is not None)
+    return replace(
+        measurement,
+        skew_seconds=tuple(np.ptp(began, axis=0).tolist()) if began.any() else (),
+        rank_samples_seconds=tuple(map(tuple, seconds.tolist())),
+        rank_waiting_seconds=tuple((one.result.waiting_seconds,) for one in reports if one.result),
+        rank_cpu_share=tuple(one.processor_share for one in reports),
+        rank_queued_share=queued if len(queued) == len(reports) else (),
+    )
+
+
+def wrong_elements_of(case: Case, results: Iterable[RankResult]) -> int | None:
+    """Of all ranks together; None where nothing was there to be compared."""
+    if case.count == 0 and collective(case.collective).moves_data:
+        return None
+    return sum(one.mismatch.wrong_elements for one in results if one.mismatch)

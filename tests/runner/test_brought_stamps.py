@@ -6,7 +6,7 @@ import numpy as np
 
 from ccbench.cases import Case
 from ccbench.runner import measure
-from ccbench.runner.sampler import Overlapped
+from ccbench.runner.measure import Overlapped
 
 
 class Remembering:

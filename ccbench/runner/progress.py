@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 from ccbench.cases import OVERLAP, Case, Measurement, Status
 from ccbench.collectives import COLLECTIVES
@@ -75,8 +75,8 @@ class Forecast:
         return Left(max(0, sum(self._rounds.values())), seconds)
 
 
-class Progress(Protocol):
-    """What a run reports to; calls come from one thread, in the order of the methods."""
+class Progress:
+    """What a run reports to, here in silence; calls come from one thread, in the order of the methods."""
 
     def started(self, left: Left) -> None:
         """The run begins."""
@@ -183,26 +183,7 @@ def _is_news(measurement: Measurement, told: set[str]) -> bool:
     return not known
 
 
-class SilentProgress:
-    """Says nothing."""
-
-    def started(self, left: Left) -> None:
-        """Nothing."""
-
-    def case_started(self, case: Case, number: int) -> None:
-        """Nothing."""
-
-    def case_finished(self, measurement: Measurement, prediction: Prediction | None, left: Left) -> None:
-        """Nothing."""
-
-    def note(self, text: str) -> None:
-        """Nothing."""
-
-    def finished(self) -> None:
-        """Nothing."""
-
-
-class PlainProgress:
+class PlainProgress(Progress):
     """Lines for a log: a case that went wrong at once, others at most every few seconds.
 
     interval_seconds: least time between two lines about other cases; the last case always has its line.
@@ -220,10 +201,7 @@ class PlainProgress:
 
     def started(self, left: Left) -> None:
         """Say how much there is to do."""
-        self._say(f"{plural(left.rounds, 'round')}, about {clock_text(left.seconds)}")
-
-    def case_started(self, case: Case, number: int) -> None:
-        """Nothing: the line comes when the case ends."""
+        self.note(f"{plural(left.rounds, 'round')}, about {clock_text(left.seconds)}")
 
     def case_finished(self, measurement: Measurement, prediction: Prediction | None, left: Left) -> None:
         """One line, unless nothing new ended right after the last line."""
@@ -235,27 +213,21 @@ class PlainProgress:
         self._spoke_at = now
         ending = f" (left {clock_text(left.seconds)})" if left.rounds else ""
         counter = f"[{self._done}/{self._done + left.rounds}]"
-        self._say(f"{counter} {measurement.case.label}: {result_text(measurement, prediction)}{ending}")
+        self.note(f"{counter} {measurement.case.label}: {result_text(measurement, prediction)}{ending}")
 
     def note(self, text: str) -> None:
         """One line at once."""
-        self._say(text)
-
-    def finished(self) -> None:
-        """Nothing is left open."""
-        self._stream.flush()
-
-    def _say(self, text: str) -> None:
         self._stream.write(one_line(text) + "\n")
         self._stream.flush()
 
 
-class LiveProgress:
+class LiveProgress(Progress):
     """A bar at the bottom of a terminal, with the case that runs, the time left and the last result."""
 
     def __init__(self, stream: TextIO | None, width: int | None = None) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bar
 
         console = Console(file=cast(TextIO, TolerantStream(stream)), width=width, highlight=False)
         narrow = console.width < 60
@@ -267,7 +239,7 @@ class LiveProgress:
         ]
         self._console = console
         # No refresh thread: see the head of this module.
-        self._bar = Progress(
+        self._bar = Bar(
             *columns,
             console=console,
             auto_refresh=False,
@@ -325,7 +297,7 @@ def progress_for(
 ) -> Progress:
     """The display that suits ``stream``: live on a terminal that can move its cursor, else plain lines."""
     if quiet or stream is None:
-        return SilentProgress()
+        return Progress()
     terminal = (os.environ if variables is None else variables).get("TERM", "")
     if TolerantStream(stream).isatty() and terminal not in ("dumb", "unknown", ""):
         return LiveProgress(stream)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ccbench.runner.planning import RunOptions
-from ccbench.runner.progress import SilentProgress
+from ccbench.runner.progress import Progress
 from ccbench.runner.run import run_suite
 from ccbench.suite import load_suite
 from tests.cli.conftest import Command
@@ -44,7 +44,7 @@ def test_a_run_out_of_time_before_the_last_rounds_is_partial_and_says_how_to_go_
         "ccbench: not every case was visited as often as planned; go on with: ccbench run "
     )
     monkeypatch.undo()
-    again = run_suite(load_suite(file), RunOptions(resume=folder), SilentProgress())
+    again = run_suite(load_suite(file), RunOptions(resume=folder), Progress())
     assert (again.exit_code, again.unfinished) == (0, 0)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from ccbench.model.calibration import quick_machine  # noqa: F401 - imported for the forks
 from ccbench.results.schema import arrow_schema
 from ccbench.runner.planning import RunOptions
-from ccbench.runner.progress import SilentProgress
+from ccbench.runner.progress import Progress
 from ccbench.runner.run import run_suite
 from ccbench.suite import load_suite
 
@@ -21,7 +21,7 @@ from ccbench.suite import load_suite
 def _runner(suite: str, output: str, resume: bool) -> int:
     where = {"resume": Path(output)} if resume else {"output": Path(output)}
     options = RunOptions(machine="cpu-shared-memory", **where)  # type: ignore[arg-type]  # one of two known names
-    return run_suite(load_suite(suite), options, SilentProgress()).exit_code
+    return run_suite(load_suite(suite), options, Progress()).exit_code
 
 
 def main() -> None:

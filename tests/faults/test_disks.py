@@ -19,7 +19,7 @@ import pytest
 from ccbench.cases import Status
 from ccbench.errors import RunFolderError
 from ccbench.runner.planning import RunOptions
-from ccbench.runner.progress import SilentProgress
+from ccbench.runner.progress import Progress
 from ccbench.runner.run import run_suite
 from ccbench.suite import load_suite
 from tests.faults import traces
@@ -88,7 +88,7 @@ def test_a_disk_that_fills_up_during_a_run_leaves_finished_cases_whole(
     monkeypatch.setattr("os.replace", replace)
     options = RunOptions(output=tmp_path / "out", machine="cpu-shared-memory")
     with pytest.raises(RunFolderError, match="the disk is full; free some space"):
-        run_suite(suite, options, SilentProgress())
+        run_suite(suite, options, Progress())
     monkeypatch.undo()
     rows = rows_of(tmp_path / "out")
     assert [row["status"] for row in rows] == [Status.OK.value] * 2

@@ -24,7 +24,6 @@ from ccbench.runner.progress import (
     LiveProgress,
     PlainProgress,
     Progress,
-    SilentProgress,
     TolerantStream,
     clock_text,
     one_line,
@@ -173,7 +172,7 @@ def test_nothing_is_drawn_while_a_case_runs() -> None:
 
 
 def test_finishing_a_display_that_never_started_is_harmless() -> None:
-    for progress in (LiveProgress(Terminal()), PlainProgress(io.StringIO()), SilentProgress()):
+    for progress in (LiveProgress(Terminal()), PlainProgress(io.StringIO()), Progress()):
         progress.finished()
 
 
@@ -261,8 +260,8 @@ def test_clock_text(seconds: float, text: str) -> None:
         (Terminal(), False, "dumb", PlainProgress),
         (Terminal(), False, "", PlainProgress),
         (io.StringIO(), False, "xterm", PlainProgress),
-        (Terminal(), True, "xterm", SilentProgress),
-        (None, False, "xterm", SilentProgress),
+        (Terminal(), True, "xterm", Progress),
+        (None, False, "xterm", Progress),
     ],
 )
 def test_the_display_suits_the_stream(

@@ -20,7 +20,7 @@ from ccbench.model.basis import Basis
 from ccbench.model.machine import load_machine, save_machine
 from ccbench.results import load_run
 from ccbench.runner.planning import RunOptions, case_bytes, check_output, plan_suite
-from ccbench.runner.progress import Left, SilentProgress
+from ccbench.runner.progress import Left, Progress
 from ccbench.runner.rounds import NO_TEAM
 from ccbench.runner.run import RunOutcome, run_suite
 from ccbench.runner.starting import first_difference
@@ -138,7 +138,7 @@ def run(suite: Suite, tmp_path: Path, **options: object) -> RunOutcome:
     chosen: dict[str, object] = {"machine": "cpu-shared-memory", **options}
     if "resume" not in chosen:
         chosen["output"] = tmp_path / "out"
-    return run_suite(suite, RunOptions(**chosen), SilentProgress())  # type: ignore[arg-type]  # named above
+    return run_suite(suite, RunOptions(**chosen), Progress())  # type: ignore[arg-type]  # named above
 
 
 def statuses(folder: Path) -> dict[str, str]:
@@ -501,7 +501,7 @@ def test_a_resumed_run_gives_each_block_the_rounds_that_are_missing(
     assert [name for name, _ in teams.asked] == ["broadcast"] * 6 + ["all_reduce"] * 3
 
 
-class Counted(SilentProgress):
+class Counted(Progress):
     """Keeps what a person would see: the rounds left after each round."""
 
     def __init__(self) -> None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import secrets
 import socket
-import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -392,21 +392,13 @@ def keep_alive(line: socket.socket) -> None:
 
 def own_addresses(files: Files | None = None) -> list[str]:
     """Return this host's addresses: IPv4 of every interface, then IPv6, loopback last."""
-    found = []
-    try:
-        import fcntl
-
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
-            for _, name in socket.if_nameindex():
-                request = struct.pack("256s", name.encode()[:15])
-                with suppress(OSError):  # an interface without an address
-                    answer = fcntl.ioctl(line.fileno(), _SIOCGIFADDR, request)
-                    found.append(socket.inet_ntoa(answer[20:24]))
-    except (ImportError, OSError):
+    files = files or Files()
+    found = _OWN_IPV4.findall(files.text("/proc/net/fib_trie") or "")
+    if not found:
         with suppress(OSError):
             found = socket.gethostbyname_ex(socket.gethostname())[2]
     others = [address for address in dict.fromkeys(found) if not address.startswith("127.")]
-    return [*others, *(_ipv6_addresses(files or Files()) if socket.has_dualstack_ipv6() else []), LOOPBACK]
+    return [*others, *(_ipv6_addresses(files) if socket.has_dualstack_ipv6() else []), LOOPBACK]
 
 
 def _ipv6_addresses(files: Files) -> list[str]:
@@ -422,6 +414,5 @@ def _ipv6_addresses(files: Files) -> list[str]:
 _IPV6_SCOPES = (0x00, 0x40)
 """Global, and site-local (net/ipv6.h)."""
 
-
-_SIOCGIFADDR = 0x8915
-"""linux/sockios.h."""
+_OWN_IPV4 = re.compile(r"\|-- (\S+)\n +/32 host LOCAL")
+"""In the kernel's table of routes (Linux, net/ipv4/fib_trie.c)."""

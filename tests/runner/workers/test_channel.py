@@ -126,7 +126,7 @@ def test_a_listener_is_on_loopback_unless_there_are_several_hosts() -> None:
     assert own_addresses()[-1] == LOOPBACK
 
 
-def test_hosts_without_ipv4_are_reached_by_ipv6(tmp_path: Path) -> None:
+def test_hosts_are_reached_by_every_address_of_theirs(tmp_path: Path) -> None:
     (tmp_path / "proc/net").mkdir(parents=True)
     (tmp_path / "proc/net/if_inet6").write_text(
         "00000000000000000000000000000001 01 80 10 80       lo\n"
@@ -135,7 +135,11 @@ def test_hosts_without_ipv4_are_reached_by_ipv6(tmp_path: Path) -> None:
     )
     if not socket.has_dualstack_ipv6():
         pytest.skip("this kernel has no IPv6")
-    assert own_addresses(Files(tmp_path))[-2:] == ["2001:db8::7", LOOPBACK]
+    (tmp_path / "proc/net/fib_trie").write_text(
+        "Main:\n  |-- 10.0.0.0\n     /24 link UNICAST\n  |-- 10.0.0.7\n     /32 host LOCAL\n"
+        "  |-- 10.0.0.255\n     /32 link BROADCAST\n  |-- 127.0.0.1\n     /32 host LOCAL\n"
+    )
+    assert own_addresses(Files(tmp_path)) == ["10.0.0.7", "2001:db8::7", LOOPBACK]
     with Listener(several_hosts=True) as listener:
         port = listener.addresses[-1].rpartition(":")[2]
         for address in (f"[::1]:{port}", f"127.0.0.1:{port}"):

@@ -14,7 +14,7 @@ from ccbench.backends import open_backend
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.backends.faults import fault_from_environment
 from ccbench.capabilities import backend_names, capabilities_of
-from ccbench.cases import MORE_ROUNDS, Case, Measurement, Sampling, Status
+from ccbench.cases import MORE_ROUNDS, Case, Measurement, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.detection import detect
 from ccbench.machine.flags import Flag
@@ -114,8 +114,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         for line in (*lines, *plan.notes):
             progress.note(line)
         done = folder.finished() if options.resume else {}
-        begun = folder.unfinished() if options.resume else {}
-        run = _Run(suite.sampling, suite.seed, options, basis, backends, folder, progress, begun, launched)
+        run = _Run(suite, plan.cases, options, basis, backends, folder, progress, launched)
         run.begin(plan.cases)
         return run.all([case for case in plan.cases if case.case_id not in done], done, deadline)
 
@@ -134,18 +133,17 @@ class _Run:
 
     def __init__(
         self,
-        sampling: Sampling,
-        seed: int,
+        suite: Suite,
+        cases: Sequence[Case],
         options: RunOptions,
         basis: Basis,
         backends: Mapping[str, Backend],
         folder: RunFolder,
         progress: Progress,
-        begun: dict[str, Measurement],
         launched: LaunchedRanks | None = None,
     ) -> None:
-        self._sampling = sampling
-        self._seed = seed
+        """cases: all that are planned, those that a resumed run finished before among them."""
+        self._sampling, self._seed = suite.sampling, suite.seed
         self._basis = replace(basis, launched=bool(options.launch))
         self._backends = backends
         self._folder = folder
@@ -154,19 +152,18 @@ class _Run:
         self._costly: set[TeamKey] = set()
         self._failures: dict[TeamKey, list[str]] = defaultdict(list)
         self._losses: dict[TeamKey, list[str]] = defaultdict(list)
-        self._results: dict[str, Measurement] = begun
+        self._results: dict[str, Measurement] = folder.unfinished() if options.resume else {}
         self._launched_by = options.launched_by
         self._lost = ""
         self._several_hosts = launched is not None and launched.nodes > 1
         launch = launch_of(options)
         self._launch = replace(launch, one_host=not self._several_hosts) if launch else None
-        self._networks = NetworkLooks((), self._several_hosts, basis.host)
+        self._networks = NetworkLooks(cases, self._several_hosts, basis.host)
         self._forecast = Forecast()
         self._opening_seconds = 0.0
 
     def begin(self, cases: Sequence[Case]) -> None:
         """Bring up what comes up only once; BackendUnavailable, before any case, says why that failed."""
-        self._networks = NetworkLooks(cases, self._several_hosts, self._basis.host)
         for case in cases:
             if self._in_process(case) and not self._not_there(case):
                 try:

@@ -1,4 +1,4 @@
-"""What starts the ranks of a launched team: a launcher, agents that a launcher started before, or the leader.
+"""What starts the ranks of a team: the leader by forks, a launcher, or agents that a launcher started before.
 
 Whatever it is, it can be asked whether it has ended and what it said, waited for, and killed.
 """
@@ -13,33 +13,42 @@ import subprocess
 import tempfile
 import threading
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import BinaryIO
 
 from ccbench.backends.base import Launch
+from ccbench.backends.crew import ClosingCrew, ClosingEndpoint, Crew
 from ccbench.backends.mpi.library import OPEN_MPI, as_root, launcher_vendor
 from ccbench.capabilities import capabilities_of
-from ccbench.errors import BackendUnavailable, UsageError
+from ccbench.errors import BackendUnavailable, CcbenchError, UsageError
 from ccbench.machine.processes import die_with_parent, module_command
 from ccbench.machine.redaction import without_values
+from ccbench.runner.workers.agent import refuse_all, run_rank
 from ccbench.runner.workers.channel import FIRST_PROCESS, LEADER_VARIABLE, Listener, Peer, connect, hang_up
-from ccbench.runner.workers.messages import Ended, Hello, Spawn, this_place
+from ccbench.runner.workers.messages import (
+    LOCAL_VARIABLE,
+    RANK_VARIABLE,
+    RANKS_VARIABLE,
+    Ended,
+    Hello,
+    Place,
+    Spawn,
+    this_place,
+)
 from ccbench.units import plural
-
-LOCAL_VARIABLE = "CCBENCH_LEADER_IS_HERE"
-"""Set where all ranks are on the leader's host, so that whoever started a rank may take it along in death."""
 
 HUB_VARIABLE = "CCBENCH_HUB"
 """Where the hub of agents listens, and its key, as ``channel.LEADER_VARIABLE`` has it."""
 
 AGENTS_VARIABLE = "CCBENCH_AGENTS"
 """How many agents the hub has, and the launcher that started them."""
-
-RANK_VARIABLE, RANKS_VARIABLE = "CCBENCH_RANK", "CCBENCH_RANKS"
 
 START_LIMIT_SECONDS = 120.0
 """What a launcher may take until all ranks have come and their libraries work."""
@@ -51,6 +60,20 @@ POLL_SECONDS = 0.02
 END_POLL_SECONDS = 0.002
 KEPT_LINES = 400
 LONGEST_OUTPUT = 300
+
+
+@dataclass(frozen=True)
+class Member:
+    """A rank as the leader knows it.
+
+    near: its process can be seen from here. handle: process descriptor of one that must not outlive the team
+    and is no child, else -1.
+    """
+
+    place: Place
+    connection: Connection
+    near: bool
+    handle: int = -1
 
 
 class Launcher(ABC):
@@ -206,6 +229,66 @@ class CommandLauncher(Launcher):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+class ForkedRanks(Launcher):
+    """Ranks that are forked, each pinned to a processor of its own as far as there are enough."""
+
+    def __init__(self, crew: Crew, bound: Sequence[int], runner: Connection) -> None:
+        super().__init__("the leader", Launch())
+        self.members: list[Member] = []
+        self._codes: dict[int, int] = {}
+        leader, here = os.getpid(), this_place()
+        for rank in range(crew.control.ranks):
+            ours, theirs = Pipe()
+            pid = os.fork()
+            if pid == 0:
+                status = 1
+                try:
+                    die_with_parent(leader)
+                    runner.close()
+                    for connection in (*(one.connection for one in self.members), ours):
+                        connection.close()
+                    if bound:
+                        os.sched_setaffinity(0, {bound[rank]})
+                    _serve(crew, rank, theirs)
+                    status = 0
+                except BaseException:  # os._exit would lose it
+                    traceback.print_exc()
+                finally:
+                    os._exit(status)
+            theirs.close()
+            self.members.append(Member(replace(here, pid=pid), ours, near=True))
+
+    def _reap(self, options: int) -> None:
+        for rank, member in enumerate(self.members):
+            if rank not in self._codes:  # others' numbers may be somebody else's by now
+                pid, status = os.waitpid(member.place.pid, options)
+                if pid:
+                    self._codes[rank] = os.waitstatus_to_exitcode(status)
+
+    def exit_codes(self) -> Sequence[int | None]:
+        """See Launcher."""
+        self._reap(os.WNOHANG)
+        return [self._codes.get(rank) for rank in range(len(self.members))]
+
+    def kill(self) -> None:
+        """See Launcher."""
+        for rank, code in enumerate(self.exit_codes()):
+            if code is None:
+                os.kill(self.members[rank].place.pid, signal.SIGKILL)
+        self._reap(0)
+
+
+def _serve(crew: Crew, rank: int, connection: Connection) -> None:
+    try:
+        endpoint = crew.endpoint(rank)
+    except CcbenchError as error:  # no driver, no peer access: a sentence, not a traceback
+        refuse_all(str(error), connection)
+        return
+    run_rank(endpoint, connection)
+    if isinstance(crew, ClosingCrew) and isinstance(endpoint, ClosingEndpoint):
+        endpoint.close()
 
 
 class AgentLauncher(Launcher):

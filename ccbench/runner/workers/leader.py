@@ -14,17 +14,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 
 from ccbench.backends.base import Launch, Position
 from ccbench.backends.cpu.memory import Activity, Control, Word
-from ccbench.backends.crew import ClosingCrew, ClosingEndpoint, Crew, open_crew
+from ccbench.backends.crew import ClosingCrew, Crew, open_crew
 from ccbench.backends.faults import fault_from_environment
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable, CcbenchError, Hung
@@ -33,19 +31,20 @@ from ccbench.machine.host import allowed_cpus, spread_over_cores, usable_cores
 from ccbench.machine.load import flagged, worst_of_hosts
 from ccbench.machine.processes import die_with_parent, state
 from ccbench.runner.workers import messages
-from ccbench.runner.workers.agent import refuse_all, run_rank
 from ccbench.runner.workers.channel import Listener, Peer
 from ccbench.runner.workers.cleanup import FileCleanup
 from ccbench.runner.workers.launcher import (
     START_LIMIT_SECONDS,
+    ForkedRanks,
     Launcher,
+    Member,
     gather,
     private_folder,
     rank_order,
     started,
 )
-from ccbench.runner.workers.messages import RUNNER_VARIABLE, GroupRequest, Place, RankReport, this_place
-from ccbench.runner.workers.reports import measurement_of
+from ccbench.runner.workers.messages import RUNNER_VARIABLE, GroupRequest, RankReport, this_place
+from ccbench.runner.workers.reports import crowded, measurement_of, one_version
 
 SAMPLE_CAPACITY = 4096
 POLL_SECONDS = 0.2
@@ -61,20 +60,6 @@ ANSWER_SECONDS = 1.0
 
 PARTING_SECONDS = 3.0
 """How long launched ranks may take to finish their library."""
-
-
-@dataclass(frozen=True)
-class Member:
-    """A rank as the leader knows it.
-
-    near: its process can be seen from here. handle: process descriptor of one that must not outlive the team
-    and is no child, else -1.
-    """
-
-    place: Place
-    connection: Connection
-    near: bool
-    handle: int = -1
 
 
 class Leader:
@@ -407,91 +392,6 @@ class Leader:
         if self._launcher is not None:
             self._launcher.kill()
         self._open.close()
-
-
-class ForkedRanks(Launcher):
-    """Ranks that are forked, each pinned to a processor of its own as far as there are enough."""
-
-    def __init__(self, crew: Crew, bound: Sequence[int], runner: Connection) -> None:
-        super().__init__("the leader", Launch())
-        self.members: list[Member] = []
-        self._codes: dict[int, int] = {}
-        leader, here = os.getpid(), this_place()
-        for rank in range(crew.control.ranks):
-            ours, theirs = Pipe()
-            pid = os.fork()
-            if pid == 0:
-                status = 1
-                try:
-                    die_with_parent(leader)
-                    runner.close()
-                    for connection in (*(one.connection for one in self.members), ours):
-                        connection.close()
-                    if bound:
-                        os.sched_setaffinity(0, {bound[rank]})
-                    _serve(crew, rank, theirs)
-                    status = 0
-                except BaseException:  # os._exit would lose it
-                    traceback.print_exc()
-                finally:
-                    os._exit(status)
-            theirs.close()
-            self.members.append(Member(replace(here, pid=pid), ours, near=True))
-
-    def _reap(self, options: int) -> None:
-        for rank, member in enumerate(self.members):
-            if rank not in self._codes:  # others' numbers may be somebody else's by now
-                pid, status = os.waitpid(member.place.pid, options)
-                if pid:
-                    self._codes[rank] = os.waitstatus_to_exitcode(status)
-
-    def exit_codes(self) -> Sequence[int | None]:
-        """See Launcher."""
-        self._reap(os.WNOHANG)
-        return [self._codes.get(rank) for rank in range(len(self.members))]
-
-    def kill(self) -> None:
-        """See Launcher."""
-        for rank, code in enumerate(self.exit_codes()):
-            if code is None:
-                os.kill(self.members[rank].place.pid, signal.SIGKILL)
-        self._reap(0)
-
-
-def _serve(crew: Crew, rank: int, connection: Connection) -> None:
-    try:
-        endpoint = crew.endpoint(rank)
-    except CcbenchError as error:  # no driver, no peer access: a sentence, not a traceback
-        refuse_all(str(error), connection)
-        return
-    run_rank(endpoint, connection)
-    if isinstance(crew, ClosingCrew) and isinstance(endpoint, ClosingEndpoint):
-        endpoint.close()
-
-
-def crowded(hosts: Sequence[str], ready: Sequence[messages.Ready]) -> bool:
-    """Return whether any host has more ranks than processors that these may run on, or than its quota.
-
-    A host that does not tell where ranks may run is taken to have room.
-    """
-    for host in dict.fromkeys(hosts):
-        here = [one for where, one in zip(hosts, ready, strict=True) if where == host]
-        room = {processor for one in here for processor in one.processors}
-        quotas = [max(1, int(one.quota_cores)) for one in here if one.quota_cores is not None]
-        if room and len(here) > min([len(room), *quotas]):
-            return True
-    return False
-
-
-def one_version(backend: str, versions: Sequence[str], hosts: Sequence[str]) -> str:
-    """Return the version that all ranks have; BackendUnavailable where they differ."""
-    other = next((rank for rank, version in enumerate(versions) if version != versions[0]), None)
-    if other is not None:
-        raise BackendUnavailable(
-            f"{backend}: rank 0 on {hosts[0]} has {versions[0]}, rank {other} on {hosts[other]} has "
-            f"{versions[other]}; install the same on all hosts"
-        )
-    return versions[0]
 
 
 def run_leader(file: int) -> None:

@@ -18,6 +18,11 @@ from ccbench.errors import CcbenchError
 from ccbench.machine.files import Files
 from ccbench.runner.measure import RankResult
 
+LOCAL_VARIABLE = "CCBENCH_LEADER_IS_HERE"
+"""Set where all ranks are on the leader's host, so that whoever started a rank may take it along in death."""
+
+RANK_VARIABLE, RANKS_VARIABLE = "CCBENCH_RANK", "CCBENCH_RANKS"
+
 RUNNER_VARIABLE = "CCBENCH_RUNNER"
 """The number of the runner's process, with which its leaders end."""
 

@@ -1,4 +1,4 @@
-"""What the reports of all ranks are together: one measurement."""
+"""What ranks report, put together: where they are when they are ready, and one measurement of a case."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from ccbench.cases import Case, CaseFacts, Measurement, Status
 from ccbench.collectives import collective
+from ccbench.errors import BackendUnavailable
 from ccbench.groups import format_ranks
 from ccbench.machine.flags import Flag
 from ccbench.machine.readings import joined
 from ccbench.runner.measure import RankResult, durations, taking_part
-from ccbench.runner.workers.messages import RankReport
+from ccbench.runner.workers.messages import RankReport, Ready
 
 _SEVERITY = (Status.OK, Status.WRONG, Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.FAILED)
 
@@ -112,3 +113,28 @@ def wrong_elements_of(case: Case, results: Iterable[RankResult]) -> int | None:
     if case.count == 0 and collective(case.collective).moves_data:
         return None
     return sum(one.mismatch.wrong_elements for one in results if one.mismatch)
+
+
+def crowded(hosts: Sequence[str], ready: Sequence[Ready]) -> bool:
+    """Return whether any host has more ranks than processors that these may run on, or than its quota.
+
+    A host that does not tell where ranks may run is taken to have room.
+    """
+    for host in dict.fromkeys(hosts):
+        here = [one for where, one in zip(hosts, ready, strict=True) if where == host]
+        room = {processor for one in here for processor in one.processors}
+        quotas = [max(1, int(one.quota_cores)) for one in here if one.quota_cores is not None]
+        if room and len(here) > min([len(room), *quotas]):
+            return True
+    return False
+
+
+def one_version(backend: str, versions: Sequence[str], hosts: Sequence[str]) -> str:
+    """Return the version that all ranks have; BackendUnavailable where they differ."""
+    other = next((rank for rank, version in enumerate(versions) if version != versions[0]), None)
+    if other is not None:
+        raise BackendUnavailable(
+            f"{backend}: rank 0 on {hosts[0]} has {versions[0]}, rank {other} on {hosts[other]} has "
+            f"{versions[other]}; install the same on all hosts"
+        )
+    return versions[0]

@@ -9,8 +9,9 @@ from ccbench.backends.base import Launch
 from ccbench.cases import Case, Conditions, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.runner.measure import RankResult
-from ccbench.runner.workers.leader import Leader, crowded, one_version
+from ccbench.runner.workers.leader import Leader
 from ccbench.runner.workers.messages import GroupRequest, RankReport, Ready
+from ccbench.runner.workers.reports import crowded, one_version
 
 
 def test_hosts_with_different_libraries_are_refused_by_name() -> None:

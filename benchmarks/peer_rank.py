@@ -25,8 +25,8 @@ from ccbench.backends.cpu.memory import LINE_WORDS, Control
 from ccbench.cases import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
-from ccbench.runner.workers.__main__ import SAMPLE_CAPACITY
 from ccbench.runner.workers.agent import run_rank
+from ccbench.runner.workers.leader import SAMPLE_CAPACITY
 from ccbench.verification import Array, Mismatch, check, fill, poison
 
 RANK_VARIABLES = ("CCBENCH_PEER_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")

@@ -40,11 +40,14 @@ PCI_CHUNK_BYTES = 2**17
 SWITCH_CHANNELS = 8
 """With PCIe NCCL opens at most half as many channels; meshes give their channels different orders."""
 
+_ID = r"[A-Z]{3}/[0-9A-Fa-f][0-9A-Fa-f-]{0,32}"
+_BEGIN = r"(?m)(?:^|[ \t>:\]])"  # of a line, or behind what a launcher wrote before it
 _SIGNS = (
     re.compile(r"NCCL (?:INFO|WARN|TRACE) "),
     re.compile(r"=== System : max(?:Bw|Width) [\d.]+ total(?:Bw|Width) "),
-    re.compile(r"(?m)^[ \t]{0,200}\+ (?:PCI|NVL|SYS|XGMI)\[[\d.]{1,20}\] - [A-Z]{3}/[0-9A-Fa-f]"),
-    re.compile(r"(?m)^[ \t]{0,200}Trees \[0\] [\d/>|-]"),
+    re.compile(rf"{_BEGIN}\+ (?:PCI|NVL|SYS|XGMI)\[[\d.]{{1,20}}\] - {_ID}"),
+    re.compile(rf"{_BEGIN}{_ID} ?: ?{_ID} \(\d{{1,4}}/[\d.]{{1,20}}/[A-Z]"),
+    re.compile(rf"{_BEGIN}Trees \[0\] [\d/>|-]"),
 )
 _PCI_PATHS = frozenset({"PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NODE"})
 

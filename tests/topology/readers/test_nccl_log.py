@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, Link, LinkKind, Topology, TopologyClass
+from ccbench.topology.readers import read_text
 from ccbench.topology.readers.nccl_log import MOST_NOTICES, read, recognises
 from ccbench.topology.readers.nccl_log_lines import entries as lines_of
 from tests.topology.dumps import entries, names, text_of
@@ -276,6 +277,22 @@ def test_two_systems_of_one_nvlink_domain_are_two_nodes() -> None:
     text = BOX.replace("83000", "1-83000").replace("CPU/1", "CPU/1-1").replace("/0", "/0-0")
     nodes = {device.name: device.node for device in read(text).devices}
     assert nodes["gpu0"] != nodes["gpu1"]
+
+
+ROWS = """\
+GPU/83000 :GPU/83000 (0/5000.0/LOC) GPU/84000 (2/360.0/NVL) NVS/0 (1/360.0/NVL) CPU/1 (2/48.0/PHB)
+GPU/84000 :GPU/83000 (2/360.0/NVL) GPU/84000 (0/5000.0/LOC) NVS/0 (1/360.0/NVL) CPU/1 (2/48.0/PHB)
+"""
+
+
+@pytest.mark.parametrize("prefix", ["", "[1,0]<stdout>:", "0: ", *PREFIXES[1:4]])
+def test_a_table_of_paths_alone_and_of_a_second_socket_is_read(prefix: str) -> None:
+    topology = read_text(prefixed(ROWS, prefix))
+    assert topology.source == "nccl_log"
+    assert [device.name for device in topology.devices] == ["gpu0", "gpu1", "nvswitch0", "cpu1"]
+    assert topology.topology_class is TopologyClass.NVSWITCH
+    assert link(topology, "gpu1", "cpu1", LinkKind.PCIE).bytes_per_second == 48e9
+    assert (topology.facts["rows"], topology.facts["cpu_count"]) == (2, 1)
 
 
 def test_text_without_a_line_of_nccl_is_refused_with_advice() -> None:

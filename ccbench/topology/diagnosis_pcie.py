@@ -10,12 +10,11 @@ from ccbench.topology.graph import Device, DeviceKind, Finding, Link, LinkKind, 
 BUSY_STATE = 2
 """P0 to P2 are states a GPU works in; from P3 on it may have slowed its link down (nvml.h, nvmlPstates_t)."""
 
-GENERATION = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
-"""GT/s -> generation of PCI Express."""
-
-
 SLOWEST = 2.5
 """GT/s of the first generation: what idle links slow down to, and what hypervisors invent."""
+
+SLOWEST_BYTES_PER_SECOND = 0.25e9
+"""One lane of the first generation after coding; NCCL prints it as PCI[0.2]."""
 
 FAR_SLOWER = 4
 """Two generations: below that a hop is found to hold back what is under it."""
@@ -33,7 +32,7 @@ def pcie_findings(topology: Topology) -> Iterator[Finding]:
         state = link.attributes
         if "max_width" in state:
             told.add(lower.name)
-        if _implausible(lower, state):
+        if _implausible(lower, state) or _crawls(lower, upper, link):
             invented.append(lower.name)
             continue
         yield from _width(lower, link, state)
@@ -136,6 +135,12 @@ def _implausible(lower: Device, state: Any) -> bool:
     if lower.kind is DeviceKind.PCIE_SWITCH:
         return bool(state.get("max_gigatransfers") == 2.5 and state.get("max_width") == 1)
     return bool(state.get("port_max_gigatransfers") == 2.5 and state.get("port_max_width") == 1)
+
+
+def _crawls(lower: Device, upper: Device, link: Link) -> bool:
+    """One lane of the first generation between a processor and a switch, where only the rate is printed."""
+    bridge = lower.kind is DeviceKind.PCIE_SWITCH and upper.kind is DeviceKind.CPU
+    return bridge and 0 < (link.bytes_per_second or 0) <= SLOWEST_BYTES_PER_SECOND
 
 
 def _virtual(names: tuple[str, ...]) -> Finding:

@@ -347,3 +347,13 @@ def test_far_from_nics_goes_by_the_printed_words() -> None:
     assert "(SYS)" in far[0].evidence
     old = diagnose(read_text((heading + rows).replace("SYS", "SOC")))
     assert "(SOC)" in next(one for one in old if one.kind == "gpu_far_from_nics").evidence
+
+
+def test_a_bridge_of_a_fifth_of_a_gigabyte_in_a_log_is_an_invention() -> None:
+    log = (
+        "=== System : maxBw 24.0 totalBw 24.0 ===\nCPU/0 (1/2/-1)\n+ PCI[0.2] - PCI/1000 (1)\n"
+        "             + PCI[24.0] - GPU/2000 (0)\n+ PCI[12.0] - PCI/3000 (1)\n"
+        "             + PCI[24.0] - GPU/4000 (1)\n==========\n"
+    )
+    (finding,) = diagnose(read_text(log))
+    assert (finding.kind, finding.devices) == ("virtual_bridge", ("pcie0",))

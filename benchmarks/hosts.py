@@ -29,9 +29,9 @@ from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.model.calibration import quick_machine
+from ccbench.model.context import predict_case
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.machine import Machine, load_machine
-from ccbench.model.predicting import predict_case
 from ccbench.runner.network_probe import probe_network
 from ccbench.runner.workers.launcher import users_launch
 from ccbench.runner.workers.team import open_team

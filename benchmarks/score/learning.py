@@ -25,8 +25,7 @@ from ccbench.model.library.constants import (
     constants_of,
     shipped,
 )
-from ccbench.model.library.explanation import kinds_of
-from ccbench.model.library.predictor import seconds_of
+from ccbench.model.library.predictor import kinds_of, seconds_of
 from ccbench.model.library.system import LibrarySystem
 
 Floats = NDArray[np.float64]

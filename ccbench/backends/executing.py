@@ -15,7 +15,7 @@ from ccbench.backends.cpu.side import amounts_of
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes, numpy_dtype
-from ccbench.model.parties import ByIdentity
+from ccbench.model.rank_subset import ByIdentity
 from ccbench.schedules.layout import Layout
 from ccbench.schedules.schedule import Schedule, Step
 from ccbench.verification import GROUP_SALTS, Array, Part, fill, part_of, poison

@@ -23,11 +23,11 @@ from ccbench.errors import CcbenchError, ScheduleError
 from ccbench.groups import format_ranks
 from ccbench.model.cluster import Cluster
 from ccbench.model.concurrent import schedules_at_once
+from ccbench.model.context import schedule_prediction
 from ccbench.model.loads import StepLoad, step_loads
 from ccbench.model.machine import Machine
-from ccbench.model.parties import ByIdentity, party_of, schedule_of
-from ccbench.model.predicting import schedule_prediction
 from ccbench.model.pricing import case_prices
+from ccbench.model.rank_subset import ByIdentity, schedule_of, subset_of
 from ccbench.schedules import algorithms_of, parse_algorithm
 from ccbench.schedules.schedule import Schedule
 from ccbench.stats import stop_reason
@@ -77,7 +77,7 @@ class SimulatedBackend(DeclaredBackend):
         """Why the model cannot say anything about ``case``, or None; CcbenchError says it as well."""
         if case.algorithm != "default":
             _schedule(case, case.algorithm)
-        party_of(case).weights(case.group_ranks)  # UsageError where groups or traffic are for others
+        subset_of(case).weights(case.group_ranks)  # UsageError where groups or traffic are for others
         if case.traffic and case.group_ranks > MOST_UNEVEN_RANKS:
             return f"{case.group_ranks} ranks with uneven blocks: at most {MOST_UNEVEN_RANKS} are simulated"
         return None
@@ -232,10 +232,10 @@ class SimulatedTeam:
         return _Choice(schedule, used, self._host_seconds(case, schedule, self._machine))
 
     def _host_seconds(self, case: Case, schedule: Schedule, machine: Machine) -> float:
-        party = party_of(case)
-        key = (ByIdentity(schedule), case.in_place, party)
+        subset = subset_of(case)
+        key = (ByIdentity(schedule), case.in_place, subset)
         if key not in self._loads:
-            self._loads[key] = step_loads(schedule, machine.fabric.cores, case.in_place, party)
+            self._loads[key] = step_loads(schedule, machine.fabric.cores, case.in_place, subset)
         return float(case_prices(case, machine, schedule, self._loads[key]).seconds[0])
 
 

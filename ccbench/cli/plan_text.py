@@ -36,7 +36,7 @@ def plan_lines(plan: Plan) -> list[str]:
     """One line for each case, or for cases that differ in little, with bytes and predicted times."""
     from ccbench.runner.planning import rank_bytes
 
-    priced = [(case, plan.basis.predict(case) if plan.basis else None) for case in plan.cases]
+    priced = [(case, plan.context.predict(case) if plan.context else None) for case in plan.cases]
     if len(priced) > MOST_LISTED:
         return [*_joined_lines(priced), "every case: --json"]
     lines = []

@@ -230,7 +230,7 @@ def _print_plan(plan: Plan, notes: Sequence[str], as_json: bool) -> None:
                         "predicted_seconds": price.predicted_seconds if price else None,
                     }
                     for case in plan.cases
-                    for price in (plan.basis.predict(case) if plan.basis else None,)
+                    for price in (plan.context.predict(case) if plan.context else None,)
                 ],
                 "total_bytes": plan.total_bytes,
                 "rank_bytes": plan.rank_bytes,

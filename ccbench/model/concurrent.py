@@ -14,14 +14,14 @@ import numpy as np
 from ccbench.cases import Case
 from ccbench.errors import ScheduleError
 from ccbench.model.cluster import Cluster
-from ccbench.model.group_points import group_points, link_seconds, party_points, party_prices
+from ccbench.model.group_points import group_points, link_seconds, subset_points, subset_prices
 from ccbench.model.group_systems import group_systems
 from ccbench.model.library.predictor import busy_seconds
 from ccbench.model.library.system import LibraryRequest
 from ccbench.model.machine import Machine
-from ccbench.model.parties import party_of, schedule_of
 from ccbench.model.prediction import Prediction
 from ccbench.model.pricing import case_prices
+from ccbench.model.rank_subset import schedule_of, subset_of
 from ccbench.schedules import algorithms_of
 from ccbench.schedules.schedule import Schedule
 
@@ -50,7 +50,7 @@ def cheapest(case: Case, where: Machine | Cluster) -> Schedule:
         except ScheduleError:
             continue  # not for this number of ranks
         if isinstance(where, Cluster):
-            prices = party_prices(where, schedule, party_of(case), (case.size_bytes,)).seconds
+            prices = subset_prices(where, schedule, subset_of(case), (case.size_bytes,)).seconds
         else:
             prices = case_prices(case, where, schedule).seconds
         found.append((float(prices[0]), schedule))
@@ -77,10 +77,10 @@ def _on_links(cluster: Cluster, one: tuple[Case, Schedule], other: tuple[Case, S
     told: list[Prediction] = []
     shared = np.zeros(cluster.fabric.links)
     for case, schedule in (one, other):
-        party = party_of(case)
-        (point,) = party_points(cluster, schedule, party, (case.size_bytes,), schedule.algorithm)
+        subset = subset_of(case)
+        (point,) = subset_points(cluster, schedule, subset, (case.size_bytes,), schedule.algorithm)
         told.append(point.prediction)
-        shared = shared + link_seconds(cluster, schedule, party, case.size_bytes)
+        shared = shared + link_seconds(cluster, schedule, subset, case.size_bytes)
     latency = max(prediction.latency_seconds for prediction in told)
     return _both(one[0], told, latency, latency + float(shared.max(initial=0.0)))
 

@@ -3,7 +3,7 @@
 With the GPUs' library each group is a system of its own (``group_systems``); a launch is over when its
 slowest group is. Nothing there lists ranks, so that groups of 131,072 cost no more than groups of 8. With
 ccbench's own schedules all groups take each step together, and every link carries what all of them send
-through it (see ``parties``). docs/model.md has the formulas.
+through it (see ``rank_subset``). docs/model.md has the formulas.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from ccbench.model.fabric_loads import LinkTable
 from ccbench.model.fabric_pricing import FabricPrices, price_loads
 from ccbench.model.fabric_pricing import fabric_loads as loads_of
 from ccbench.model.graph_bounds import LIMITS, ROUNDING
-from ccbench.model.group_placement import GroupPlacement, placement_of
-from ccbench.model.group_systems import GroupSystem, group_systems
+from ccbench.model.group_systems import GroupPlacement, GroupSystem, group_systems, placement_of
 from ccbench.model.library.predictor import predict_library, uneven_loads
 from ccbench.model.library.system import LibraryRequest
-from ccbench.model.parties import ByIdentity, Party, flow_weights, placed, turns_of
 from ccbench.model.patterns import Steps, Traffic, steps_of
+from ccbench.model.rank_subset import ByIdentity, RankSubset, flow_weights, placed, turns_of
 from ccbench.schedules.schedule import Phase, Schedule
 from ccbench.topology.fabrics import LevelCut
 from ccbench.topology.routing import Floats, Ints
@@ -138,34 +137,34 @@ def _sharing(kind: GroupSystem) -> str:
     return f"; {', '.join(parts)}" if parts else ""
 
 
-def party_points(
-    cluster: Cluster, schedule: Schedule, party: Party, size_bytes: Sequence[int], algorithm: str
+def subset_points(
+    cluster: Cluster, schedule: Schedule, subset: RankSubset, size_bytes: Sequence[int], algorithm: str
 ) -> tuple[ClusterPoint, ...]:
-    """One launch of ``schedule`` by all groups of ``party``; a point for each size, which is one group's.
+    """One launch of ``schedule`` by all groups of ``subset``; a point for each size, which is one group's.
 
     Raises MachineError for ranks that the cluster does not have.
     """
-    prices = party_prices(cluster, schedule, party, size_bytes)
-    members = party.groups_of(schedule.ranks)
-    asked = schedule.collective, size_bytes, party.traffic, _groups_of_a_node(cluster, members)
+    prices = subset_prices(cluster, schedule, subset, size_bytes)
+    members = subset.groups_of(schedule.ranks)
+    asked = schedule.collective, size_bytes, subset.traffic, _groups_of_a_node(cluster, members)
     bounds = [_bounds(cluster, kind, *asked) for kind in group_systems(cluster, members)]
     slowest = map(max, zip(*bounds, strict=True))
     return points_of(prices, algorithm, schedule.ranks, size_bytes, slowest)
 
 
-def party_prices(
-    cluster: Cluster, schedule: Schedule, party: Party, size_bytes: Sequence[int]
+def subset_prices(
+    cluster: Cluster, schedule: Schedule, subset: RankSubset, size_bytes: Sequence[int]
 ) -> FabricPrices:
     """The price of all groups' flows together."""
-    what = party_flows(schedule, party, cluster.ranks)
+    what = subset_flows(schedule, subset, cluster.ranks)
     return price_loads(loads_of(what, cluster.fabric, fabric_costs(cluster)), size_bytes)
 
 
-def party_flows(schedule: Schedule, party: Party, ranks: int) -> Schedule | Traffic:
+def subset_flows(schedule: Schedule, subset: RankSubset, ranks: int) -> Schedule | Traffic:
     """What all groups send, among ``ranks`` ranks; the same object for the same three."""
-    members = party.groups_of(schedule.ranks)
-    if party.traffic:
-        return _uneven(ByIdentity(schedule), members, party.traffic, ranks)
+    members = subset.groups_of(schedule.ranks)
+    if subset.traffic:
+        return _uneven(ByIdentity(schedule), members, subset.traffic, ranks)
     return placed(schedule, members, ranks)
 
 
@@ -187,9 +186,9 @@ def _steps(phase: Phase, seats: Ints, quanta: Floats) -> Steps:
     return Steps(seats[:, source].ravel(), seats[:, target].ravel(), np.tile(width[moving], len(seats)))
 
 
-def link_seconds(cluster: Cluster, schedule: Schedule, party: Party, size_bytes: int) -> Floats:
+def link_seconds(cluster: Cluster, schedule: Schedule, subset: RankSubset, size_bytes: int) -> Floats:
     """Seconds for which each link is busy during one launch, all steps together."""
-    flows = party_flows(schedule, party, cluster.ranks)
+    flows = subset_flows(schedule, subset, cluster.ranks)
     patterns = [steps_of(phase) for phase in flows.phases] if isinstance(flows, Schedule) else flows.patterns
     table = LinkTable(cluster.fabric, fabric_costs(cluster), cluster.ranks)
     carried = np.zeros(cluster.fabric.links)

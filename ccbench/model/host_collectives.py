@@ -1,7 +1,7 @@
 """What MPI's and Gloo's collectives cost: their algorithms' messages, as such messages were seen to take.
 
 The messages are in ``host_plans``. Gloo has one algorithm for each. Of MPI's the one counts that the case
-names, else the one that the library is known to choose (``host_decisions``), else the cheapest: what a
+names, else the one that the library is known to choose (``mpi_choices.yaml``), else the cheapest: what a
 library would choose if it knew this network. Between hosts messages hide the arithmetic; on one host it
 is added, as fast as NumPy was seen to add there.
 """
@@ -16,8 +16,6 @@ from ccbench.capabilities import PricedBy, capabilities_of
 from ccbench.cases import Case, Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
-from ccbench.model.host_bounds import bound_seconds
-from ccbench.model.host_decisions import own_choice
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.host_plans import (
     GLOO_PLANS,
@@ -26,11 +24,13 @@ from ccbench.model.host_plans import (
     TOLD_PLANS,
     Plan,
     Stage,
+    own_choice,
     pipeline_broadcast,
 )
 from ccbench.model.machine import Machine, Rates, SharedMemory
-from ccbench.model.parties import party_of
 from ccbench.model.prediction import Prediction
+from ccbench.model.pricing import bound_seconds
+from ccbench.model.rank_subset import subset_of
 from ccbench.units import format_rate, format_seconds
 
 GLOO_THREADS = 2
@@ -236,7 +236,7 @@ def bound_of(case: Case, size_bytes: int, network: HostNetwork, host: Machine | 
     row, root = collective(case.collective), max(case.root, 0)
     if len(network.hosts) == 1 and host is not None:
         asked = case.group_ranks, case.count, item_bytes(case.dtype)
-        return float(bound_seconds(row, *asked, host, root, case.in_place, party_of(case)))
+        return float(bound_seconds(row, *asked, host, root, case.in_place, subset_of(case)))
     least = _least_seconds(case, network)
     if len(network.hosts) == 1 or case.one_pair is not None:
         return least

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.collectives import collective
-from ccbench.model.parties import EVERYBODY, Party, flow_weights, turns_of
+from ccbench.model.rank_subset import ALL_RANKS, RankSubset, flow_weights, turns_of
 from ccbench.schedules.schedule import Indices, Phase, Schedule
 
 Integers = NDArray[np.int64]
@@ -71,8 +71,8 @@ class _Cores:
     bins: int
 
     @staticmethod
-    def of(schedule: Schedule, cores: int, party: Party) -> _Cores:
-        seats = party.seats(schedule.ranks)
+    def of(schedule: Schedule, cores: int, subset: RankSubset) -> _Cores:
+        seats = subset.seats(schedule.ranks)
         return _Cores(seats % cores, min(int(seats.max()) + 1, cores))
 
     def sums(self, seats: Integers | Indices, weights: Floats | Indices | None = None) -> Floats:
@@ -83,10 +83,12 @@ class _Cores:
         return np.asarray(counts, dtype=np.float64)
 
 
-def step_loads(schedule: Schedule, cores: int, in_place: bool, party: Party = EVERYBODY) -> list[StepLoad]:
+def step_loads(
+    schedule: Schedule, cores: int, in_place: bool, subset: RankSubset = ALL_RANKS
+) -> list[StepLoad]:
     """The steps of ``schedule`` in order, for ranks dealt to cores round robin.
 
-    party: the groups that run it, all of them in step. Of uneven blocks every repetition is looked at.
+    subset: the groups that run it, all of them in step. Of uneven blocks every repetition is looked at.
 
     Repetitions are joined, and so are steps between which nobody waits: each rank does them in one go.
 
@@ -95,8 +97,8 @@ def step_loads(schedule: Schedule, cores: int, in_place: bool, party: Party = EV
     advance. Out of place, each rank first copies what it keeps from its input to its output buffer.
     """
     groups: list[_Group] = []
-    seated = _Cores.of(schedule, cores, party)
-    weights = party.weights(schedule.ranks)
+    seated = _Cores.of(schedule, cores, subset)
+    weights = subset.weights(schedule.ranks)
     if weights is not None:
         apart = tuple(one for phase in schedule.phases for one in turns_of(phase, schedule))
         schedule = replace(schedule, phases=apart)
@@ -134,7 +136,7 @@ class CompletedLoad:
     active_cores: int
 
 
-def completed_load(schedule: Schedule, cores: int, party: Party = EVERYBODY) -> CompletedLoad | None:
+def completed_load(schedule: Schedule, cores: int, subset: RankSubset = ALL_RANKS) -> CompletedLoad | None:
     """The reduced slots that no later reduction reads, on the cores of the ranks that reduced them last.
 
     Approximate: they are taken to be what the last turn of the last reducing phase writes. Where that is
@@ -144,7 +146,7 @@ def completed_load(schedule: Schedule, cores: int, party: Party = EVERYBODY) -> 
     reducing = [phase for phase in schedule.phases if phase.reduces and phase.flows]
     if not reducing:
         return None
-    phase, seated = reducing[-1], _Cores.of(schedule, cores, party)
+    phase, seated = reducing[-1], _Cores.of(schedule, cores, subset)
     touched = _Touched.by(phase, schedule, phase.repeat - 1, most_slots=None)
     _, first = np.unique(touched.written, return_index=True)
     slots = seated.sums(touched.writer[first])

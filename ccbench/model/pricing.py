@@ -2,27 +2,145 @@
 
 Per step T = latency + work, Hockney's a + b n (Parallel Computing 20 (1994) 389) read on shared memory:
 latency is the flag that the step waits for, work is what the busiest core copies, adds and sets up while
-the others share the memory with it. docs/model.md has the formulas, their sources and what is left out.
+the others share the memory with it. What memory must move at its best bounds every schedule. docs/model.md
+has the formulas, their sources and what is left out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ccbench.cases import Case
-from ccbench.collectives import collective
+from ccbench.collectives import Collective, collective
 from ccbench.dtypes import item_bytes as bytes_of_item
-from ccbench.model.host_bounds import bound_seconds, working_set_bytes
 from ccbench.model.loads import StepLoad, completed_load, step_loads
 from ccbench.model.machine import AVERAGE, Floats, Machine, SharedMemory, arithmetic_key, calls_of
-from ccbench.model.parties import EVERYBODY, Party, party_of
 from ccbench.model.prediction import Prediction
+from ccbench.model.rank_subset import ALL_RANKS, RankSubset, subset_of
 from ccbench.schedules.schedule import Schedule
 from ccbench.units import format_seconds
+
+
+@dataclass(frozen=True)
+class Compulsory:
+    """Elements that any schedule must touch, summed over ranks, per element of ``count``.
+
+    read: input elements that another rank's output depends on, each once.
+    written: output elements that depend on another rank's input, each once.
+    """
+
+    read: float
+    written: float
+
+
+def compulsory(row: Collective, ranks: int, root: int, subset: RankSubset = ALL_RANKS) -> Compulsory:
+    """Derived from the row's inputs, outputs and origins; zero for one rank and for barrier.
+
+    Of all groups of ``subset`` together, each of ``ranks`` ranks.
+
+    Elements that stay on their rank are free, for in place they need not be touched. There is no term
+    for additions: fused, they need no traffic beyond reading each operand once.
+    """
+    if ranks < 2 or not row.moves_data:
+        return Compulsory(0.0, 0.0)
+    groups, weights = len(subset.groups_of(ranks)), subset.weights(ranks)
+    if subset.one_way:
+        return Compulsory(1.0, 1.0)
+    if weights is not None:
+        moved = groups * float(weights.sum() - np.trace(weights))
+        return Compulsory(moved, moved)
+    inputs = _over_ranks(ranks, root, lambda rank: len(row.inputs(rank, ranks, ranks, root)))
+    outputs = _over_ranks(ranks, root, lambda rank: len(row.outputs(rank, ranks, ranks, root)))
+    if not row.reduces:
+        outputs -= _over_ranks(ranks, root, lambda rank: len(_kept(row, rank, ranks, root)))
+        inputs -= _over_ranks(ranks, root, lambda rank: _kept_alone(row, rank, ranks, root))
+    unit = 1.0 if row.blocked else 1.0 / ranks
+    return Compulsory(groups * inputs * unit, groups * outputs * unit)
+
+
+def _over_ranks(ranks: int, root: int, value: Callable[[int], int]) -> float:
+    """Sum over ranks of a value that is the same for every rank but the root."""
+    return float(value(root) + (ranks - 1) * value((root + 1) % ranks))
+
+
+def _kept(row: Collective, rank: int, ranks: int, root: int) -> set[tuple[int, int]]:
+    """Input slots of ``rank`` that end up, uncombined, in its own output."""
+    outputs = len(row.outputs(rank, ranks, ranks, root))
+    origins = (row.origins(rank, index, ranks, root)[0] for index in range(outputs))
+    return {origin for origin in origins if origin[0] == rank}
+
+
+def _kept_alone(row: Collective, rank: int, ranks: int, root: int) -> int:
+    """Input slots that end up in the rank's own output and in no other's.
+
+    A slot that goes to several ranks goes to all of them, so one other rank is asked.
+    """
+    other = (rank + 1) % ranks
+    outputs = len(row.outputs(other, ranks, ranks, root))
+    theirs = {row.origins(other, index, ranks, root)[0] for index in range(outputs)}
+    return len(_kept(row, rank, ranks, root) - theirs)
+
+
+def working_set_bytes(
+    row: Collective,
+    ranks: int,
+    root: int,
+    size_of_count: Floats,
+    cores: int,
+    in_place: bool,
+    subset: RankSubset = ALL_RANKS,
+) -> Floats:
+    """Bytes of all input and output buffers per core at work; work space of a schedule is not counted.
+
+    ranks: of one group of ``subset``, all of whose buffers count.
+    size_of_count: bytes of ``count`` elements. This is what passes through a core's caches between two
+    uses of the same byte when launches follow each other.
+    """
+
+    def buffers(rank: int) -> int:
+        used = (len(row.inputs(rank, ranks, ranks, root)), len(row.outputs(rank, ranks, ranks, root)))
+        return max(used) if in_place else sum(used)
+
+    root = max(root, 0)
+    groups, weights = len(subset.groups_of(ranks)), subset.weights(ranks)
+    slots = _over_ranks(ranks, root, buffers) * (1.0 if row.blocked else 1.0 / ranks)
+    if weights is not None:
+        slots = 2.0 * float(weights.sum())  # all that is sent and all that is received
+    return np.asarray(groups * slots * size_of_count / min(groups * ranks, cores))
+
+
+def bound_seconds(
+    row: Collective,
+    ranks: int,
+    counts: ArrayLike,
+    item_bytes: int,
+    machine: Machine,
+    root: int = 0,
+    in_place: bool = False,
+    subset: RankSubset = ALL_RANKS,
+) -> Floats:
+    """Seconds, shape of ``counts``: the larger of one flag's latency and the compulsory traffic's time.
+
+    No rank can finish before it has heard, directly or not, of another, which takes one flag; and the
+    memory system cannot move the compulsory bytes faster than the best traffic ever seen on as many
+    cores at that working set.
+    """
+    fabric = machine.fabric
+    size_of_count = np.asarray(counts, dtype=np.float64) * item_bytes
+    if ranks < 2:
+        return np.zeros_like(size_of_count)
+    must = compulsory(row, ranks, max(root, 0), subset)
+    cached = working_set_bytes(row, ranks, root, size_of_count, fabric.cores, in_place, subset)
+    working = min(ranks * len(subset.groups_of(ranks)), fabric.cores)
+    traffic = fabric.peak_traffic.at(cached, working, fabric.cores)
+    memory_seconds = (must.read + must.written) * size_of_count / traffic
+    return np.asarray(np.maximum(memory_seconds, fabric.best_flag_latency_seconds))
+
 
 TERMS = FLAGS, OPERATIONS, COPYING, REDUCING, COMPUTING = range(5)
 """Rows of a price."""
@@ -101,27 +219,27 @@ def price_sizes(
     loads: Sequence[StepLoad] | None = None,
     dtype: str = "float32",
     op: str = "sum",
-    party: Party = EVERYBODY,
+    subset: RankSubset = ALL_RANKS,
 ) -> Prices:
     """Price one launch at every count at once.
 
     counts: elements as in Case.count; item_bytes: bytes of one element. A buffer that is cut into pieces
     is priced as if every piece were its exact share, fractions of an element included.
-    loads: what ``step_loads`` gave for this schedule, cores, place and party, to find them only once.
+    loads: what ``step_loads`` gave for this schedule, cores, place and subset, to find them only once.
     dtype, op: what is computed, as in Case; of no account where nothing is reduced or the machine has no
         rate for them.
-    party: the groups that run the schedule at the same time; other ranks stand by and cost nothing.
+    subset: the groups that run the schedule at the same time; other ranks stand by and cost nothing.
     """
     fabric = machine.fabric
     row = collective(schedule.collective)
     size_of_count = np.asarray(counts, dtype=np.float64) * (item_bytes if row.moves_data else 0)
     slot_bytes = size_of_count if row.blocked else size_of_count / schedule.pieces
     cached = working_set_bytes(
-        row, schedule.ranks, schedule.root, size_of_count, fabric.cores, in_place, party
+        row, schedule.ranks, schedule.root, size_of_count, fabric.cores, in_place, subset
     )
-    ranks = schedule.ranks * len(party.groups_of(schedule.ranks))
+    ranks = schedule.ranks * len(subset.groups_of(schedule.ranks))
     terms = np.zeros((len(TERMS), len(size_of_count)))
-    steps = step_loads(schedule, fabric.cores, in_place, party) if loads is None else loads
+    steps = step_loads(schedule, fabric.cores, in_place, subset) if loads is None else loads
     compute_rate = _arithmetic_rate(fabric, dtype, "sum" if op == "avg" else op)
     for load in steps:
         terms += load.repeat * _step_terms(load, slot_bytes, cached, ranks, fabric, compute_rate)
@@ -129,9 +247,9 @@ def price_sizes(
         # Nothing to do is still a call.
         terms[OPERATIONS] += fabric.operation_seconds
     if op == "avg" and row.reduces:
-        terms += _average_terms(schedule, slot_bytes, cached, fabric, dtype, party)
+        terms += _average_terms(schedule, slot_bytes, cached, fabric, dtype, subset)
     terms[FLAGS] += 2 * _wait_seconds(schedule.ranks - 1, ranks, fabric)  # on entry and on exit
-    bound = bound_seconds(row, schedule.ranks, counts, item_bytes, machine, schedule.root, in_place, party)
+    bound = bound_seconds(row, schedule.ranks, counts, item_bytes, machine, schedule.root, in_place, subset)
     waits = sum(load.repeat for load in steps if load.waits) + (2 if schedule.ranks > 1 else 0)
     by_term = dict(zip(TERM_NAMES, terms, strict=True))
     return Prices(**by_term, bound=bound, synchronisations=waits, arithmetic=f"{dtype} {op}")
@@ -169,7 +287,12 @@ def _arithmetic_rate(fabric: SharedMemory, dtype: str, kind: str) -> float:
 
 
 def _average_terms(
-    schedule: Schedule, slot_bytes: Floats, cached: Floats, fabric: SharedMemory, dtype: str, party: Party
+    schedule: Schedule,
+    slot_bytes: Floats,
+    cached: Floats,
+    fabric: SharedMemory,
+    dtype: str,
+    subset: RankSubset,
 ) -> Floats:
     """One pass in place over what is complete, shape (terms, counts), by whoever reduced it last.
 
@@ -177,7 +300,7 @@ def _average_terms(
     rate is not known it costs as much as copying.
     """
     terms = np.zeros((len(TERMS), len(slot_bytes)))
-    load = completed_load(schedule, fabric.cores, party)
+    load = completed_load(schedule, fabric.cores, subset)
     if load is None:
         return terms
     share = load.active_cores
@@ -232,5 +355,5 @@ def case_prices(
     """The price of one launch of ``case``, what runs beside it left out; loads as in ``price_sizes``."""
     item, counts = bytes_of_item(case.dtype), [case.count]
     return price_sizes(
-        schedule, counts, item, machine, case.in_place, loads, case.dtype, case.op, party_of(case)
+        schedule, counts, item, machine, case.in_place, loads, case.dtype, case.op, subset_of(case)
     )

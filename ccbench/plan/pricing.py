@@ -14,8 +14,8 @@ from ccbench.cases import ALL_GROUPS, OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import Groups, Layout
 from ccbench.model.cluster import Cluster
-from ccbench.model.group_placement import GroupPlacement, axis_placement, placement_of
 from ccbench.model.group_points import group_points
+from ccbench.model.group_systems import GroupPlacement, axis_placement, placement_of
 from ccbench.model.library.system import LibraryRequest
 from ccbench.plan.communication import Communication
 from ccbench.results import Point, Run

@@ -22,7 +22,7 @@ from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.machine.host import usable_cores
 from ccbench.machine.nvml import count_gpus
-from ccbench.model.basis import Basis, named_basis
+from ccbench.model.context import PredictionContext, named_context
 from ccbench.runner.network_probe import SAMPLING as LOOKING
 from ccbench.runner.network_probe import NetworkLooks
 from ccbench.runner.rounds import expected_rounds
@@ -89,7 +89,7 @@ class Plan:
     """What a run would do.
 
     total_bytes, rank_bytes: largest memory that one case takes on all ranks together, and on one rank.
-    basis: what a named machine is priced on, None where this machine is to be measured.
+    context: what a named machine is priced on, None where this machine is to be measured.
     """
 
     cases: tuple[Case, ...]
@@ -97,7 +97,7 @@ class Plan:
     rank_bytes: int
     expected_seconds: float
     notes: tuple[str, ...]
-    basis: Basis | None = None
+    context: PredictionContext | None = None
 
 
 def plan_suite(suite: Suite, options: RunOptions) -> Plan:
@@ -111,11 +111,11 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         models = PROCESSES if options.processes == "all" else (options.processes,)
         sweeps = tuple(one.model_copy(update={"processes": models}) for one in suite.sweep)
         suite = suite.model_copy(update={"sweep": sweeps})
-    basis = None
+    priced_on = None
     unpriced = _lacking_network(options)
     if options.machine not in (None, DETECT):
-        basis = replace(named_basis(options.machine, options.network), launched=bool(options.launch))
-    gpus = basis.gpus if basis else None
+        priced_on = replace(named_context(options.machine, options.network), launched=bool(options.launch))
+    gpus = priced_on.gpus if priced_on else None
     simulated = all(capabilities_of(name).simulated for name in options.backends or suite.backends)
     elsewhere = gpus if options.only_plan or simulated else None
     nodes = options.nodes or 1
@@ -153,7 +153,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     said += [f"{count} cases {why}" for why, count in unsupported.items()]
     if gpus and unpriced:
         said.append(f"no predictions: {unpriced}")
-    return Plan(cases, memory, of_a_rank, seconds, (*notes, *said), basis)
+    return Plan(cases, memory, of_a_rank, seconds, (*notes, *said), priced_on)
 
 
 def _lacking_network(options: RunOptions) -> str:

@@ -19,7 +19,7 @@ from ccbench.errors import BackendUnavailable
 from ccbench.machine.detection import detect
 from ccbench.machine.flags import Flag
 from ccbench.machine.processes import Terminated, terminated_by_signals
-from ccbench.model.basis import Basis
+from ccbench.model.context import PredictionContext
 from ccbench.model.prediction import Prediction
 from ccbench.results import RunFolder, arrow_schema
 from ccbench.runner.network_probe import NetworkLooks
@@ -35,7 +35,7 @@ from ccbench.runner.planning import (
 from ccbench.runner.progress import Forecast, Progress
 from ccbench.runner.rounds import NO_TEAM, blocks, expected_rounds, judged, merged, rounds_of
 from ccbench.runner.starting import (
-    basis_of,
+    context_of,
     launch_of,
     launched_ranks,
     machine_for,
@@ -100,10 +100,10 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         run_folder(suite, options, backends, plan.notes) as folder,
     ):
         topology = detect()
-        basis = basis_of(plan, options, topology, folder, progress)
+        context = context_of(plan, options, topology, folder, progress)
         findings = diagnose(topology)
         folder.describe(
-            machine=asdict(basis.host) if basis.host else {"name": (basis.gpus or topology).name},
+            machine=asdict(context.host) if context.host else {"name": (context.gpus or topology).name},
             topology=to_plain(topology),
             findings=[asdict(finding) for finding in findings],
             hosts=[asdict(host) for host in launched.facts] if launched else [],
@@ -114,7 +114,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         for line in (*lines, *plan.notes):
             progress.note(line)
         done = folder.finished() if options.resume else {}
-        run = _Run(suite, plan.cases, options, basis, backends, folder, progress, launched)
+        run = _Run(suite, plan.cases, options, context, backends, folder, progress, launched)
         run.begin(plan.cases)
         return run.all([case for case in plan.cases if case.case_id not in done], done, deadline)
 
@@ -136,7 +136,7 @@ class _Run:
         suite: Suite,
         cases: Sequence[Case],
         options: RunOptions,
-        basis: Basis,
+        context: PredictionContext,
         backends: Mapping[str, Backend],
         folder: RunFolder,
         progress: Progress,
@@ -144,7 +144,7 @@ class _Run:
     ) -> None:
         """cases: all that are planned, those that a resumed run finished before among them."""
         self._sampling, self._seed = suite.sampling, suite.seed
-        self._basis = replace(basis, launched=bool(options.launch))
+        self._context = replace(context, launched=bool(options.launch))
         self._backends = backends
         self._folder = folder
         self._progress = progress
@@ -158,7 +158,7 @@ class _Run:
         self._several_hosts = launched is not None and launched.nodes > 1
         launch = launch_of(options)
         self._launch = replace(launch, one_host=not self._several_hosts) if launch else None
-        self._networks = NetworkLooks(cases, self._several_hosts, basis.host)
+        self._networks = NetworkLooks(cases, self._several_hosts, context.host)
         self._forecast = Forecast()
         self._opening_seconds = 0.0
 
@@ -381,7 +381,7 @@ class _Run:
             self._costly.add(key)
         request = TeamRequest(
             case.ranks,
-            machine_for(case, self._basis),
+            machine_for(case, self._context),
             self._seed,
             environment=key[2],
             launch=self._launch,
@@ -417,7 +417,7 @@ class _Run:
                 "again; ccbench run --launch can"
             ) from None
         found = self._networks.found
-        self._basis = replace(self._basis, host_networks=dict(found))
+        self._context = replace(self._context, host_networks=dict(found))
         self._folder.describe(host_networks=[asdict(one) for one in found.values()])
         return team
 
@@ -436,7 +436,7 @@ class _Run:
         if NO_LINK_FLAGS & set(measurement.conditions.flags):
             return None  # ranks shared a device, or it was emulated: no link was used
         ran = measurement.algorithm_used, measurement.protocol_used
-        return self._basis.predict(measurement.case, *ran)
+        return self._context.predict(measurement.case, *ran)
 
     def _close(self) -> None:
         for team in self._teams.values():

@@ -16,8 +16,8 @@ from ccbench.cases import Case
 from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError, UsageError
 from ccbench.machine.environment import capture
 from ccbench.machine.redaction import command_shown
-from ccbench.model.basis import Basis, named_basis
 from ccbench.model.cluster import Cluster
+from ccbench.model.context import PredictionContext, named_context
 from ccbench.model.machine import Machine, load_machine, machine_from_plain
 from ccbench.results import RunFolder, default_folder
 from ccbench.runner.planning import DETECT, Plan, RunOptions
@@ -62,28 +62,28 @@ def launched_ranks(options: RunOptions, progress: Progress) -> tuple[LaunchedRan
     )
 
 
-def basis_of(
+def context_of(
     plan: Plan, options: RunOptions, topology: Topology, folder: RunFolder, progress: Progress
-) -> Basis:
+) -> PredictionContext:
     """What to price on: the machine that was named, the one a resumed run began with, or this one."""
     if options.machine and options.machine != DETECT:
-        return plan.basis or named_basis(options.machine)
+        return plan.context or named_context(options.machine)
     gpus = topology if topology.gpus else None
     backends = {case.backend for case in plan.cases}
     hosted = [able for able in map(capabilities_of, backends) if not able.gpu_ranks]
     if not hosted and options.machine != DETECT:
-        return Basis(gpus=gpus, network=options.network)
+        return PredictionContext(gpus=gpus, network=options.network)
     if all(one.simulated for one in hosted) and options.machine != DETECT:
-        return Basis(load_machine(SIMULATION_MACHINE), gpus, options.network)
-    return Basis(_kept_machine(folder) or _measured_machine(progress), gpus, options.network)
+        return PredictionContext(load_machine(SIMULATION_MACHINE), gpus, options.network)
+    return PredictionContext(_kept_machine(folder) or _measured_machine(progress), gpus, options.network)
 
 
-def machine_for(case: Case, basis: Basis) -> Machine | Cluster:
+def machine_for(case: Case, context: PredictionContext) -> Machine | Cluster:
     """What a simulated case takes its times from; others only name it."""
     if not capabilities_of(case.backend).simulated:
-        return basis.machine_of(case) or load_machine(SIMULATION_MACHINE)
+        return context.machine_of(case) or load_machine(SIMULATION_MACHINE)
     try:
-        return basis.needed_machine(case)
+        return context.needed_machine(case)
     except CcbenchError as error:
         raise BackendUnavailable(f"{case.backend}: {error}") from None
 

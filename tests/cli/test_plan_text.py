@@ -4,7 +4,7 @@ import pytest
 
 from ccbench.cases import Case
 from ccbench.cli.plan_text import MOST_LISTED, plan_lines
-from ccbench.model.basis import named_basis
+from ccbench.model.context import named_context
 from ccbench.runner.planning import Plan, RunOptions, plan_suite
 from ccbench.suite import load_suite, read_suite
 
@@ -22,7 +22,7 @@ def test_few_cases_are_listed_one_by_one() -> None:
     cases = tuple(
         Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4 * count, count, 4) for count in range(1, 4)
     )
-    lines = plan_lines(Plan(cases, 0, 0, 0.0, (), named_basis("cpu-shared-memory")))
+    lines = plan_lines(Plan(cases, 0, 0, 0.0, (), named_context("cpu-shared-memory")))
     assert [line.split("  ")[0] for line in lines] == [case.case_id for case in cases]
     assert all(line.endswith("us predicted") for line in lines)
 

@@ -12,7 +12,7 @@ import pytest
 from ccbench.cases import Case, Status
 from ccbench.errors import RunFolderError
 from ccbench.machine.processes import Terminated
-from ccbench.model.basis import Basis, named_basis
+from ccbench.model.context import PredictionContext, named_context
 from ccbench.runner.planning import Plan, RunOptions
 from ccbench.runner.run import RunOutcome
 from tests.cli.conftest import Command
@@ -28,7 +28,7 @@ class Fakes:
     options: RunOptions | None = None
     reported: list[Any] = field(default_factory=list)
     failure: BaseException | None = None
-    basis: Basis | None = None
+    context: PredictionContext | None = None
 
     def run_suite(self, suite: object, options: RunOptions, progress: object) -> RunOutcome:
         self.options = options
@@ -36,7 +36,7 @@ class Fakes:
 
     def plan_suite(self, suite: object, options: RunOptions) -> Plan:
         self.options = options
-        return Plan((CASE,), 8192, 2048, 0.5, ("one note",), self.basis)
+        return Plan((CASE,), 8192, 2048, 0.5, ("one note",), self.context)
 
     def write_report(self, runs: list[Any], formats: tuple[str, ...]) -> tuple[Path, ...]:
         self.reported += runs
@@ -215,7 +215,7 @@ def test_a_plan_lists_cases_and_runs_nothing(ccbench: Command, fakes: Fakes) -> 
 
 
 def test_a_plan_for_a_named_machine_says_what_each_case_should_take(ccbench: Command, fakes: Fakes) -> None:
-    fakes.basis = named_basis("cpu-shared-memory")
+    fakes.context = named_context("cpu-shared-memory")
     ended = ccbench("run", "quick", "--plan", "--machine", "cpu-shared-memory")
     assert "8 KiB a rank  " in ended.out.splitlines()[0]
     assert ended.out.splitlines()[0].endswith("us predicted")

@@ -14,8 +14,13 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.model.fabric_loads import FabricCosts
-from ccbench.model.fabric_pricing import FabricPrices, fabric_loads, price_algorithm, price_loads
-from ccbench.model.pipelining import piece_counts
+from ccbench.model.fabric_pricing import (
+    FabricPrices,
+    fabric_loads,
+    piece_counts,
+    price_algorithm,
+    price_loads,
+)
 from ccbench.schedules import ALGORITHMS, Schedule, schedule_for
 from ccbench.topology.fabrics import LINK_KINDS, Fabric, Wire, full_mesh, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from ccbench.errors import UsageError
 from ccbench.groups import ORDERS, Layout, parse_groups
-from ccbench.model.group_placement import GroupPlacement, axis_placement, placement_of
+from ccbench.model.group_systems import GroupPlacement, axis_placement, placement_of
 
 AXES = ("tp", "cp", "dp", "pp", "ep", "edp", "dp-cp")
 NODE_SIZES = (1, 2, 4, 6, 8)

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, item_bytes
 from ccbench.errors import ScheduleError
-from ccbench.model.host_bounds import bound_seconds, compulsory
 from ccbench.model.machine import Machine
-from ccbench.model.pricing import price_sizes
+from ccbench.model.pricing import bound_seconds, compulsory, price_sizes
 from ccbench.schedules import algorithms_of, schedule_for
 
 from .machines import machines, toy

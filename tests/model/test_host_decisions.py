@@ -7,9 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.model.host_collectives import predict_host_library
-from ccbench.model.host_decisions import CHOICES, own_choice
 from ccbench.model.host_network import HostNetwork
-from ccbench.model.host_plans import TOLD_PLANS, Stage, binary_broadcast, chain_broadcast, knomial_broadcast
+from ccbench.model.host_plans import (
+    CHOICES,
+    TOLD_PLANS,
+    Stage,
+    binary_broadcast,
+    chain_broadcast,
+    knomial_broadcast,
+    own_choice,
+)
 from ccbench.model.library.constants import read_table
 from tests.model.test_host_network import RATE, case_of, line
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable, MachineError
+from ccbench.model.context import predict_case
 from ccbench.model.host_collectives import plan_seconds, predict_host_library
 from ccbench.model.host_network import HostNetwork, MessageTimes, swaps
 from ccbench.model.host_plans import GLOO_PLANS, MPI_PLANS
 from ccbench.model.machine import load_machine
-from ccbench.model.predicting import predict_case
 from ccbench.runner.network_probe import ONE_HOST_SIZES_BYTES, SIZES_BYTES, host_pairs, probed
 
 LATENCY = 50e-6

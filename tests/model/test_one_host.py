@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.collectives import COLLECTIVES
-from ccbench.model.basis import Basis
-from ccbench.model.host_bounds import bound_seconds
+from ccbench.model.context import PredictionContext
 from ccbench.model.host_collectives import predict_host_library
 from ccbench.model.machine import Machine, RatePoint, Rates, load_machine
 from ccbench.model.prediction import Prediction
+from ccbench.model.pricing import bound_seconds
 from tests.model.test_host_network import case_of, network_of
 
 COPIED, ADDED = 8e9, 4e9
@@ -119,9 +119,9 @@ def test_a_run_s_basis_hands_its_host_on() -> None:
     network = network_of((0, 0), backend="mpi")
     case = case_of("all_reduce", 2, LARGE, "mpi")
 
-    def on(basis: Basis) -> Prediction | None:
-        return basis.predict(case)
+    def on(context: PredictionContext) -> Prediction | None:
+        return context.predict(case)
 
-    probed = Basis(host=host(), host_networks={("mpi", 2): network})
+    probed = PredictionContext(host=host(), host_networks={("mpi", 2): network})
     assert on(probed) == predict_host_library(case, network, "", host())
-    assert on(Basis(host=host())) is None
+    assert on(PredictionContext(host=host())) is None

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.model.fabric_loads import FabricCosts, LinkTable
+from ccbench.model.fabric_pricing import overlaps, piece_counts, pipeline_load
 from ccbench.model.patterns import Pipeline
-from ccbench.model.pipelining import overlaps, piece_counts, pipeline_load
 from ccbench.topology.fabrics import Wire, single_switch
 
 EVENTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), min_size=1, max_size=25)

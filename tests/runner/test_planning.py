@@ -28,7 +28,7 @@ def test_a_plan_for_a_named_machine_is_of_its_gpus() -> None:
     plan = plan_suite(load_suite("allreduce"), RunOptions(machine="hgx-h100", only_plan=True))
     assert {case.ranks for case in plan.cases} == {8}
     assert "cuda" in {case.backend for case in plan.cases}
-    assert plan.basis is not None
+    assert plan.context is not None
     assert any("for 8 GPUs of hgx-h100, not this machine" in note for note in plan.notes)
 
 

@@ -16,7 +16,7 @@ from ccbench.capabilities import DECLARED, Device, PricedBy
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable, MachineError, RunFolderError, UsageError
 from ccbench.machine.processes import Terminated
-from ccbench.model.basis import Basis
+from ccbench.model.context import PredictionContext
 from ccbench.model.machine import load_machine, save_machine
 from ccbench.results import load_run
 from ccbench.runner.planning import RunOptions, case_bytes, check_output, plan_suite
@@ -536,10 +536,12 @@ def test_what_a_library_says_it_ran_is_what_is_predicted(
 ) -> None:
     asked: list[tuple[str, str]] = []
 
-    def predict(self: Basis, case: Case, algorithm_used: str = "", protocol_used: str = "") -> None:
+    def predict(
+        self: PredictionContext, case: Case, algorithm_used: str = "", protocol_used: str = ""
+    ) -> None:
         asked.append((algorithm_used, protocol_used))
 
-    monkeypatch.setattr(Basis, "predict", predict)
+    monkeypatch.setattr(PredictionContext, "predict", predict)
     teams.answers["all_reduce"] = lambda case, sampling: replace(
         good(case, sampling), algorithm_used="tree", protocol_used="ll"
     )

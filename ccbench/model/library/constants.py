@@ -52,7 +52,7 @@ class Domain:
     """What constants were learned on, for saying what lies outside.
 
     most_nodes: of each (kind, word) seen, the most nodes; kinds are those of
-        ``explanation.kinds_of``. most_ranks_per_node: by intra. largest_bytes: of all sizes.
+        ``predictor.kinds_of``. most_ranks_per_node: by intra. largest_bytes: of all sizes.
     """
 
     most_nodes: tuple[tuple[tuple[str, str], int], ...] = ()

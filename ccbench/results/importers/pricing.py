@@ -12,7 +12,7 @@ from typing import Any
 from ccbench.cases import Measurement
 from ccbench.errors import MachineError
 from ccbench.model.cluster import Cluster, cluster_of
-from ccbench.model.predicting import predict_case
+from ccbench.model.context import predict_case
 from ccbench.model.prediction import Prediction
 from ccbench.results.importers.log import ImportedLog, ImportedTable
 from ccbench.results.importers.ranks import Given

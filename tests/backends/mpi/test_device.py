@@ -23,7 +23,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.flags import Flag
 from ccbench.machine.host import usable_cores
-from ccbench.model.basis import Basis, named_basis
+from ccbench.model.context import PredictionContext, named_context
 from ccbench.model.machine import load_machine
 from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.mpi.on_host_memory import HostMemoryRuntime
@@ -258,8 +258,8 @@ def test_the_stand_in_does_nothing_until_the_device_is_waited_for() -> None:
 
 def test_nothing_prices_it() -> None:
     case = device_case("all_reduce")
-    assert Basis(load_machine("cpu-shared-memory")).predict(case) is None
-    assert named_basis("hgx-h100").predict(case, "ring") is None
+    assert PredictionContext(load_machine("cpu-shared-memory")).predict(case) is None
+    assert named_context("hgx-h100").predict(case, "ring") is None
 
 
 @needs_mpi

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ccbench.model.library.constants import STARTS, Domain, LibraryConstants, constants_of, shipped
-from ccbench.model.library.explanation import family, reasons
-from ccbench.model.library.predictor import predict_library
+from ccbench.model.library.predictor import family, predict_library, reasons
 from ccbench.model.library.system import Generation, LibraryRequest, LibrarySystem, NetworkPorts
 from tests.model.library.systems import A100, H100, MI300X, clustered
 

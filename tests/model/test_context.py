@@ -10,8 +10,8 @@ import pytest
 
 from ccbench.cases import Case
 from ccbench.errors import CcbenchError
-from ccbench.model.basis import Basis, named_basis
 from ccbench.model.cluster import Cluster
+from ccbench.model.context import PredictionContext, named_context
 from ccbench.model.machine import Machine, load_machine, save_machine
 
 SIZE = 64 << 20
@@ -20,45 +20,45 @@ ON_CPU = replace(ON_GPUS, backend="cpu", algorithm="ring", ranks=2)
 
 
 def test_gpus_are_priced_on_gpus_and_processes_on_processors() -> None:
-    host, gpus = load_machine("cpu-shared-memory"), named_basis("hgx-h100").gpus
-    basis = Basis(host, gpus)
-    assert isinstance(basis.machine_of(ON_GPUS), Cluster)
-    assert isinstance(basis.machine_of(ON_CPU), Machine)
-    on_gpus, on_cpu = basis.predict(ON_GPUS), basis.predict(ON_CPU)
+    host, gpus = load_machine("cpu-shared-memory"), named_context("hgx-h100").gpus
+    context = PredictionContext(host, gpus)
+    assert isinstance(context.machine_of(ON_GPUS), Cluster)
+    assert isinstance(context.machine_of(ON_CPU), Machine)
+    on_gpus, on_cpu = context.predict(ON_GPUS), context.predict(ON_CPU)
     assert on_gpus is not None
     assert on_cpu is not None
     assert on_gpus.predicted_seconds < on_cpu.predicted_seconds
 
 
 def test_processes_are_not_priced_on_gpus_nor_gpus_on_processors() -> None:
-    assert named_basis("hgx-h100").predict(ON_CPU) is None
-    assert named_basis("cpu-shared-memory").predict(ON_GPUS) is None
-    assert Basis().predict(ON_GPUS) is None
+    assert named_context("hgx-h100").predict(ON_CPU) is None
+    assert named_context("cpu-shared-memory").predict(ON_GPUS) is None
+    assert PredictionContext().predict(ON_GPUS) is None
 
 
 def test_more_ranks_than_gpus_have_no_price_and_fewer_have_their_own() -> None:
-    basis = named_basis("hgx-h100")
-    assert basis.predict(replace(ON_GPUS, ranks=9)) is None
-    four, eight = basis.predict(replace(ON_GPUS, ranks=4)), basis.predict(ON_GPUS)
+    context = named_context("hgx-h100")
+    assert context.predict(replace(ON_GPUS, ranks=9)) is None
+    four, eight = context.predict(replace(ON_GPUS, ranks=4)), context.predict(ON_GPUS)
     assert four is not None
     assert eight is not None
     assert four != eight
 
 
 def test_several_nodes_are_priced_over_the_network_that_is_named() -> None:
-    gpus = named_basis("hgx-h100").gpus
+    gpus = named_context("hgx-h100").gpus
     two_nodes = replace(ON_GPUS, ranks=16, nodes=2)
-    assert Basis(gpus=gpus).predict(two_nodes) is None
-    assert Basis(gpus=gpus, network="ib-ndr-400x8").predict(two_nodes) is not None
+    assert PredictionContext(gpus=gpus).predict(two_nodes) is None
+    assert PredictionContext(gpus=gpus, network="ib-ndr-400x8").predict(two_nodes) is not None
 
 
 def test_a_machine_that_is_needed_and_cannot_be_is_refused_with_the_reason() -> None:
-    basis = named_basis("hgx-h100")
-    assert isinstance(basis.needed_machine(ON_CPU), Cluster)
+    context = named_context("hgx-h100")
+    assert isinstance(context.needed_machine(ON_CPU), Cluster)
     with pytest.raises(CcbenchError, match="need a network"):
-        basis.needed_machine(replace(ON_GPUS, ranks=16, nodes=2))
+        context.needed_machine(replace(ON_GPUS, ranks=16, nodes=2))
     with pytest.raises(CcbenchError, match="--machine"):
-        Basis().needed_machine(ON_GPUS)
+        PredictionContext().needed_machine(ON_GPUS)
 
 
 @pytest.mark.parametrize(
@@ -74,49 +74,51 @@ def test_a_machine_that_is_needed_and_cannot_be_is_refused_with_the_reason() -> 
 def test_what_shares_links_with_something_else_has_a_price_that_no_bound_exceeds(
     change: dict[str, Any],
 ) -> None:
-    found = named_basis("hgx-h100").predict(replace(ON_GPUS, **change))
+    found = named_context("hgx-h100").predict(replace(ON_GPUS, **change))
     assert found is not None
     assert 0 < found.bound_seconds <= found.predicted_seconds
 
 
 def test_of_computing_meanwhile_nothing_is_said() -> None:
     asked = replace(ON_GPUS, mode="overlap", overlap_with="matmul")
-    assert named_basis("hgx-h100").predict(asked) is None
+    assert named_context("hgx-h100").predict(asked) is None
 
 
 def test_what_a_library_has_nothing_of_to_send_has_neither_price_nor_bound() -> None:
     nothing = replace(ON_GPUS, collective="all_gather", op="none", size_bytes=0, count=0)
-    assert named_basis("hgx-h100").predict(nothing) is None
-    assert named_basis("hgx-h100").predict(replace(nothing, size_bytes=64, count=16)) is not None
+    assert named_context("hgx-h100").predict(nothing) is None
+    assert named_context("hgx-h100").predict(replace(nothing, size_bytes=64, count=16)) is not None
 
 
 def test_a_file_of_calibrate_is_a_host_and_a_topology_file_has_gpus(tmp_path: Path) -> None:
     save_machine(load_machine("cpu-shared-memory"), tmp_path / "mine.yaml")
-    assert named_basis(str(tmp_path / "mine.yaml")).host == load_machine("cpu-shared-memory")
+    assert named_context(str(tmp_path / "mine.yaml")).host == load_machine("cpu-shared-memory")
     with pytest.raises(CcbenchError, match=r"gone\.yaml: cannot be read"):
-        named_basis(str(tmp_path / "gone.yaml"))
+        named_context(str(tmp_path / "gone.yaml"))
     with pytest.raises(CcbenchError, match="hgx-h1000"):
-        named_basis("hgx-h1000")
+        named_context("hgx-h1000")
 
 
 def test_what_the_library_says_it_ran_is_what_is_priced() -> None:
-    basis = named_basis("hgx-h100")
-    ring = basis.predict(ON_GPUS, "ring", "simple")
-    assert ring == basis.predict(replace(ON_GPUS, algorithm="ring", protocol="simple"))
-    slow = basis.predict(ON_GPUS, "ring", "ll")
+    context = named_context("hgx-h100")
+    ring = context.predict(ON_GPUS, "ring", "simple")
+    assert ring == context.predict(replace(ON_GPUS, algorithm="ring", protocol="simple"))
+    slow = context.predict(ON_GPUS, "ring", "ll")
     assert ring is not None
     assert slow is not None
     assert slow.predicted_seconds > 1.5 * ring.predicted_seconds
-    assert basis.predict(ON_GPUS, "collnetdirect", "simple") == basis.predict(ON_GPUS, "collnet", "simple")
+    assert context.predict(ON_GPUS, "collnetdirect", "simple") == context.predict(
+        ON_GPUS, "collnet", "simple"
+    )
 
 
 @pytest.mark.parametrize("backend", ["nccl", "cuda"])
 def test_streaming_is_priced_with_the_hosts_launches_and_the_other_modes_without(backend: str) -> None:
-    basis = named_basis("hgx-h100")
+    context = named_context("hgx-h100")
     small = replace(ON_GPUS, backend=backend, algorithm="ring", protocol="ll", size_bytes=8, count=2)
     took = {}
     for mode in ("streaming", "graph", "isolated", "cold"):
-        found = basis.predict(replace(small, mode=mode), "ring")
+        found = context.predict(replace(small, mode=mode), "ring")
         assert found is not None
         assert found.predicted_seconds == pytest.approx(found.latency_seconds + found.bandwidth_seconds)
         took[mode] = found.predicted_seconds
@@ -125,11 +127,11 @@ def test_streaming_is_priced_with_the_hosts_launches_and_the_other_modes_without
 
 
 def test_what_launches_on_one_gpu_at_a_time_does_not_wait_for_the_others() -> None:
-    basis, small = named_basis("hgx-h100"), replace(ON_GPUS, size_bytes=8, count=2)
-    one_for_all = basis.predict(small, "ring", "ll")
-    one_each = replace(basis, launched=True).predict(small, "ring", "ll")
+    context, small = named_context("hgx-h100"), replace(ON_GPUS, size_bytes=8, count=2)
+    one_for_all = context.predict(small, "ring", "ll")
+    one_each = replace(context, launched=True).predict(small, "ring", "ll")
     assert one_for_all is not None
     assert one_each is not None
     assert one_each.predicted_seconds < one_for_all.predicted_seconds
-    assert one_each == basis.predict(replace(small, backend="nccl-processes"), "ring", "ll")
-    assert one_each == basis.predict(replace(small, mode="graph"), "ring", "ll")
+    assert one_each == context.predict(replace(small, backend="nccl-processes"), "ring", "ll")
+    assert one_each == context.predict(replace(small, mode="graph"), "ring", "ll")

@@ -16,11 +16,11 @@ from ccbench.errors import ScheduleError
 from ccbench.groups import parse_groups
 from ccbench.model.cluster import open_cluster
 from ccbench.model.concurrent import cheapest, schedules_at_once
-from ccbench.model.group_points import link_seconds, party_points, party_prices
+from ccbench.model.context import predict_case, schedule_prediction
+from ccbench.model.group_points import link_seconds, subset_points, subset_prices
 from ccbench.model.machine import Machine, load_machine
-from ccbench.model.parties import EVERYBODY, Party, party_of, placed, schedule_of
-from ccbench.model.predicting import predict_case, schedule_prediction
 from ccbench.model.pricing import case_prices, predict
+from ccbench.model.rank_subset import ALL_RANKS, RankSubset, placed, schedule_of, subset_of
 from ccbench.schedules import algorithms_of, schedule_for
 from tests.model.machines import machines, toy
 
@@ -215,17 +215,17 @@ def test_the_same_on_links(case: Case, data: some.DataObject) -> None:
 
 def test_all_ranks_as_one_group_cost_what_the_schedule_does() -> None:
     schedule = schedule_for("all_reduce", "ring", 16)
-    whole = Party((tuple(range(16)),))
-    grouped = party_prices(H100S, schedule, whole, (1 << 10, 1 << 30)).seconds
-    (small, large) = party_points(H100S, schedule, EVERYBODY, (1 << 10, 1 << 30), "ring")
+    whole = RankSubset((tuple(range(16)),))
+    grouped = subset_prices(H100S, schedule, whole, (1 << 10, 1 << 30)).seconds
+    (small, large) = subset_points(H100S, schedule, ALL_RANKS, (1 << 10, 1 << 30), "ring")
     assert grouped.tolist() == [small.prediction.predicted_seconds, large.prediction.predicted_seconds]
 
 
 def test_uneven_flows_on_links_are_as_wide_as_what_they_carry() -> None:
-    party = Party(((0, 8), (1, 9)), "hot:1")
+    subset = RankSubset(((0, 8), (1, 9)), "hot:1")
     schedule = schedule_for(UNEVEN, "direct", 2)
     # Seats 0 and 1 both send all they have to seat 0: one buffer of each group crosses, the same NIC of four.
-    (point,) = party_points(H100S, schedule, party, (1 << 30,), "direct")
+    (point,) = subset_points(H100S, schedule, subset, (1 << 30,), "direct")
     assert point.prediction.bandwidth_seconds == pytest.approx(2 * (1 << 30) / 48.12e9, rel=1e-3)
     assert point.prediction.bound_seconds <= point.prediction.predicted_seconds
 
@@ -268,7 +268,7 @@ def test_what_shares_no_link_costs_nothing_beside(backend: str) -> None:
 
 def test_links_are_busy_for_what_goes_through_them() -> None:
     schedule = schedule_for("all_gather", "ring", 2)
-    busy = link_seconds(H100S, schedule, Party(((0, 1), (2, 3))), 1 << 20)
+    busy = link_seconds(H100S, schedule, RankSubset(((0, 1), (2, 3))), 1 << 20)
     used = busy[busy > 0]
     # Each of four GPUs sends its half up once and gets one down once.
     assert len(used) == 8
@@ -276,7 +276,7 @@ def test_links_are_busy_for_what_goes_through_them() -> None:
 
 
 def test_a_case_without_groups_is_of_everybody() -> None:
-    assert party_of(case_of()) == EVERYBODY
-    assert party_of(case_of(groups="rank // 2")).members == parse_groups("rank // 2", 4)
-    assert party_of(case_of(groups="rank // 2", active_group=1)).members == ((2, 3),)
-    assert party_of(case_of("send_recv", pair="3>1")) == Party(((3, 1),), one_way=True)
+    assert subset_of(case_of()) == ALL_RANKS
+    assert subset_of(case_of(groups="rank // 2")).members == parse_groups("rank // 2", 4)
+    assert subset_of(case_of(groups="rank // 2", active_group=1)).members == ((2, 3),)
+    assert subset_of(case_of("send_recv", pair="3>1")) == RankSubset(((3, 1),), one_way=True)

@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Party:
+class RankSubset:
     """members: ranks of each group, groups of one size; () for as many ranks as the schedule has, in order.
 
     traffic: of an all_to_all_v, as ``ccbench.collectives`` has it. one_way: of a pair of which the second
@@ -48,16 +48,16 @@ class Party:
         return shares(self.traffic, ranks) * ranks if self.traffic else None
 
 
-EVERYBODY = Party()
+ALL_RANKS = RankSubset()
 """All ranks together."""
 
 
-def party_of(case: Case) -> Party:
+def subset_of(case: Case) -> RankSubset:
     """Who takes part in ``case``, what runs beside it left out."""
     pair = case.one_pair
     plain = case.everybody and not case.groups
     traffic = case.traffic if case.collective == UNEVEN else ""
-    return Party(() if plain else case.members, traffic, pair is not None and not pair.both)
+    return RankSubset(() if plain else case.members, traffic, pair is not None and not pair.both)
 
 
 def schedule_of(case: Case, algorithm: str, prove: bool = True) -> Schedule:

@@ -219,6 +219,7 @@ class MpiEndpoint(RankEndpoint):
     def prepare(self, case: Case) -> str:
         """Take memory and bind the call; returns the algorithm that runs. Collective."""
         self._free_call()
+        self._in_python = ""
         memory: HostMemory | None = self._device_memory if case.memory == DEVICE_MEMORY else self._host_memory
         if memory is None:
             raise CannotRun("memory: device was not asked for when these ranks were started")
@@ -234,7 +235,7 @@ class MpiEndpoint(RankEndpoint):
         return label
 
     def _free_call(self) -> None:
-        bound, self._bound, self._loop, self._in_python = self._bound, None, None, ""
+        bound, self._bound, self._loop = self._bound, None, None
         if bound is not None:
             bound.free()
 

@@ -206,7 +206,9 @@ def test_a_named_algorithm_is_of_blocking_calls() -> None:
         assert "for blocking calls only" in (refused or "")
 
 
-@pytest.mark.parametrize("changes", [{"concurrent": "all_gather"}, {"mode": OVERLAP, "overlap_with": "matmul"}])
+@pytest.mark.parametrize(
+    "changes", [{"concurrent": "all_gather"}, {"mode": OVERLAP, "overlap_with": "matmul"}]
+)
 def test_memory_of_devices_has_no_background(changes: dict[str, object]) -> None:
     refused = BACKEND.unsupported(case_of("all_reduce", memory="device", **changes))
     assert "with memory: device" in (refused or "")

@@ -173,7 +173,7 @@ def table(comparisons: Sequence[Comparison]) -> str:
 def measured(gpus: int | None, rounds: int) -> list[Comparison]:
     """Every size in both modes; CcbenchError where something is missing."""
     from ccbench.backends.cuda.runtime import device_count, open_cuda
-    from ccbench.backends.nccl.crew import NcclCrew
+    from ccbench.backends.nccl.bootstrap import NcclCrew
 
     ranks = gpus or device_count(open_cuda())
     with tempfile.TemporaryDirectory(prefix="ccbench-") as folder:

@@ -32,7 +32,7 @@ ROW = """
 BACKEND_ROW = '"pair": EVERY, **SHARED},\n        not_in_place=("all_to_all_v",),\n        most_ranks=1024,'
 BACKEND_HAS_IT = '"flavour": EVERY, "texture": (2,), '
 
-BEFORE_A_BACKEND = "    NCCL_OF_ONE_PROCESS,\n    replace("
+BEFORE_A_BACKEND = '    Capabilities(\n        "nccl",'
 BACKEND = """\
     Capabilities(
         "invented",

@@ -5,7 +5,6 @@ Adding a backend is a row here and the module that its ``home`` names. Nothing e
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -74,27 +73,6 @@ BY_NCCL: dict[str, Any] = {
 }
 
 
-NCCL_OF_ONE_PROCESS = Capabilities(
-    "nccl",
-    home="ccbench.backends.nccl:BACKEND",
-    workers={ONE_PROCESS: "ccbench.backends.nccl.crew:NcclCrew"},
-    launched="ccbench.backends.nccl.apart:open_launched_rank",
-    library="NCCL",
-    values=BY_NCCL,
-    not_in_place=OUT_OF_PLACE,
-    device=Device.GPU,
-    priced_by=PricedBy.GPU_LIBRARY,
-    one_process=True,
-    spans_hosts=True,
-    device_timed=True,
-    adds_natively=True,
-    premultiplies_averages=True,
-    nccl_settings=True,
-    automatic=True,
-    gpu_sharing_variable="NCCL_MULTI_RANK_GPU_ENABLE",
-    needs=(GPU, CUPY, NCCL),
-)
-
 declare(
     Capabilities(
         "cpu",
@@ -120,14 +98,25 @@ declare(
         spans_hosts=True,
         start_seconds=0.0,
     ),
-    NCCL_OF_ONE_PROCESS,
-    replace(
-        NCCL_OF_ONE_PROCESS,
-        name="nccl-processes",
-        home="ccbench.backends.nccl:PROCESSES_BACKEND",
-        workers={ONE_PROCESS: "ccbench.backends.nccl.crew:ProcessesCrew"},
-        one_process=False,
-        automatic=False,
+    Capabilities(
+        "nccl",
+        home="ccbench.backends.nccl:BACKEND",
+        workers={ONE_PROCESS: "ccbench.backends.nccl.bootstrap:NcclCrew"},
+        launched="ccbench.backends.nccl.bootstrap:open_launched_rank",
+        library="NCCL",
+        values={**BY_NCCL, "processes": (PER_GPU,)},
+        not_in_place=OUT_OF_PLACE,
+        device=Device.GPU,
+        priced_by=PricedBy.GPU_LIBRARY,
+        one_process=True,
+        spans_hosts=True,
+        device_timed=True,
+        adds_natively=True,
+        premultiplies_averages=True,
+        nccl_settings=True,
+        automatic=True,
+        gpu_sharing_variable="NCCL_MULTI_RANK_GPU_ENABLE",
+        needs=(GPU, CUPY, NCCL),
     ),
     Capabilities(
         "cuda",

@@ -123,11 +123,11 @@ def test_what_it_lacks_is_refused_with_who_has_it_and_what_others_lack_names_it(
     assert loom.unsupported(case) is None
 
     staged = replace(case, transport="host")
-    assert loom.unsupported(staged) == "loom has no transport host; there is on nccl, nccl-processes, cuda"
+    assert loom.unsupported(staged) == "loom has no transport host; there is on nccl, cuda"
     cold = loom.unsupported(replace(case, mode="cold"))
     assert str(cold).startswith("loom has no mode cold; it has streaming; there is on nccl,")
     assert loom.unsupported(replace(case, ranks=5)) == "5 ranks: loom has at most 4"
-    assert "there is on nccl, nccl-processes, loom" in str(cpu.unsupported(replace(case, channels=2)))
+    assert "there is on nccl, loom" in str(cpu.unsupported(replace(case, channels=2)))
 
 
 def test_an_unknown_name_is_told_about_it() -> None:

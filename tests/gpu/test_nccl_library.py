@@ -16,16 +16,20 @@ from numpy.typing import NDArray
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import CannotRun
-from ccbench.backends.nccl.calls import DTYPES, FLOAT8_CAPABILITY, FUNCTIONS, OPS
-from ccbench.backends.nccl.communicator import BY_CUPY, Communicator
-from ccbench.backends.nccl.library import Nccl, open_nccl
-from ccbench.backends.nccl.types import Call, NcclFailed, Settings, State
+from ccbench.backends.nccl.binding import Nccl, NcclFailed, open_nccl
+from ccbench.backends.nccl.calls import DTYPES, FUNCTIONS, OPS
+from ccbench.backends.nccl.collectives import Call
+from ccbench.backends.nccl.communicators import BY_CUPY, Communicator, communicator_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError
 from tests.backends.nccl.record import RECORDED, cupy_facts
 
 TO_DEVICE, TO_HOST = 1, 2
+
+FLOAT8_CAPABILITY = 90
+"""Compute capability from which NCCL reduces float8: 9.0 (its documentation, "ncclDataType_t")."""
+
 Array = NDArray[Any]
 
 
@@ -87,19 +91,15 @@ def test_a_group_ends_and_one_that_is_dropped_fails_at_every_depth_and_no_later_
 # -- one GPU, one rank -----------------------------------------------------------------------------------
 
 
-@pytest.fixture(
-    params=[Settings(), Settings(blocking=False, limit_seconds=60.0)],
-    ids=["cupy", "non-blocking"],
-)
-def alone(nccl: Nccl, request: pytest.FixtureRequest) -> Iterator[Communicator]:
+@pytest.fixture
+def alone(nccl: Nccl) -> Iterator[Communicator]:
     """A communicator of one rank on the first device."""
     reason = open_backend("cuda").unavailable()
     if reason:
         pytest.skip(reason)
-    nccl.runtime.setDevice(0)
-    made = nccl.communicator(1, nccl.unique_id(), 0, 0, request.param)
+    made = communicator_of(nccl, 1, nccl.unique_id(), 0, 0)
     yield made
-    nccl.close([made])
+    made.destroy()
 
 
 def moved(comm: Communicator, call: Call, values: Array) -> Array:
@@ -107,7 +107,7 @@ def moved(comm: Communicator, call: Call, values: Array) -> Array:
     runtime = comm.nccl.runtime
     stream = runtime.streamCreateWithFlags(1)
     runtime.memcpyAsync(call.source, values.ctypes.data, values.nbytes, TO_DEVICE, stream)
-    comm.enqueue(call, stream)
+    comm.prepared(call, stream)()
     result = np.empty_like(values)
     runtime.memcpyAsync(result.ctypes.data, call.target, result.nbytes, TO_HOST, stream)
     runtime.streamSynchronize(stream)
@@ -129,7 +129,7 @@ def test_a_rank_alone_gets_its_own_elements(alone: Communicator, name: str) -> N
         values = (np.arange(1000) % 7).astype(numpy_dtype(dtype))
         for op in OPS if COLLECTIVES[name].reduces else ("none",):
             if dtype.startswith("float8") and op == "avg":
-                continue  # NCCL multiplies none where a communicator has one rank (settings.impossible)
+                continue  # NCCL multiplies none where a communicator has one rank (ncclLaunchOneRank)
             call = Call(name, source, target, len(values), dtype, op, 0)
             assert np.array_equal(moved(alone, call, values), values), (dtype, op)
     for address in (source, target):
@@ -169,26 +169,27 @@ def test_memory_of_nccl_is_registered(alone: Communicator, symmetric: bool) -> N
 def test_a_part_of_one_rank_is_a_communicator(alone: Communicator) -> None:
     part = alone.split(0, 0)
     assert part is not None
-    part.settle()
-    assert (part.rank, part.ranks, part.poll().state) == (0, 1, State.READY)
-    alone.nccl.close([part])
+    assert (part.rank, part.ranks, part.failure()) == (0, 1, "")
+    part.destroy()
 
 
 def test_an_estimate_is_positive_or_absent(alone: Communicator) -> None:
     address = alone.nccl.runtime.malloc(1 << 20)
     call = Call("all_reduce", address, address, 1 << 18, "float32", "sum")
-    seconds = alone.nccl.simulate([(alone, call, 0)])
+    seconds = alone.nccl.simulate([alone.prepared(call, 0)])
     assert seconds is None or 0 < seconds < 1
     alone.nccl.runtime.free(address)
 
 
 def test_an_invalid_root_is_refused_in_nccls_words(alone: Communicator) -> None:
+    enqueue = alone.prepared(Call("broadcast", 0, 0, 1, "int32", root=5), 0)
     with pytest.raises(NcclFailed, match="ncclBroadcast: ncclInvalidArgument") as caught:
-        alone.enqueue(Call("broadcast", 0, 0, 1, "int32", root=5), 0)
+        enqueue()
     assert caught.value.refused
 
 
-def test_an_aborted_communicator_says_so(nccl: Nccl, alone: Communicator) -> None:
-    other = nccl.communicator(1, nccl.unique_id(), 0, 0, alone.settings)
+def test_an_aborted_communicator_is_gone_and_others_are_not(nccl: Nccl, alone: Communicator) -> None:
+    other = communicator_of(nccl, 1, nccl.unique_id(), 0, 0)
     other.abort()
-    assert other.poll().state is State.ABORTED
+    other.destroy()  # of one that is gone does nothing
+    assert alone.failure() == ""

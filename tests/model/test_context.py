@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ccbench.cases import Case
+from ccbench.cases import PER_GPU, Case
 from ccbench.errors import CcbenchError
 from ccbench.model.cluster import Cluster
 from ccbench.model.context import PredictionContext, named_context
@@ -133,5 +133,5 @@ def test_what_launches_on_one_gpu_at_a_time_does_not_wait_for_the_others() -> No
     assert one_for_all is not None
     assert one_each is not None
     assert one_each.predicted_seconds < one_for_all.predicted_seconds
-    assert one_each == context.predict(replace(small, backend="nccl-processes"), "ring", "ll")
+    assert one_each == context.predict(replace(small, processes=PER_GPU), "ring", "ll")
     assert one_each == context.predict(replace(small, mode="graph"), "ring", "ll")

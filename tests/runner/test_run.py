@@ -347,13 +347,13 @@ def test_whether_launched_ranks_have_gpus_is_asked_of_their_hosts(
         "unavailable",
         lambda self, elsewhere=False: None if elsewhere else "no driver in the launcher's pod",
     )
-    teams.name = "nccl-processes"
+    teams.name = "nccl"
     suite = suite_of(tmp_path, ["all_reduce"])
-    chosen = {"launch": "mpirun -n 2", "backends": ("nccl-processes",)}
+    chosen = {"launch": "mpirun -n 2", "backends": ("nccl",)}
     if not lacking:
         assert run(suite, tmp_path, **chosen).counts == {Status.OK: 1}
         return
-    with pytest.raises(BackendUnavailable, match=f"backend nccl-processes: b: {lacking}"):
+    with pytest.raises(BackendUnavailable, match=f"backend nccl: b: {lacking}"):
         run(suite, tmp_path, **chosen)
 
 

@@ -161,7 +161,7 @@ def test_everybody_computes_so_no_group_is_alone_in_mode_overlap() -> None:
 def test_mode_overlap_is_left_out_where_a_backend_does_not_have_it() -> None:
     sweep = {"mode": ["streaming", "overlap"]}
     with_it = {name for name in backend_names() if len(cases_of(sweep, name)) == 2}
-    assert with_it == {"cpu", "nccl", "nccl-processes", "mpi", "gloo"}
+    assert with_it == {"cpu", "nccl", "mpi", "gloo"}
 
 
 @pytest.mark.parametrize("backend", backend_names())

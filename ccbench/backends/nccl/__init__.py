@@ -1,4 +1,4 @@
-"""NVIDIA's collective library: ``nccl``, where one process drives all GPUs, and ``nccl-processes``.
+"""``nccl``: NVIDIA's collective library.
 
 This module is what the runner sees: it asks files and package metadata, and imports neither CuPy nor NCCL.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from ccbench.backends import CUPY, NCCL
 from ccbench.backends.base import DeclaredBackend, Launch, TeamRequest
 from ccbench.backends.cuda import cupy_missing, driver_missing
-from ccbench.backends.nccl.settings import ALGORITHMS, Version, algorithms_for, environment_of, impossible
-from ccbench.cases import OVERLAP, Case
+from ccbench.backends.nccl.settings import Version, algorithms_for, environment_of, refused_beforehand
+from ccbench.cases import OVERLAP, PER_GPU, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import EXACT_LIMIT, item_bytes
 from ccbench.machine.accelerators import cuda_install
@@ -19,8 +19,7 @@ from ccbench.machine.software import installed_version
 class NcclBackend(DeclaredBackend):
     """Implements ``ccbench.backends.base.Backend``."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name = "nccl"
 
     def unavailable(self, elsewhere: bool = False) -> str | None:
         """Needs a driver, a device and CuPy; that NCCL is there shows in the workers."""
@@ -45,10 +44,7 @@ class NcclBackend(DeclaredBackend):
         return algorithms_for(collective)
 
     def refused(self, case: Case) -> str | None:
-        """Why ``case`` cannot run, from what is published; the rest NCCL says when it runs."""
-        return self._not_of_nccl(case) or impossible(case, wheel_version()) or _not_exact(case)
-
-    def _not_of_nccl(self, case: Case) -> str | None:
+        """Return why ``case`` would hang or not be what it says; the rest NCCL refuses when it runs."""
         size = item_bytes(case.dtype)
         refusals = (
             (
@@ -62,18 +58,20 @@ class NcclBackend(DeclaredBackend):
             ),
             (
                 case.mode == OVERLAP and bool(case.pair or case.aggregation > 1),
-                "what is computed runs beside one collective alone; leave pair and aggregation out",
+                "mode overlap computes during one plain collective; leave pair and aggregation out",
             ),
         )
-        return next((reason for refused, reason in refusals if refused), None)
+        reasons = (reason for refused, reason in refusals if refused)
+        return next(reasons, None) or refused_beforehand(case) or _not_exact(case)
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
         """NCCL reads algorithm, protocol, channels and transport from the environment that it starts in."""
         return environment_of(case, wheel_version())
 
     def launch(self, request: TeamRequest) -> Launch | None:
-        """Return the user's own launcher where there is one; CUDA starts in the workers."""
-        return request.launch
+        """Return the user's own launcher where there is one, else how ranks of this host are started."""
+        # Ranks wait for GPUs and need no processor of their own.
+        return request.launch or (Launch(pinned=False) if request.processes == PER_GPU else None)
 
 
 def wheel_version() -> Version:
@@ -92,10 +90,4 @@ def _not_exact(case: Case) -> str | None:
     return None
 
 
-BACKEND = NcclBackend("nccl")
-"""One process drives all GPUs of the node; ranks on several nodes are processes of their own."""
-
-PROCESSES_BACKEND = NcclBackend("nccl-processes")
-"""One process for each rank."""
-
-__all__ = ["ALGORITHMS", "BACKEND", "PROCESSES_BACKEND", "NcclBackend"]
+BACKEND = NcclBackend()

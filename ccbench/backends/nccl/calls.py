@@ -8,7 +8,7 @@ lays these tables beside it. Versions are written as ncclGetVersion gives them: 
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
 SUCCESS, INVALID_ARGUMENT, INVALID_USAGE, IN_PROGRESS = 0, 4, 5, 7
@@ -59,7 +59,6 @@ SCALAR_ON_HOST = 1
 NO_COLOUR = -1
 """NCCL_SPLIT_NOCOLOR: a rank that is in no part."""
 
-UNIQUE_ID_BYTES = 128
 UNDEFINED_INT = -(2**31)
 CONFIG_MAGIC = 0xCAFEBEEF
 SIMULATION_MAGIC = 0x74685283
@@ -67,12 +66,6 @@ UNDEFINED_FLOAT = -1.0
 
 _P = c_void_p
 _SEND = [_P, _P, c_size_t, c_int]
-
-
-class UniqueId(ctypes.Structure):
-    """ncclUniqueId: passed by value."""
-
-    _fields_ = (("internal", c_char * UNIQUE_ID_BYTES),)
 
 
 class SimulationInfo(ctypes.Structure):
@@ -117,16 +110,12 @@ CONFIGURABLE_SINCE = 23102
 
 FUNCTIONS: dict[str, tuple[int, list[Any]]] = {
     "ncclGetVersion": (20304, [POINTER(c_int)]),
-    "ncclGetUniqueId": (20000, [POINTER(UniqueId)]),
     "ncclGetErrorString": (20000, [c_int]),
     "ncclGetLastError": (21304, [_P]),
-    "ncclCommInitRankConfig": (21403, [POINTER(_P), c_int, UniqueId, c_int, _P]),
-    "ncclCommFinalize": (21403, [_P]),
     "ncclCommDestroy": (20000, [_P]),
     "ncclCommAbort": (20402, [_P]),
     "ncclCommGetAsyncError": (20402, [_P, POINTER(c_int)]),
     "ncclCommCount": (20000, [_P, POINTER(c_int)]),
-    "ncclCommCuDevice": (20000, [_P, POINTER(c_int)]),
     "ncclCommUserRank": (20000, [_P, POINTER(c_int)]),
     "ncclCommSplit": (21801, [_P, c_int, c_int, POINTER(_P), _P]),
     "ncclMemAlloc": (21903, [POINTER(_P), c_size_t]),
@@ -159,54 +148,11 @@ FUNCTIONS |= {f"{name}Config": (CONFIGURABLE_SINCE, [*FUNCTIONS[name][1], _P]) f
 
 TEXTS = ("ncclGetErrorString", "ncclGetLastError")
 
-CONFIG_FIELDS: tuple[tuple[str, int, Any], ...] = (
-    ("blocking", 21403, c_int),
-    ("cgaClusterSize", 21700, c_int),
-    ("minCTAs", 21700, c_int),
-    ("maxCTAs", 21700, c_int),
-    ("netName", 21700, c_char_p),
-    ("splitShare", 21801, c_int),
-    ("trafficClass", 22600, c_int),
-    ("commName", 22700, c_char_p),
-    ("collnetEnable", 22700, c_int),
-    ("CTAPolicy", 22700, c_int),
-    ("shrinkShare", 22700, c_int),
-    ("nvlsCTAs", 22700, c_int),
-    ("nChannelsPerNetPeer", 22800, c_int),
-    ("nvlinkCentricSched", 22800, c_int),
-)
-"""Fields of ncclConfig_t after size, magic and version, and when each was appended. Later ones are left out:
-NCCL takes a structure of fewer fields, by its size, and the rest as not given."""
-
 
 def version_text(version: int) -> str:
     """``2.28.9`` for 22809; the numbers were made otherwise before 2.9 (2804)."""
     base = 10_000 if version >= 10_000 else 1000
     return f"{version // base}.{version % base // 100}.{version % 100}"
-
-
-def config_type(version: int) -> type[ctypes.Structure]:
-    """ncclConfig_t as NCCL ``version`` knows it."""
-    fields = [("size", c_size_t), ("magic", c_uint), ("version", c_uint)]
-    fields += [(name, kind) for name, since, kind in CONFIG_FIELDS if version >= since]
-    return type("Config", (ctypes.Structure,), {"_fields_": fields})
-
-
-def new_config(version: int, given: dict[str, int | bytes]) -> ctypes.Structure:
-    """NCCL_CONFIG_INITIALIZER with ``given`` on top; KeyError for a field that ``version`` does not have."""
-    kind = config_type(version)
-    names = [str(field[0]) for field in kind._fields_]
-    config = kind()
-    for name, _, held in CONFIG_FIELDS:
-        if name in names and held is c_int:
-            setattr(config, name, UNDEFINED_INT)
-    for name, value in given.items():
-        if name not in names:
-            raise KeyError(name)
-        setattr(config, name, value)
-    config.size, config.magic = ctypes.sizeof(kind), CONFIG_MAGIC
-    config.version = min(version, CONFIG_FIELDS[-1][1])  # what came later is not in it
-    return config
 
 
 def declare(native: Any) -> None:

@@ -1,4 +1,4 @@
-"""NCCL on the ranks that one process drives: what workers of ``nccl`` and ``nccl-processes`` measure with.
+"""NCCL on the ranks that one process drives: what workers measure with.
 
 Samples are times of the devices' clocks: from an event before the first launch to one after the last, the
 longest of all ranks. A gate keeps the devices from starting until all is enqueued, where few launches are.
@@ -10,7 +10,7 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -22,23 +22,24 @@ from ccbench.backends.cuda.gate import GateBoard, open_gate, without_gate
 from ccbench.backends.cuda.launching import DeviceOutput, input_period, sample_launches
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP
-from ccbench.backends.nccl.bindings import Bound, refuse_out_of_memory
+from ccbench.backends.nccl.binding import Nccl, NcclFailed
 from ccbench.backends.nccl.communicators import Communicators
-from ccbench.backends.nccl.exchanges import Alone, Forked, WaitedInVain
-from ccbench.backends.nccl.launches import Launches
-from ccbench.backends.nccl.library import Nccl
-from ccbench.backends.nccl.observing import observed_choice
-from ccbench.backends.nccl.overlapping import Overlap
-from ccbench.backends.nccl.parts import COMPUTING_LANE, OWN_LANE, Part, part_samples, parts_of
-from ccbench.backends.nccl.seat import Seat
-from ccbench.backends.nccl.settings import DEFAULT, NO_FALLBACK_VERSION, algorithms_for, other_than_asked
-from ccbench.backends.nccl.troubles import CollectiveHung, hung, limit_for
-from ccbench.backends.nccl.tuning_log import Choice
-from ccbench.backends.nccl.types import NcclFailed
-from ccbench.backends.nccl.watchman import Watchman
+from ccbench.backends.nccl.hangs import CollectiveHung, Watchdog, diagnosed, limit_for
+from ccbench.backends.nccl.launches import COMPUTE_STREAM, MAIN_STREAM, Launches, RankContext
+from ccbench.backends.nccl.overlap import Overlap
+from ccbench.backends.nccl.parts import Part, PreparedCase, parts_of
+from ccbench.backends.nccl.settings import (
+    DEFAULT,
+    NO_FALLBACK_VERSION,
+    Choice,
+    algorithms_for,
+    observed_choice,
+    other_than_asked,
+)
 from ccbench.cases import OVERLAP, Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
+from ccbench.errors import CcbenchError
 from ccbench.machine.flags import Flag
 from ccbench.machine.telemetry import DeviceWatch
 from ccbench.units import format_seconds
@@ -63,30 +64,30 @@ class NcclRanks(WholeEndpoint):
         nccl: Nccl,
         devices: Mapping[int, int],
         ranks_of_team: int,
-        exchange: ControlChannel | None = None,
+        exchange: ControlChannel,
         gated: bool = False,
         shared: bool = False,
         gate_side: tuple[GateBoard, int] | None = None,
     ) -> None:
         super().__init__(control)
         self.nccl = nccl
-        self.exchange: ControlChannel = exchange or Alone()
-        self.rank, self.ranks = self.exchange.rank, self.exchange.ranks
-        self.where = f"rank {self.rank} on {self.exchange.hosts[self.rank]}"
+        self.exchange = exchange
+        self.rank, self.ranks = exchange.rank, exchange.ranks
+        self.where = f"rank {self.rank} on {exchange.hosts[self.rank]}"
         self.prefix = "" if self.ranks == 1 else f"{self.where}: "
         self.flags = (Flag.LOOPBACK,) if shared else ()
-        self._seats = {rank: Seat(cuda, device, rank) for rank, device in sorted(devices.items())}
-        seats = [*self._seats.values()]
-        here = [one.device for one in seats]
+        self._contexts = {rank: RankContext(cuda, device, rank) for rank, device in sorted(devices.items())}
+        contexts = [*self._contexts.values()]
+        here = [one.device for one in contexts]
         opened = open_gate(cuda, here, gate_side, self.least) if gated else (None, "")
         self._gate, self._no_gate = opened
-        self._communicators = Communicators(nccl, devices, ranks_of_team, self.exchange)
-        self._watchman = Watchman(self._communicators.abort)
-        self._launches = Launches(nccl, seats, self._gate, self._communicators.complaints, self._hung)
-        self._overlap = Overlap(self._seats, self._launches)
+        self._communicators = Communicators(nccl, devices, ranks_of_team, exchange)
+        self._watchdog = Watchdog(self._communicators.abort)
+        self._launches = Launches(nccl, contexts, self._gate, self._communicators.failures, self._hung)
+        self._overlap = Overlap(self._contexts, self._launches)
         self._devices = DeviceWatch([device.facts.bus_id for device in here])
         self._chosen: dict[Case, tuple[Choice, float | None]] = {}
-        self._bound: Bound | None = None
+        self._prepared: PreparedCase | None = None
         self._parts: tuple[Part, ...] = ()
         self._connected, self._met = True, False
         self._begin_case()
@@ -112,55 +113,51 @@ class NcclRanks(WholeEndpoint):
         """
         self.say(Activity.PREPARING)
         self.arm(case)
-        if self._bound is not None:  # of a round that ended before its end
-            self._give_back(self._bound)
+        self._give_back()  # of a round that ended before its end
         self._begin_case()
         self._parts = parts_of(case)
-        if isinstance(self.exchange, Forked):  # hosts too fill and compare, and none as fast as the other
-            self.exchange.limit_seconds = limit_for(case, 1)
-        bound = Bound(self.nccl, case)
+        prepared = self._prepared = PreparedCase(self.nccl, case)
         try:
-            with self._watchman.limited(limit_for(case, 1)):
-                self._place_memory(bound)
-                bound.register()
-                if case.registration != "none" and not self.least(int(bound.registered())):
+            with self._watchdog.limited(limit_for(case, 1)):
+                self._place_memory(prepared)
+                prepared.register()
+                if case.registration != "none" and not self.least(int(prepared.registered())):
                     raise CannotRun(
                         f"registration {case.registration}: NCCL does not register this memory here"
                     )
-                bound.prepare_calls()
-            self._bound = bound
-            self._launches.bind(bound.lanes())
-            self._first_launch(bound)
+                for one in prepared.bindings:
+                    one.prepare()
+            self._launches.bind(prepared.by_stream())
+            self._first_launch(prepared)
         except NcclFailed as error:
-            raise self._refused(bound, error) from None
+            raise self._refused(error) from None
         except CannotRun:
-            self._give_back(bound)
+            self._give_back()
             raise
         return self._choice.algorithm or self._forced(case)
 
     def _forced(self, case: Case) -> str:
-        """What ran where NCCL does not tell: versions before NO_FALLBACK_VERSION may run another."""
+        """Return what ran where NCCL does not tell: versions before NO_FALLBACK_VERSION may run another."""
         told = case.algorithm == DEFAULT or self.nccl.version >= NO_FALLBACK_VERSION
         return case.algorithm if told else ""
 
-    def _place_memory(self, bound: Bound) -> None:
-        """OutOfMemory on every process where one has too little, so that nobody waits for who gave up."""
+    def _place_memory(self, prepared: PreparedCase) -> None:
+        """Raise OutOfMemory on every process where one has too little: nobody waits for who gave up."""
         for part in self._parts:
-            self._communicators.of(part)
+            self._communicators.of(part.stream, part.groups)
         failed: OutOfMemory | None = None
         try:
-            bound.place_memory(self._seats, self._parts, self._communicators)
+            prepared.place_memory(self._contexts, self._parts, self._communicators)
         except OutOfMemory as error:
             failed = error
-        all_well = self.least(0 if failed else 1) == 1
-        if not all_well:
-            bound.bindings.clear()
-            for seat in self._seats.values():
-                seat.release_all(self.nccl.free)
-        refuse_out_of_memory(failed, all_well)
+        if self.least(int(failed is None)) == 0:
+            prepared.bindings.clear()
+            for context in self._contexts.values():
+                context.release_all(self.nccl.free)
+            raise failed or OutOfMemory("another rank's device has not so much memory left")
 
-    def _first_launch(self, bound: Bound) -> None:
-        """NCCL connects and chooses. What it chose is looked at in a case's first round only."""
+    def _first_launch(self, prepared: PreparedCase) -> None:
+        """Let NCCL connect and choose. What it chose is looked at in a case's first round only."""
         self.poison()
         self.refill(0)
         self.barrier()
@@ -172,7 +169,7 @@ class NcclRanks(WholeEndpoint):
                 self.launch(1)
             else:
                 chosen = observed_choice(self.nccl.native, self._case.collective, lambda: self.launch(1))
-                self._chosen[self._case] = self._everyones(chosen), self._estimated(bound)
+                self._chosen[self._case] = self._everyones(chosen), self._estimated(prepared)
         finally:
             self._connected = True
         self._host_seconds.clear()
@@ -182,13 +179,13 @@ class NcclRanks(WholeEndpoint):
             raise CannotRun(other)
 
     def _everyones(self, mine: Choice) -> Choice:
-        """The choice that rank 0 of a communicator wrote down, in every process. Collective."""
+        """Return the choice that rank 0 of a communicator wrote down, in every process. Collective."""
         words = json.dumps([mine.algorithm, mine.protocol, mine.channels]).encode()
         told = [Choice(*json.loads(one)) for one in self.exchange.all_gather(words)]
         return next((one for one in told if one.algorithm), Choice())
 
-    def _estimated(self, bound: Bound) -> float | None:
-        """NCCL's estimate. Whatever it complains of when asked for one is not the case's fault.
+    def _estimated(self, prepared: PreparedCase) -> float | None:
+        """Return NCCL's estimate. Whatever it complains of when asked for one is not the case's fault.
 
         Not of point-to-point transfers: NCCL has none, and what such a group asked for stays in the
         communicator's queues and runs with the next group (src/group.cc: only a failure empties them).
@@ -196,69 +193,67 @@ class NcclRanks(WholeEndpoint):
         if self._case.count == 0 or not algorithms_for(self._case.collective):
             return None
         try:
-            return bound.estimate_seconds()
+            return prepared.estimate_seconds()
         except NcclFailed:
             return None
 
-    def _refused(self, bound: Bound, error: NcclFailed) -> Exception:
-        """What a failure while preparing means: something that NCCL does not have, or trouble."""
-        complaints = self._communicators.complaints()
-        if self._watchman.expired or not error.refused:
-            waited = limit_for(self._case, 1) if self._watchman.expired else None
-            return self._hung(waited, [], [str(error), *complaints])
+    def _refused(self, error: NcclFailed) -> Exception:
+        """Return what a failure while preparing means: something that NCCL does not have, or a hang."""
+        if self._watchdog.expired or not error.refused:
+            return self._hung(limit_for(self._case, 1) if self._watchdog.expired else None, [], error)
         with suppress(NcclFailed):  # what is refused has been said
-            self._give_back(bound)
-        if complaints:  # these are of no more use: the next case makes new ones
-            self._abort()
+            self._give_back()
+        # Peers that a failed group was to connect for transfers stay marked as connected (hasSeen of
+        # p2pTaskAppend, src/enqueue.cc): its communicators are of no more use, the next case makes new ones.
+        self._abort()
         return CannotRun(f"NCCL refuses: {error}")
 
     def finish(self) -> None:
         """The case is over: give back what the next one cannot use."""
-        if self._bound is not None:
-            self._give_back(self._bound)
+        self._give_back()
         self.say(Activity.IDLE)
 
-    def _give_back(self, bound: Bound) -> None:
-        self._bound = None
-        self._launches.bind([])
-        bound.release(self._communicators.close)
+    def _give_back(self) -> None:
+        prepared, self._prepared = self._prepared, None
+        if prepared:
+            self._launches.bind([])
+            prepared.release(self._communicators.close)
 
     def close(self) -> None:
         """Give everything back."""
-        self._watchman.close()
+        self._watchdog.close()
         self._launches.bind([])  # before communicators, which wait for graphs that know them
         self._overlap.close()
         self._communicators.close()
-        for seat in self._seats.values():
-            seat.close()
+        for context in self._contexts.values():
+            context.close()
         if self._gate:
             self._gate.free()
         self._devices.close()
 
     # -- data ------------------------------------------------------------------------------------------------
 
-    def arm(self, case: Case) -> None:
-        """Only the faults of ranks here are this process's."""
-        super().arm(case)
-        self._faults = [(rank, fault) for rank, fault in self._faults if rank in self._seats]
+    def own_ranks(self, case: Case) -> Iterable[int]:
+        """Return the ranks here."""
+        return self._contexts
 
     def refill(self, salt: int, launches: int = 1) -> None:
         """Fill the inputs of every rank here with the data of ``salt``."""
-        assert self._bound is not None
-        for one in self._bound.bindings:
+        assert self._prepared is not None
+        for one in self._prepared.bindings:
             if not collective(one.part.case.collective).moves_data:
                 continue
             place = one.part.place(one.rank)
             for address, size in one.inputs():
                 period = input_period(one.part.case, place, size, one.part.salted(salt), launches)
-                one.seat.device.write_repeated(address, size, period)
+                one.context.device.write_repeated(address, size, period)
 
     def poison(self) -> None:
         """Make every output wrong everywhere."""
-        assert self._bound is not None
-        for one in self._bound.bindings:
+        assert self._prepared is not None
+        for one in self._prepared.bindings:
             for address, size in one.outputs():
-                one.seat.device.set_bytes(address, POISON_BYTE, size)
+                one.context.device.set_bytes(address, POISON_BYTE, size)
 
     def check(self, salt: int, launches: int) -> Mismatch | None:
         """Compare every output with what is right: the first wrong rank's, with the wrong elements of all."""
@@ -268,23 +263,23 @@ class NcclRanks(WholeEndpoint):
             [
                 self.compared(
                     rank, output, part.case, part.place(rank), part.salted(salt),
-                    launches if part.lane == OWN_LANE else 1,
+                    launches if part.stream == MAIN_STREAM else 1,
                 )
                 for rank, part, output in self.outputs()
             ]
         )  # fmt: skip
 
     def outputs(self) -> Iterator[tuple[int, Part, DeviceOutput]]:
-        """(rank, part, output) of all that have a result, one at a time with the same memory of the host."""
-        assert self._bound is not None
-        bindings = [one for one in self._bound.bindings if one.part.receives(one.rank)]
+        """Yield (rank, part, output) of all that have a result, each with the same memory of the host."""
+        assert self._prepared is not None
+        bindings = [one for one in self._prepared.bindings if one.part.receives(one.rank)]
         bindings = [one for one in bindings if collective(one.part.case.collective).moves_data]
-        largest = max((one.copies.one.output_bytes for one in bindings), default=0)
+        largest = max((size for one in bindings for _, size in one.outputs()), default=0)
         memory: Array = np.empty(largest, np.uint8)
         for one in bindings:
             for address, size in one.outputs():
                 output = memory[:size].view(numpy_dtype(one.part.case.dtype))
-                yield one.rank, one.part, DeviceOutput(one.seat.device, address, output)
+                yield one.rank, one.part, DeviceOutput(one.context.device, address, output)
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 
@@ -306,17 +301,16 @@ class NcclRanks(WholeEndpoint):
             fault.before_launches(times)
 
     def _guarded(self, run: Callable[[], None], limit: float) -> None:
-        """Do ``run``; CollectiveHung where a call of NCCL's fails or does not return."""
+        """Call ``run``; CollectiveHung where a call of NCCL's fails or does not return."""
         began = time.perf_counter()
         try:
-            with self._watchman.limited(2 * limit):  # streams have a limit of their own; this is for calls
+            with self._watchdog.limited(2 * limit):  # streams have a limit of their own; this is for calls
                 run()
         except NcclFailed as error:
-            if error.refused and not self._watchman.expired:
+            if error.refused and not self._watchdog.expired:
                 raise
-            complaints = [str(error), *self._communicators.complaints()]
-            waited = time.perf_counter() - began if self._watchman.expired else None
-            raise self._hung(waited, [], complaints) from None
+            waited = time.perf_counter() - began if self._watchdog.expired else None
+            raise self._hung(waited, [], error) from None
 
     def _gates(self) -> bool:
         """Whether a gate may hold what is launched next: that of several processes only after a barrier.
@@ -334,33 +328,40 @@ class NcclRanks(WholeEndpoint):
     # -- Overlapping ---------------------------------------------------------------------------------------
 
     def prepare_computing(self, kind: str) -> None:
-        """``matmul`` or ``memory`` on every device. Collective; OutOfMemory, or CannotRun without cuBLAS."""
-        failed = self._overlap.prepare(kind, limit_for(self._case, 1))
-        if self.least(0 if failed else 1) == 0:
-            raise failed or CannotRun("another rank's device cannot compute beside the collective")
+        """Have ``matmul`` or ``memory`` ready. Collective; OutOfMemory, or CannotRun without cuBLAS."""
+        failed: Exception | None = None
+        try:
+            self._overlap.prepare(kind, limit_for(self._case, 1))
+        except OutOfMemory as error:
+            failed = error
+        except CcbenchError as error:  # no NVRTC, no cuBLAS: the case cannot run, and nothing is broken
+            failed = CannotRun(str(error))
+        if self.least(int(failed is None)) == 0:
+            raise failed or CannotRun("another rank's device cannot compute during the collective")
 
     def compute(self, repetitions: int) -> None:
-        """The computation alone, to its end."""
-        self._part_seconds = self._overlap.compute(repetitions, limit_for(self._case, 1), self._gates())
+        """Run the computation alone, to its end."""
+        computing, _ = self._overlap.run(0, repetitions, limit_for(self._case, 1), self._gates())
+        self._part_seconds = {COMPUTE_STREAM: computing}
 
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
-        """Both at once; the seconds after which each was over, by the clock of the slowest device."""
+        """Run both at once; return the seconds after which each was over on the slowest device."""
         self._slow_down(launches)
         limit, gated = limit_for(self._case, launches), self._gates()
         found: list[float] = []
         self._guarded(lambda: found.extend(self._overlap.run(launches, repetitions, limit, gated)), limit)
         computing, communicating = found
-        self._part_seconds = {COMPUTING_LANE: max(found)}
+        self._part_seconds = {COMPUTE_STREAM: max(found)}
         return computing, communicating
 
     # -- clocks and agreement --------------------------------------------------------------------------------
 
     def sample_launches(self, wanted: int, seconds: float) -> int:
-        """As many as its mode asks for."""
+        """Return as many as its mode asks for."""
         return sample_launches(self._case.mode, wanted, seconds, self._launches.items_per_launch)
 
     def device_seconds(self) -> float:
-        """What the last ``launch`` took by the devices' clocks, the longest of them.
+        """Return what the last ``launch`` took by the devices' clocks, the longest of them.
 
         As nccl-tests' ``-m`` does, the time of a group of collectives is shared among them.
         """
@@ -379,39 +380,17 @@ class NcclRanks(WholeEndpoint):
         if sample == FIRST_OF_WARM_UP:
             self._devices.before(lambda: self._launches.keep_busy(limit_for(self._case, 1)))
 
-    def barrier(self) -> None:
-        """Return when every process has called it."""
-        try:
-            self.exchange.barrier()
-        except WaitedInVain as vain:
-            late = [f"rank {rank}" for rank in vain.late]
-            raise self._hung(vain.seconds, late, self._communicators.complaints()) from None
-        self._met = True
-
     def least(self, value: int) -> int:
-        """The least value of all processes. Collective."""
+        """Return the least value of all processes. Collective."""
         return min(int(one) for one in self.exchange.all_gather(str(value).encode()))
 
-    def agree(self, value: int) -> int:
-        """Process 0's value, in every process."""
-        if self.ranks == 1:
-            return value
-        return int(self.exchange.broadcast(str(value).encode() if self.rank == 0 else None, 0))
-
     def _hung(
-        self, waited_seconds: float | None, busy: Sequence[str], complaints: Sequence[str] | None = None
+        self, waited_seconds: float | None, busy: Sequence[str], failed: NcclFailed | None = None
     ) -> CollectiveHung:
-        """The error to raise; the communicators are aborted. NCCL's watch service is asked before."""
-        said = self._communicators.complaints() if complaints is None else complaints
-        error = hung(
-            self._case,
-            self.where,
-            self._sample,
-            waited_seconds,
-            busy,
-            list(dict.fromkeys(said)),
-            self.nccl.version,
-        )
+        """Return the error to raise; the communicators are aborted. NCCL's watch service is asked before."""
+        failures = [*([str(failed)] if failed else []), *self._communicators.failures()]
+        version = self.nccl.version
+        error = diagnosed(self._case, self.where, self._sample, waited_seconds, busy, failures, version)
         self._abort()
         return error
 
@@ -423,10 +402,16 @@ class NcclRanks(WholeEndpoint):
         ending.start()
         ending.join(ABORT_SECONDS)
 
+    def _samples_of(self, parts: Sequence[Part]) -> tuple[tuple[float, ...], ...]:
+        """Return what each part took in each sample: the longest of its ranks, in any process. Collective."""
+        mine = [[one.get(part.number, 0.0) for _, one in sorted(self._samples.items())] for part in parts]
+        told = [json.loads(one) for one in self.exchange.all_gather(json.dumps(mine).encode())]
+        return tuple(tuple(row) for row in np.max(told, axis=0).tolist())
+
     # -- what else there is to say ---------------------------------------------------------------------------
 
     def remark(self) -> str:
-        """How samples were taken; what NCCL does not tell."""
+        """Return how samples were taken; what NCCL does not tell."""
         if self.rank or not self._host_seconds:
             return ""
         host = format_seconds(statistics.median(self._host_seconds))
@@ -436,17 +421,16 @@ class NcclRanks(WholeEndpoint):
         return "; ".join(words)
 
     def facts(self) -> CaseFacts:
-        """What NCCL chose and expected, what each part took, what the devices say. Collective."""
+        """Return what NCCL chose and expected, what each part took, what the devices say. Collective."""
         several = len(self._parts) > 1 and self._case.mode != OVERLAP
         parts = self._parts if several else ()
-        samples = part_samples(parts, self._samples, self.exchange) if parts else ()
         devices, flags = self._devices.after()
         return CaseFacts(
             protocol_used=self._choice.protocol,
             channels_used=self._choice.channels,
             library_estimate_seconds=self._estimate_seconds,
             parts=tuple(part.name for part in parts),
-            group_samples_seconds=samples,
+            group_samples_seconds=self._samples_of(parts) if parts else (),
             devices=devices,
             flags=flags,
             gated_launches=self._gated_launches,

@@ -1,18 +1,28 @@
-"""Enqueue a case's calls on all devices, wait for the end without blocking, read the devices' clocks."""
+"""A rank's device, and launches of a case on all of them: enqueue, wait without blocking, read the clocks."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ccbench.backends.cuda.gate import Gate, holding
+from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import graph_sizes, held_launches
-from ccbench.backends.nccl.bindings import Binding
-from ccbench.backends.nccl.library import Nccl
-from ccbench.backends.nccl.parts import OWN_LANE
-from ccbench.backends.nccl.seat import Seat
+from ccbench.backends.cuda.runtime import CAPTURE_THREAD, NON_BLOCKING, Cuda
+from ccbench.backends.nccl.binding import Nccl
 from ccbench.cases import ALONE, Case
+
+if TYPE_CHECKING:
+    from ccbench.backends.nccl.parts import Binding
+
+MAIN_STREAM, CONCURRENT_STREAM, COMPUTE_STREAM = 0, 1, 2
+"""For the case's own collective, for the concurrent one, and for what is computed meanwhile."""
+
+NOT_READY = 600
+"""cudaErrorNotReady: what is enqueued on a stream has not ended yet."""
 
 POLLS_BEFORE_SLEEP = 2000
 SLEEP_SECONDS = 5e-5
@@ -23,8 +33,193 @@ Trouble = Callable[[float, Sequence[str]], Exception]
 """(seconds waited, who still waits) -> what to raise."""
 
 
+@dataclass
+class Memory:
+    """An allocation. by_library: NCCL made it and must free it."""
+
+    address: int
+    size_bytes: int
+    by_library: bool = False
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A CUDA stream and the events around what is timed on it."""
+
+    handle: int
+    began: int
+    ended: int
+
+
+class RankContext:
+    """One rank's device: memory, streams for what runs at the same time, clocks, graphs.
+
+    Everything is enqueued by calls; ``busy`` tells whether something still runs."""
+
+    def __init__(self, cuda: Cuda, device: int, rank: int) -> None:
+        self.rank = rank
+        self.cuda = cuda
+        self.device = Group(cuda, cuda.facts(device), range(rank, rank + 1))
+        self.memory: dict[int, Memory] = {}
+        self._streams: dict[int, Stream] = {}
+        self._graphs: dict[int, tuple[int, int]] = {}
+
+    @property
+    def number(self) -> int:
+        """The device's number in this process."""
+        return self.device.facts.number
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (GPU {self.number}, {self.device.facts.bus_id})"
+
+    def use(self) -> None:
+        """Make the device current for the calls that follow."""
+        self.cuda.use_for_launch(self.number)
+
+    def stream(self, number: int) -> Stream:
+        """Return a stream, made the first time."""
+        if number not in self._streams:
+            runtime = self.cuda.runtime
+            self.cuda.use(self.number)
+            own = number == MAIN_STREAM
+            handle = self.device.stream if own else runtime.streamCreateWithFlags(NON_BLOCKING)
+            self._streams[number] = Stream(handle, runtime.eventCreate(), runtime.eventCreate())
+        return self._streams[number]
+
+    # -- memory --------------------------------------------------------------------------------------------
+
+    def reserve(self, stream: int, size_bytes: int, allocate: Callable[[int], int] | None) -> Memory:
+        """Take at least ``size_bytes``; by ``allocate`` where given, which memory for registration needs."""
+        held = self.memory.get(stream)
+        if held and not held.by_library and allocate is None and held.size_bytes >= size_bytes:
+            return held
+        assert held is None or not held.by_library, "registered memory is given back with its case"
+        self.release(stream, None)
+        self.cuda.use(self.number)
+        address = (allocate or self.cuda.allocate)(size_bytes)
+        self.memory[stream] = Memory(address, size_bytes, allocate is not None)
+        return self.memory[stream]
+
+    def release(self, stream: int, free: Callable[[int], None] | None) -> None:
+        """Give an allocation back; ``free`` for what NCCL allocated."""
+        held = self.memory.pop(stream, None)
+        if held:
+            self.cuda.use(self.number)
+            (free if held.by_library and free else self.cuda.free)(held.address)
+
+    def release_all(self, free: Callable[[int], None] | None) -> None:
+        """Give every allocation back."""
+        for stream in list(self.memory):
+            self.release(stream, free)
+
+    # -- running -------------------------------------------------------------------------------------------
+
+    def begin(self, stream: int) -> None:
+        """Remember the device's time before what is enqueued next."""
+        one = self.stream(stream)
+        self.use()
+        self.cuda.runtime.eventRecord(one.began, one.handle)
+
+    def follow(self, stream: int) -> None:
+        """Let what is enqueued on ``stream`` next start when the main stream has come to its beginning."""
+        main = self.stream(MAIN_STREAM)
+        self.use()
+        self.cuda.runtime.streamWaitEvent(self.stream(stream).handle, main.began)
+
+    def end(self, stream: int) -> None:
+        """Remember the device's time after what is enqueued by now."""
+        one = self.stream(stream)
+        self.use()
+        self.cuda.runtime.eventRecord(one.ended, one.handle)
+
+    def elapsed_seconds(self, stream: int, since: int | None = None) -> float:
+        """Return the device's time from ``begin`` of ``since`` (else of ``stream``) to ``end`` of ``stream``.
+
+        Once ``busy`` is False.
+        """
+        began = self.stream(stream if since is None else since).began
+        return float(self.cuda.runtime.eventElapsedTime(began, self.stream(stream).ended)) * 1e-3
+
+    def busy(self) -> bool:
+        """Whether something enqueued has not ended; raises what CUDA says of the device."""
+        self.use()
+        for stream in self._streams.values():
+            status = int(self.cuda.runtime.streamQuery(stream.handle))
+            if status == NOT_READY:
+                return True
+            if status:
+                raise RuntimeError(f"GPU {self.number}: cudaError {status}")
+        return False
+
+    # -- graphs --------------------------------------------------------------------------------------------
+
+    def capture(self) -> None:
+        """Put what is enqueued on the main stream from here on into a graph.
+
+        The stream must be there already. Until every capture of this thread has ended it may only launch:
+        what could wait for a device, such as cudaFree or making a graph executable, ends them all with error
+        900 (CUDA Runtime API, cudaStreamCaptureModeThreadLocal).
+        """
+        self.use()
+        self.cuda.runtime.streamBeginCapture(self._streams[MAIN_STREAM].handle, CAPTURE_THREAD)
+
+    def end_capture(self, launches: int) -> None:
+        """Keep what was captured: so many launches."""
+        self.use()
+        graph = int(self.cuda.runtime.streamEndCapture(self._streams[MAIN_STREAM].handle))
+        self._graphs[launches] = (graph, 0)
+
+    def instantiate(self, launches: int) -> None:
+        """Have the graph of so many launches ready on the device; this thread must not be capturing."""
+        runtime: Any = self.cuda.runtime
+        self.use()
+        graph, _ = self._graphs[launches]
+        executable = runtime.graphInstantiate(graph)
+        self._graphs[launches] = (graph, executable)
+        runtime.graphUpload(executable, self._streams[MAIN_STREAM].handle)
+
+    def abandon_capture(self) -> None:
+        """End ``capture`` after an error; what was captured is of no use."""
+        self.use()
+        try:
+            graph = self.cuda.runtime.streamEndCapture(self._streams[MAIN_STREAM].handle)
+        except Exception:  # it has ended, or was spoilt by the error that is already on its way
+            return
+        if graph:
+            self.cuda.runtime.graphDestroy(graph)
+
+    def has_graph(self, launches: int) -> bool:
+        """Whether a graph of so many launches is ready."""
+        return self._graphs.get(launches, (0, 0))[1] != 0
+
+    def launch_graph(self, launches: int) -> None:
+        """Enqueue the graph of so many launches."""
+        self.use()
+        self.cuda.runtime.graphLaunch(self._graphs[launches][1], self.stream(MAIN_STREAM).handle)
+
+    def forget_graphs(self) -> None:
+        """Destroy the graphs: they hold addresses, and another case has others."""
+        for graph, executable in self._graphs.values():
+            if executable:
+                self.cuda.runtime.graphExecDestroy(executable)
+            self.cuda.runtime.graphDestroy(graph)
+        self._graphs.clear()
+
+    def close(self) -> None:
+        """Give everything back but what NCCL allocated, which goes with its case."""
+        self.forget_graphs()
+        self.release_all(None)
+        for number, one in self._streams.items():
+            for event in (one.began, one.ended):
+                self.cuda.runtime.eventDestroy(event)
+            if number != MAIN_STREAM:
+                self.cuda.runtime.streamDestroy(one.handle)
+        self._streams.clear()
+        self.device.close()
+
+
 class Launches:
-    """See the module. complaints: what NCCL says of failed communicators; trouble: makes the error to raise.
+    """What is enqueued on all devices. failures: what NCCL says of communicators; trouble: makes an error.
 
     gate: None where kernels cannot be compiled; then times of few launches contain what the host takes to
     enqueue them.
@@ -33,37 +228,37 @@ class Launches:
     def __init__(
         self,
         nccl: Nccl,
-        seats: Sequence[Seat],
+        contexts: Sequence[RankContext],
         gate: Gate | None,
-        complaints: Callable[[], list[str]],
+        failures: Callable[[], list[str]],
         trouble: Trouble,
     ) -> None:
         self._nccl = nccl
-        self._seats = seats
+        self._contexts = contexts
         self._gate = gate
-        self._complaints = complaints
+        self._failures = failures
         self._trouble = trouble
-        self.lanes: list[list[Binding]] = []
+        self.streams: list[list[Binding]] = []
         self.gated_launches = 0
 
-    def bind(self, lanes: list[list[Binding]]) -> None:
-        """What ``run`` runs from here on; graphs of what was before are forgotten."""
-        for seat in self._seats:
-            seat.forget_graphs()
-        self.lanes = lanes
+    def bind(self, streams: list[list[Binding]]) -> None:
+        """Set what ``run`` runs from here on, by streams; graphs of what was before are forgotten."""
+        for context in self._contexts:
+            context.forget_graphs()
+        self.streams = streams
 
     # -- enqueueing ------------------------------------------------------------------------------------------
 
     def enqueue(self) -> None:
-        """Everything once. What one thread asks of several ranks, or at once, must be in one group.
+        """Enqueue everything once. What one thread asks of several ranks, or at once, must be in one group.
 
-        Lanes come in the same order on every rank, as NCCL's guide asks where communicators share a device
+        Streams come in the same order on every rank, as NCCL's guide asks where communicators share a device
         ("Using multiple NCCL communicators concurrently").
         """
-        for lane in self.lanes:
-            calls = [call for one in lane for call in one.calls]
+        for bindings in self.streams:
+            calls = [call for one in bindings for call in one.calls]
             if len(calls) == 1:
-                lane[0].seat.use()
+                bindings[0].context.use()
                 calls[0]()
                 continue
             with self._nccl.group():
@@ -72,27 +267,30 @@ class Launches:
 
     def _graph(self, launches: int) -> None:
         """Capture ``launches`` on all devices at once, where that was not done before."""
-        seats = [one.seat for one in self.lanes[0]] if self.lanes else []
-        if all(seat.has_graph(launches) for seat in seats):
+        contexts = self._on_main_stream()
+        if all(context.has_graph(launches) for context in contexts):
             return
-        for seat in seats:
-            seat.lane(OWN_LANE)  # nothing may be made any more once the first of them captures
+        for context in contexts:
+            context.stream(MAIN_STREAM)  # nothing may be made any more once the first of them captures
         try:
-            for seat in seats:
-                seat.capture()
+            for context in contexts:
+                context.capture()
             for _ in range(launches):
                 self.enqueue()
-            for seat in seats:
-                seat.end_capture(launches)
-            for seat in seats:
-                seat.instantiate(launches)
+            for context in contexts:
+                context.end_capture(launches)
+            for context in contexts:
+                context.instantiate(launches)
         except BaseException:
-            for seat in seats:
-                seat.abandon_capture()
+            for context in contexts:
+                context.abandon_capture()
             raise
 
+    def _on_main_stream(self) -> list[RankContext]:
+        return [one.context for one in self.streams[0]] if self.streams else []
+
     def run_case(self, case: Case, times: int, limit_seconds: float, gated: bool) -> dict[int, float]:
-        """``case`` so often, as its mode has it; what each part took."""
+        """Run ``case`` so often, as its mode has it; return what each part took."""
         if case.mode not in ALONE:
             self.run(times, case.mode, limit_seconds, gated)
             return self.part_seconds()
@@ -106,7 +304,7 @@ class Launches:
         return taken
 
     def run(self, times: int, mode: str, limit_seconds: float, gated: bool = True) -> None:
-        """Everything ``times`` times, between events; returns when all devices have ended.
+        """Run everything ``times`` times, between events; returns when all devices have ended.
 
         gated: False where NCCL may still connect, register or load a kernel. Any of these can wait for what
         runs on the device, and takes longer than a gate may be closed.
@@ -122,8 +320,8 @@ class Launches:
                 if number == held:
                     let_go()
                 if graph:
-                    for one in self.lanes[0] if self.lanes else []:
-                        one.seat.launch_graph(size)
+                    for context in self._on_main_stream():
+                        context.launch_graph(size)
                 else:
                     self.enqueue()
 
@@ -133,50 +331,50 @@ class Launches:
 
     @contextmanager
     def timed(self, limit_seconds: float, gated: bool = True) -> Iterator[Callable[[], None]]:
-        """What is enqueued inside runs between events, behind the gate; then wait until all has ended.
+        """Run what is enqueued inside between events, behind the gate; then wait until all has ended.
 
         Gives what lets the devices go, for whoever enqueues more than a device's queue takes.
         """
         gate = self._gate if gated else None
-        with holding(gate, [seat.device for seat in self._seats]) as let_go:
+        with holding(gate, [context.device for context in self._contexts]) as let_go:
             self._begin()
             yield let_go
             for one in self._bindings():
-                one.seat.end(one.part.lane)
+                one.context.end(one.part.stream)
         self.wait(limit_seconds)
         if gate:
             gate.raise_if_missed()
 
     @property
     def items_per_launch(self) -> int:
-        """How many places of NCCL's or of a stream's queue a launch takes at most."""
+        """Places of NCCL's or of a stream's queue that a launch takes at most."""
         return max((len(one.calls) * transfers(one.part.case) for one in self._bindings()), default=1)
 
     def _bindings(self) -> list[Binding]:
-        return [one for lane in self.lanes for one in lane]
+        return [one for bindings in self.streams for one in bindings]
 
     def _begin(self) -> None:
-        """Events where the clock starts: on all lanes of a device at once, behind its gate.
+        """Record events where the clock starts: on all streams of a device at once, behind its gate.
 
-        On every device, for a rank may be in what runs beside alone.
+        On every device, for a rank may be in the concurrent collective only.
         """
-        for seat in self._seats:
-            seat.begin(OWN_LANE)
+        for context in self._contexts:
+            context.begin(MAIN_STREAM)
         for one in self._bindings():
-            if one.part.lane != OWN_LANE:
-                one.seat.follow(one.part.lane)
-                one.seat.begin(one.part.lane)
+            if one.part.stream != MAIN_STREAM:
+                one.context.follow(one.part.stream)
+                one.context.begin(one.part.stream)
 
     def flush_caches(self, limit_seconds: float) -> None:
         """Empty the caches of all devices."""
-        for seat in self._seats:
-            seat.device.flush_cache()
+        for context in self._contexts:
+            context.device.flush_cache()
         self.wait(limit_seconds)
 
     def keep_busy(self, limit_seconds: float) -> None:
         """Have all devices work for about a millisecond."""
-        for seat in self._seats:
-            seat.device.keep_busy()
+        for context in self._contexts:
+            context.device.keep_busy()
         self.wait(limit_seconds)
 
     # -- waiting ---------------------------------------------------------------------------------------------
@@ -185,27 +383,26 @@ class Launches:
         """Return when no device is busy; raise what ``trouble`` makes of a failure or of the limit."""
         began = time.monotonic()
         polls = 0
-        while busy := [seat for seat in self._seats if seat.busy()]:
+        while busy := [context for context in self._contexts if context.busy()]:
             polls += 1
             waited = time.monotonic() - began
-            if waited > limit_seconds or (polls % LOOK_EVERY_POLLS == 0 and self._complaints()):
-                names = [f"rank {seat.rank} (GPU {seat.number}, {seat.device.facts.bus_id})" for seat in busy]
-                raise self._trouble(waited, names)
+            if waited > limit_seconds or (polls % LOOK_EVERY_POLLS == 0 and self._failures()):
+                raise self._trouble(waited, [str(context) for context in busy])
             if polls > POLLS_BEFORE_SLEEP:
                 time.sleep(SLEEP_SECONDS)
 
     # -- clocks ----------------------------------------------------------------------------------------------
 
     def part_seconds(self) -> dict[int, float]:
-        """Number of a part -> what the last ``run`` took on the slowest of its devices here."""
+        """Return, by the number of a part, what the last ``run`` took on the slowest of its devices here."""
         found: dict[int, list[float]] = {}
         for one in self._bindings():
-            found.setdefault(one.part.number, []).append(one.seat.elapsed_seconds(one.part.lane))
+            found.setdefault(one.part.number, []).append(one.context.elapsed_seconds(one.part.stream))
         return {number: max(seconds) for number, seconds in found.items()}
 
 
 def transfers(case: Case) -> int:
-    """What one call of ``case`` is to NCCL: one piece of work, or one for every peer.
+    """Return what one call of ``case`` is to NCCL: one piece of work, or one for every peer.
 
     NCCL too queues what the device has not begun, and waits where there is no room (NCCL_WORK_FIFO_BYTES).
     """

@@ -1,26 +1,30 @@
-"""What of a case runs at the same time: groups of ranks, the one pair, and the collective beside another."""
+"""What of a case runs at the same time, and the buffers, registrations and calls of each rank in it.
+
+A part is one collective of some ranks: a group, the one pair, or the concurrent collective.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from ccbench.backends.base import ControlChannel
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
-from ccbench.backends.nccl.types import Amounts
-from ccbench.cases import ALL_GROUPS, UNEVEN, Case
+from ccbench.backends.nccl.binding import Nccl
+from ccbench.backends.nccl.collectives import Amounts, Call
+from ccbench.backends.nccl.communicators import Communicator, Communicators, Registration
+from ccbench.backends.nccl.launches import MAIN_STREAM, Memory, RankContext
+from ccbench.backends.nccl.settings import nccl_algorithms
+from ccbench.cases import ALL_GROUPS, NO_OP, UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
 from ccbench.groups import Groups, Pair, format_ranks, parse_groups
-from ccbench.verification import GROUP_SALTS
+from ccbench.verification import GROUP_SALTS, PREMULTIPLIER
 
 BARRIER_COUNT = 1
-BARRIER_DTYPE = "uint8"
-"""NCCL has no barrier: as torch.distributed does, a collective on one element stands for it."""
+"""Elements of the collective that stands for a barrier."""
 
-OWN_LANE, BESIDE_LANE, COMPUTING_LANE = 0, 1, 2
-"""A lane is a stream, and a communicator where something is communicated: what is in different lanes runs at
-the same time on one device."""
+KEEP_BYTES = 1 << 30
+"""Buffers of one rank that are larger are given back after the case."""
 
 
 @dataclass(frozen=True)
@@ -28,28 +32,29 @@ class Part:
     """One collective of some ranks.
 
     case: as its members see it, who count from 0. members: their ranks in the team. number: of the part, for
-    data of its own. together: the groups whose communicators are made at once, () for the one of all ranks; a
-    group that runs alone has the communicator that it has beside the others. pair: in ranks of the team.
+    data of its own. stream: what is on different streams runs at the same time on one device. groups: those
+    whose communicators are made at once, () for the one of all ranks; the active group has the
+    communicator that it has when all groups run. pair: in ranks of the team.
     """
 
     name: str
     case: Case
     members: tuple[int, ...]
     number: int
-    lane: int = OWN_LANE
-    together: Groups = ()
+    stream: int = MAIN_STREAM
+    groups: Groups = ()
     pair: Pair | None = None
 
     def salted(self, salt: int) -> int:
-        """The salt of this part's data."""
+        """Return the seed of this part's data."""
         return salt + self.number * GROUP_SALTS
 
     def place(self, rank: int) -> int:
-        """What the team's ``rank`` is among the members."""
+        """Return what the team's ``rank`` is among the members."""
         return self.members.index(rank)
 
     def amounts(self, rank: int) -> Amounts | None:
-        """What ``rank`` sends to and gets from every member, where that is not the same everywhere."""
+        """Return what ``rank`` sends to and gets from every member, where that is not the same everywhere."""
         if self.case.collective != UNEVEN:
             return None
         sent = sent_elements(self.case.traffic, self.case.count, self.case.ranks)
@@ -60,83 +65,160 @@ class Part:
         """Whether ``rank`` has a result: of a pair one way only the target has."""
         return self.pair is None or self.pair.both or rank == self.pair.target
 
+    def buffers(self, rank: int) -> RankBuffers:
+        """Return where the team's ``rank`` reads and writes; a barrier has one element in and one out."""
+        if collective(self.case.collective).moves_data:
+            return rank_buffers(self.case, self.place(rank))
+        return RankBuffers(0, BARRIER_COUNT, ALIGNMENT_BYTES, BARRIER_COUNT, 2 * ALIGNMENT_BYTES)
+
+    def needed_bytes(self, rank: int) -> int:
+        """Return the size of the rank's allocation, with all of its aggregated collectives."""
+        needed = self.case.misalignment_bytes + self.case.aggregation * _stride(self.buffers(rank))
+        return rounded_up(needed, ALIGNMENT_BYTES)
+
+
+def _stride(buffers: RankBuffers) -> int:
+    """Return how far the buffers of aggregated collectives are apart.
+
+    Each has its own, so that every result can be checked and none waits for another's.
+    """
+    return max(buffers.total_bytes, ALIGNMENT_BYTES)
+
 
 def parts_of(case: Case) -> tuple[Part, ...]:
-    """Every part, the case's own first, then those of what runs beside it, which may have other groups."""
-    beside = case.concurrent_case
-    lanes = [case, *([beside] if beside else [])]
-    found = [part for lane, one in enumerate(lanes) for part in _parts_of_lane(one, lane, len(lanes) > 1)]
+    """Return every part, the case's own first, then those of the concurrent collective."""
+    concurrent = case.concurrent_case
+    streams = [case, *([concurrent] if concurrent else [])]
+    found = [part for number, one in enumerate(streams) for part in _on_stream(one, number, len(streams) > 1)]
     return tuple(replace(part, number=number) for number, part in enumerate(found))
 
 
-def _parts_of_lane(case: Case, lane: int, several: bool) -> Iterator[Part]:
-    groups = case.members
+def _on_stream(case: Case, stream: int, several: bool) -> Iterator[Part]:
+    groups = parse_groups(case.groups, case.ranks) if case.groups else ()
     seen = replace(case, ranks=case.group_ranks, groups="", active_group=ALL_GROUPS, pair="", concurrent="")
-    for members in groups:
-        yield Part(
-            name=_name(members, case, len(groups) > 1, several),
-            case=seen,
-            members=members,
-            number=0,
-            lane=lane,
-            together=parse_groups(case.groups, case.ranks) if case.groups else (),
-            pair=case.one_pair,
-        )
+    for members in case.members:
+        words = [case.collective] if several else []
+        words += [f"ranks {format_ranks(members)}"] if len(case.members) > 1 else []
+        yield Part(" ".join(words), seen, members, 0, stream, groups, case.one_pair)
 
 
-def _name(members: Sequence[int], case: Case, groups: bool, several: bool) -> str:
-    words = [f"ranks {format_ranks(members)}"] if groups else []
-    return " ".join([*([case.collective] if several else []), *words])
+@dataclass
+class Binding:
+    """One rank's share of one part. calls: what enqueues it, one for each aggregated collective."""
+
+    context: RankContext
+    part: Part
+    communicator: Communicator
+    memory: Memory
+    calls: list[Callable[[], None]] = field(default_factory=list)
+    premultiplied: int | None = None
+    registration: Registration | None = None
+
+    @property
+    def rank(self) -> int:
+        """In the team."""
+        return self.context.rank
+
+    def inputs(self) -> list[tuple[int, int]]:
+        """Return (address, bytes) of each input."""
+        buffers = self.part.buffers(self.rank)
+        return self._copies(buffers, buffers.input_offset, buffers.input_bytes)
+
+    def outputs(self) -> list[tuple[int, int]]:
+        """Return (address, bytes) of each output."""
+        buffers = self.part.buffers(self.rank)
+        return self._copies(buffers, buffers.output_offset, buffers.output_bytes)
+
+    def _copies(self, buffers: RankBuffers, offset: int, size_bytes: int) -> list[tuple[int, int]]:
+        first = self.memory.address + self.part.case.misalignment_bytes + offset
+        copies = range(self.part.case.aggregation)
+        return [(first + copy * _stride(buffers), size_bytes) for copy in copies]
+
+    def prepare(self) -> None:
+        """Look the calls up; CannotRun for what this NCCL does not have."""
+        case, op = self.part.case, "sum" if self.part.case.op == NO_OP else self.part.case.op
+        if case.op == "premulsum":
+            self.premultiplied = self.communicator.premultiplied(PREMULTIPLIER, case.dtype)
+        given = op if self.premultiplied is None else self.premultiplied
+        # A variable that the user has set counts more than a call's own choice.
+        algorithms = "" if "NCCL_ALGO" in os.environ else nccl_algorithms(case)
+        stream = self.context.stream(self.part.stream).handle
+        for (source, _), (target, _) in zip(self.inputs(), self.outputs(), strict=True):
+            call = Call(
+                case.collective, source, target, case.count, case.dtype, given, max(case.root, 0),
+                self.part.pair, self.part.amounts(self.rank), algorithms,
+            )  # fmt: skip
+            self.calls.append(self.communicator.prepared(call, stream))
+
+    def release(self) -> None:
+        """Give up what NCCL holds for the case."""
+        if self.premultiplied is not None:
+            self.communicator.release(self.premultiplied)
+        if self.registration:
+            self.communicator.deregister(self.registration)
+        self.premultiplied = self.registration = None
 
 
-def part_samples(
-    parts: Sequence[Part], samples: Mapping[int, Mapping[int, float]], exchange: ControlChannel
-) -> tuple[tuple[float, ...], ...]:
-    """What each part took in each sample: the longest of its ranks, in any process. Collective.
+class PreparedCase:
+    """All bindings of a case in this process; ``release`` gives everything back."""
 
-    samples: number of the sample -> number of the part -> seconds of the ranks here.
-    """
-    mine = [samples.get(sample, {}) for sample in sorted(samples)]
-    told = [json.loads(one) for one in exchange.all_gather(json.dumps(mine).encode())]
-    return tuple(
-        tuple(
-            max(float(one.get(str(part.number), 0.0)) for one in process)
-            for process in zip(*told, strict=True)
-        )
-        for part in parts
-    )
+    def __init__(self, nccl: Nccl, case: Case) -> None:
+        self.nccl = nccl
+        self.case = case
+        self.bindings: list[Binding] = []
 
+    def by_stream(self) -> list[list[Binding]]:
+        """Return the bindings of each stream, the case's own first."""
+        numbers = sorted({one.part.stream for one in self.bindings})
+        return [[one for one in self.bindings if one.part.stream == number] for number in numbers]
 
-@dataclass(frozen=True)
-class Copies:
-    """Where a rank's buffers for one part are in an allocation: ``number`` of them, each as ``one`` says.
+    def place_memory(
+        self, contexts: Mapping[int, RankContext], parts: Sequence[Part], communicators: Communicators
+    ) -> None:
+        """Take memory for every rank here in every part; OutOfMemory where a device has not so much."""
+        allocate = None if self.case.registration == "none" else self.nccl.allocate
+        for part in parts:
+            by_rank = communicators.of(part.stream, part.groups)
+            # What all register together must be of one size: the most that a member needs.
+            most = max(map(part.needed_bytes, part.members)) if allocate else 0
+            for rank in part.members:
+                if rank in contexts:
+                    size = most or part.needed_bytes(rank)
+                    memory = contexts[rank].reserve(part.stream, size, allocate)
+                    self.bindings.append(Binding(contexts[rank], part, by_rank[rank], memory))
 
-    first: offset of the first. Collectives of one group call have buffers of their own, so that each one's
-    result can be checked and none waits for another's.
-    """
+    def register(self) -> None:
+        """Let NCCL know the memory, where the case asks for it. Collective where symmetric."""
+        if self.case.registration == "none":
+            return
+        symmetric = self.case.registration == "symmetric"
+        for bindings in self.by_stream():
+            with self.nccl.group():
+                for one in bindings:
+                    held = one.memory
+                    one.registration = one.communicator.register(held.address, held.size_bytes, symmetric)
 
-    one: RankBuffers
-    number: int
-    first: int
-    total_bytes: int
+    def registered(self) -> bool:
+        """Whether NCCL took all that ``register`` asked for; what it cannot use it skips as a success."""
+        return all(one.registration.handle.value for one in self.bindings if one.registration)
 
-    def offsets(self) -> range:
-        """Where each copy begins."""
-        stride = max(self.one.total_bytes, ALIGNMENT_BYTES)
-        return range(self.first, self.first + self.number * stride, stride)
+    def estimate_seconds(self) -> float | None:
+        """Return NCCL's own estimate of the case's own collective; None where it has none."""
+        calls = [one.calls[0] for bindings in self.by_stream()[:1] for one in bindings]
+        return self.nccl.simulate(calls) if calls else None
 
+    def release(self, close_communicators: Callable[[], None]) -> None:
+        """Give registered memory back, and what is larger than is worth keeping.
 
-def alike_bytes(part: Part) -> int:
-    """What every member's allocation must have where all register it together: the most that one needs."""
-    return max(copies_for(part, rank).total_bytes for rank in part.members)
-
-
-def copies_for(part: Part, rank: int) -> Copies:
-    """The team's ``rank``'s buffers for ``part``; a barrier has one element in and one out."""
-    case = part.case
-    one = rank_buffers(case, part.place(rank))
-    if not collective(case.collective).moves_data:
-        one = RankBuffers(0, BARRIER_COUNT, ALIGNMENT_BYTES, BARRIER_COUNT, 2 * ALIGNMENT_BYTES)
-    stride = max(one.total_bytes, ALIGNMENT_BYTES)
-    total = rounded_up(case.misalignment_bytes + case.aggregation * stride, ALIGNMENT_BYTES)
-    return Copies(one, case.aggregation, case.misalignment_bytes, total)
+        What NCCL registers for a graph it gives up at some group after the graph is gone, when CUDA has told
+        it; only the end of a communicator waits for that (commDestroySync, src/init.cc). So memory that NCCL
+        may know from a graph is freed after its communicators, which the next case makes anew.
+        """
+        for one in self.bindings:
+            one.release()
+        if self.case.mode == "graph" and self.case.registration != "none":
+            close_communicators()
+        for one in self.bindings:
+            if one.memory.by_library or one.memory.size_bytes > KEEP_BYTES:
+                one.context.release(one.part.stream, self.nccl.free)
+        self.bindings.clear()

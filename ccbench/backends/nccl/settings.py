@@ -1,23 +1,34 @@
-"""What a case asks of NCCL before it starts: environment variables of a fresh team, and what cannot exist.
+"""NCCL's settings: the environment that a case needs, what is refused beforehand, and what NCCL chose.
 
 NCCL reads algorithm, protocol, channels and transports from its environment once in a process ("Environment
-Variables" in NCCL's user guide). Which algorithm exists for which collective and protocol is in NCCL's
-src/graph/tuning.cc and in the guide under NCCL_ALGO; the versions are those of the release notes.
-What depends on the machine (NVSwitch for NVLS, a SHARP network for CollNet, one rank a node for PAT) only
-NCCL can tell: that is refused when it runs, in NCCL's words.
+Variables" in NCCL's user guide). Which algorithm exists for which collective is in NCCL's
+src/graph/tuning.cc and in the guide under NCCL_ALGO. What depends on the machine, on types, ops, protocols or
+NCCL's version is refused by NCCL itself when it runs, in its own words; beforehand only what it would ignore
+without a word, so that the case would be measured under a wrong name.
+
+What it chose stands in its tuning log, which rank 0 of a communicator writes with ``NCCL_DEBUG=INFO`` and
+``NCCL_DEBUG_SUBSYS=TUNING``. Three forms are known, from NCCL's ``src/enqueue.cc`` and ``src/sym_kernels.cc``
+and from published logs:
+
+- from 2.24: ``AllReduce: 4096 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}`` (names in any case);
+- 2.6 to 2.23: ``AllGather: 37756928 Bytes -> Algo 1 proto 2 time 2860.208008``, earlier without the name;
+- from 2.27, kernels on symmetric memory: ``AllReduce [Symmetric]: 1024 Bytes -> Kernel AllReduce_AGxLL_R
+  nchannels 8 nthreads 512``.
+
+Point-to-point calls, and what is made of them, write no such line.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from ccbench.backends.nccl.tuning_log import Choice
 from ccbench.cases import Case
-from ccbench.groups import parse_concurrent
-from ccbench.machine.software import install_line
-
-ALL_PROTOCOLS = ("ll", "ll128", "simple")
 
 DEFAULT = "default"
 
@@ -27,31 +38,28 @@ NO_FALLBACK_VERSION = 22_403
 PER_CALL_VERSION = (2, 31, 2)
 """NCCL's first with ncclAllReduceConfig and its like, which take the algorithm of one call."""
 
-RING_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+TUNED = {
+    "all_reduce": "AllReduce",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+    "broadcast": "Broadcast",
+    "reduce": "Reduce",
+}
+"""Collectives for which NCCL chooses an algorithm and a protocol, by its names; the rest are transfers."""
+
 IN_SWITCH_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 
-
-@dataclass(frozen=True)
-class NcclAlgorithm:
-    """One value of NCCL_ALGO. since: (major, minor) of the first NCCL that has it."""
-
-    value: str
-    collectives: tuple[str, ...]
-    protocols: tuple[str, ...]
-    since: tuple[int, int]
-
-
-ALGORITHMS = {
-    "ring": NcclAlgorithm("Ring", RING_COLLECTIVES, ALL_PROTOCOLS, (2, 0)),
-    "tree": NcclAlgorithm("Tree", ("all_reduce",), ALL_PROTOCOLS, (2, 4)),
-    "collnet": NcclAlgorithm("CollnetDirect,CollnetChain", IN_SWITCH_COLLECTIVES, ("simple",), (2, 14)),
-    "collnetdirect": NcclAlgorithm("CollnetDirect", IN_SWITCH_COLLECTIVES, ("simple",), (2, 14)),
-    "collnetchain": NcclAlgorithm("CollnetChain", ("all_reduce",), ("simple",), (2, 14)),
-    "nvls": NcclAlgorithm("NVLS", IN_SWITCH_COLLECTIVES, ("simple",), (2, 17)),
-    "nvlstree": NcclAlgorithm("NVLSTree", ("all_reduce",), ("simple",), (2, 18)),
-    "pat": NcclAlgorithm("PAT", ("all_gather", "reduce_scatter"), ("simple",), (2, 23)),
+ALGORITHMS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "ring": ("Ring", tuple(TUNED)),
+    "tree": ("Tree", ("all_reduce",)),
+    "collnet": ("CollnetDirect,CollnetChain", IN_SWITCH_COLLECTIVES),
+    "collnetdirect": ("CollnetDirect", IN_SWITCH_COLLECTIVES),
+    "collnetchain": ("CollnetChain", ("all_reduce",)),
+    "nvls": ("NVLS", IN_SWITCH_COLLECTIVES),
+    "nvlstree": ("NVLSTree", ("all_reduce",)),
+    "pat": ("PAT", ("all_gather", "reduce_scatter")),
 }
-"""By the names of a suite; ``collnet`` leaves NCCL the choice between its two forms."""
+"""Name in a suite -> (value of NCCL_ALGO, collectives); ``collnet`` leaves NCCL the choice of two forms."""
 
 CALLED = ("collnetdirect", "collnetchain")
 """What ``algorithm: all`` leaves out: ``collnet`` stands for both."""
@@ -66,25 +74,31 @@ TRANSPORTS = {
 """NCCL moves data by peer access where it can, else through host memory, else over the network. NVLink
 switches reduce whether peers may reach each other or not (ncclNvlsInit of src/transport/nvls.cc)."""
 
-FIRST_VERSION = {
-    "float8_e4m3": (2, 24),
-    "float8_e5m2": (2, 24),
-    "bfloat16": (2, 10),
-    "avg": (2, 10),
-    "premulsum": (2, 11),
-    "local": (2, 19),
-    "symmetric": (2, 27),
-}
-"""NCCL's first version with a dtype, an op or a kind of registration (release notes)."""
+ALGORITHM_NUMBERS = ("tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree", "pat")
+"""NCCL_ALGO_* of src/include/nccl_common.h; 2 was plain CollNet before 2.14."""
 
-_NVLS_MIN_MAX = ("int32", "uint32", "int64", "uint64", "float16", "bfloat16")
-_NVLS_SUM = (*_NVLS_MIN_MAX, "float32", "float64")
+PROTOCOL_NUMBERS = ("ll", "ll128", "simple")
+"""NCCL_PROTO_*."""
+
+LOG_VARIABLES = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+
+RESET = "ncclResetDebugInit"
+"""Has NCCL read LOG_VARIABLES again; in its header from 2.24 on."""
+
+_NAMED = re.compile(
+    r"(?:(?P<function>\w+):\s+)?(?P<bytes>\d+) Bytes -> Algo (?P<algorithm>\w+) proto (?P<protocol>\w+)"
+    r"(?: channel\{Lo\.\.Hi\}=\{(?P<low>\d+)\.\.(?P<high>\d+)\})?"
+)
+_SYMMETRIC = re.compile(
+    r"(?P<function>\w+) \[Symmetric\]: (?P<bytes>\d+) Bytes -> Kernel (?P<kernel>\w+)"
+    r"(?:.*?nchannels (?P<channels>\d+))?"
+)
 
 Version = tuple[int, ...]
 
 
 def environment_of(case: Case, version: Version = ()) -> tuple[tuple[str, str], ...]:
-    """Variables that a team for ``case`` must be started with, by name; () where NCCL chooses everything.
+    """Return the variables that a team for ``case`` is started with; () where NCCL chooses everything.
 
     version: of NCCL, () where it is not known. From 2.31 on the algorithm is said with each call, so that
     cases of several algorithms share a team; NCCL_ALGO and NCCL_PROTO would override it ("ncclCollConfig_t"
@@ -99,7 +113,7 @@ def environment_of(case: Case, version: Version = ()) -> tuple[tuple[str, str], 
         wanted["NCCL_PROTO"] = PROTOCOL_VALUES[case.protocol]
     if case.channels:
         # CTAs are the channels' name since 2.17; older versions know the other two, newer ones all four.
-        point_to_point = _tuned(case.collective) not in RING_COLLECTIVES
+        point_to_point = _tuned(case.collective) not in TUNED
         names = ("P2P_NCHANNELS",) if point_to_point else ("NCHANNELS", "CTAS")
         for name in names:
             wanted[f"NCCL_MIN_{name}"] = wanted[f"NCCL_MAX_{name}"] = str(case.channels)
@@ -107,107 +121,53 @@ def environment_of(case: Case, version: Version = ()) -> tuple[tuple[str, str], 
 
 
 def nccl_algorithms(case: Case) -> str:
-    """What ``case`` asks for as NCCL_ALGO lists it; '' where NCCL chooses."""
+    """Return what ``case`` asks for as NCCL_ALGO lists it; '' where NCCL chooses."""
     if case.algorithm == DEFAULT:
         return ""
     of_both = case.algorithm == "collnet" and _tuned(case.collective) != "all_reduce"
-    return ALGORITHMS["collnetdirect" if of_both else case.algorithm].value
+    return ALGORITHMS["collnetdirect" if of_both else case.algorithm][0]
 
 
 def _tuned(collective: str) -> str:
-    """The collective whose algorithms count: a barrier is an all_reduce of one element."""
+    """Return the collective whose algorithms count: a barrier is an all_reduce of one element."""
     return "all_reduce" if collective == "barrier" else collective
 
 
 def algorithms_for(collective: str) -> tuple[str, ...]:
-    """What ``algorithm: all`` stands for; nothing where NCCL has no choice."""
+    """Return what ``algorithm: all`` stands for; nothing where NCCL has no choice."""
     tuned = _tuned(collective)
-    return tuple(name for name, row in ALGORITHMS.items() if tuned in row.collectives and name not in CALLED)
+    return tuple(name for name, (_, has) in ALGORITHMS.items() if tuned in has and name not in CALLED)
 
 
-def impossible(case: Case, version: Version = ()) -> str | None:
-    """Why no NCCL (or none of ``version``) can run ``case``, from what is published; None where one may."""
-    collectives = [
-        case.collective,
-        *([parse_concurrent(case.concurrent).collective] if case.concurrent else []),
-    ]
-    for collective in collectives:
-        reason = _no_algorithm(case, collective) or _no_protocol(case, collective)
-        if reason:
-            return reason
-    for one in filter(None, (case, case.concurrent_case)):
-        multiplies = one.dtype.startswith("float8") and one.op in ("avg", "premulsum")
-        if multiplies and one.group_ranks == 1 <= one.count:
-            # A switch of host code behind __CUDA_ARCH__: ncclLaunchOneRank of src/device/onerank.cu.
-            return f"NCCL multiplies no {one.dtype} where a communicator has one rank ({one.op})"
-    return _no_switch_reduction(case) or _no_such_value(case) or _too_old(case, version)
-
-
-def _no_algorithm(case: Case, collective: str) -> str | None:
-    if case.algorithm == DEFAULT:
-        return None
-    if case.algorithm not in ALGORITHMS:
-        return f"algorithm {case.algorithm!r}: NCCL has {', '.join(ALGORITHMS)}"
-    tuned = _tuned(collective)
-    if tuned in ALGORITHMS[case.algorithm].collectives:
-        return None
-    fitting = algorithms_for(collective)
-    if not fitting:
-        return (
-            f"NCCL makes {collective} of point-to-point transfers, which have no algorithm; ask for 'default'"
-        )
-    return f"NCCL has no {case.algorithm} {collective}; it has {', '.join(fitting)}"
-
-
-def _no_protocol(case: Case, collective: str) -> str | None:
-    if case.protocol == DEFAULT:
-        return None
-    if _tuned(collective) not in RING_COLLECTIVES:
-        return (
-            f"NCCL makes {collective} of point-to-point transfers, which take no protocol; ask for 'default'"
-        )
-    if case.algorithm == DEFAULT or case.protocol in ALGORITHMS[case.algorithm].protocols:
-        return None
-    return f"NCCL's {case.algorithm} exists only as {', '.join(ALGORITHMS[case.algorithm].protocols)}"
-
-
-def _no_switch_reduction(case: Case) -> str | None:
-    """ncclNvlsSupported of src/include/device.h; averages multiply, which switches cannot."""
-    reduces = case.collective in ("all_reduce", "reduce_scatter")
-    if case.algorithm not in ("nvls", "nvlstree") or not reduces:
-        return None
-    fitting = {"sum": _NVLS_SUM, "min": _NVLS_MIN_MAX, "max": _NVLS_MIN_MAX}.get(case.op, ())
-    if case.dtype in fitting:
-        return None
-    return f"NVLink switches do not reduce {case.dtype} with {case.op}; sum, min and max of some they do"
-
-
-def _no_such_value(case: Case) -> str | None:
-    # Ranks that talk over the network may be hosts of their own to NCCL (crew.told_apart).
-    if case.algorithm == "nvlstree" and case.nodes == 1 and case.transport != "network":
+def refused_beforehand(case: Case) -> str | None:
+    """Return why ``case`` would not be what it says it is; None where NCCL may run it or refuse it."""
+    algorithm, collective = case.algorithm, _tuned(case.collective)
+    if algorithm not in (DEFAULT, *ALGORITHMS):
+        return f"algorithm {algorithm!r}: NCCL has {', '.join(ALGORITHMS)}"
+    if collective not in TUNED and (algorithm, case.protocol) != (DEFAULT, DEFAULT):
+        lacks = "take no protocol" if algorithm == DEFAULT else "have no algorithm"
+        made_of = f"NCCL makes {case.collective} of point-to-point transfers"
+        return f"{made_of}, which {lacks}; ask for 'default'"
+    if algorithm != DEFAULT and collective not in ALGORITHMS[algorithm][1]:
+        # Before 2.24 ring would run in its place.
+        return f"NCCL has no {algorithm} {case.collective}; it has {', '.join(algorithms_for(collective))}"
+    # Ranks that talk over the network may be hosts of their own to NCCL (bootstrap.own_host_name).
+    if algorithm == "nvlstree" and case.nodes == 1 and case.transport != "network":
         return "NCCL's NVLSTree joins the NVSwitches of several nodes, and here is one"
     return None
 
 
-def _too_old(case: Case, version: Version) -> str | None:
-    if not version:
-        return None
-    asked = [
-        (word, FIRST_VERSION[word])
-        for word in (case.dtype, case.op, case.registration)
-        if word in FIRST_VERSION
-    ]
-    if case.algorithm in ALGORITHMS:
-        asked.append((case.algorithm, ALGORITHMS[case.algorithm].since))
-    for word, since in asked:
-        if version[:2] < since:
-            here = ".".join(map(str, version))
-            return f"{word} needs NCCL {since[0]}.{since[1]}, here is {here}; {install_line('cuda13')}"
-    return None
+@dataclass(frozen=True)
+class Choice:
+    """What ran. Empty and 0: not reported. ``protocol`` of a symmetric kernel is the kernel's name."""
+
+    algorithm: str = ""
+    protocol: str = ""
+    channels: int = 0
 
 
 def other_than_asked(case: Case, ran: Choice) -> str:
-    """What NCCL ran instead of what ``case`` asks for, where it told; '' where that is the same.
+    """Return what NCCL ran instead of what ``case`` asks for, where it told; '' where that is the same.
 
     Before 2.24 NCCL fell back to ring and Simple without a word where it had not what NCCL_ALGO named.
     """
@@ -219,3 +179,77 @@ def other_than_asked(case: Case, ran: Choice) -> str:
     if ran.protocol and case.protocol not in (DEFAULT, ran.protocol):
         return f"asked for protocol {case.protocol}, NCCL ran {ran.algorithm} {ran.protocol}"
     return ""
+
+
+def observed_choice(native: Any, collective: str, launch: Callable[[], None]) -> Choice:
+    """Do ``launch`` once with NCCL's tuning log on, and return what it says; then the log is off again.
+
+    An empty Choice where this NCCL cannot switch its log, or the user keeps one. native: the library by
+    ctypes. What ``launch`` raises passes through, with the log off again.
+    """
+    reset = getattr(native, RESET, None)
+    # NCCL opens a user's own log anew after each switch, and what was in it would be gone.
+    if reset is None or os.environ.get("NCCL_DEBUG_FILE"):
+        launch()
+        return Choice()
+    reset.restype = None
+    with tempfile.TemporaryDirectory(prefix="ccbench-nccl-") as folder:
+        file = Path(folder) / "tuning.log"
+        before = {name: os.environ.get(name) for name in LOG_VARIABLES}
+        _set(dict(zip(LOG_VARIABLES, ("INFO", "TUNING", str(file)), strict=True)))
+        reset()
+        try:
+            launch()
+        finally:
+            _set(before)
+            reset()  # NCCL closes the file with the first line that it would write after this
+        text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+    return read_choice(text, collective)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def read_choice(text: str, collective: str) -> Choice:
+    """Return what the log ``text`` says of ``collective``; an empty Choice where it says nothing.
+
+    Of several lines (aggregation, groups) the first one's words count, with the most channels of all.
+    """
+    function = TUNED.get(_tuned(collective))
+    found = [choice for name, choice in _choices(text.splitlines()) if function and name in ("", function)]
+    if not found:
+        return Choice()
+    return replace(found[0], channels=max(one.channels for one in found))
+
+
+def _choices(lines: Iterable[str]) -> Iterable[tuple[str, Choice]]:
+    for line in lines:
+        symmetric = _SYMMETRIC.search(line)
+        if symmetric:
+            channels = int(symmetric["channels"] or 0)
+            yield symmetric["function"], Choice("symmetric", _kernel(symmetric["kernel"]), channels)
+            continue
+        named = _NAMED.search(line)
+        if named:
+            channels = int(named["high"]) - int(named["low"]) + 1 if named["high"] else 0
+            algorithm = _word(named["algorithm"], ALGORITHM_NUMBERS)
+            yield (
+                named["function"] or "",
+                Choice(algorithm, _word(named["protocol"], PROTOCOL_NUMBERS), channels),
+            )
+
+
+def _kernel(name: str) -> str:
+    """``AGxLL_R`` of ``AllReduce_AGxLL_R``."""
+    return name.partition("_")[2].lower() or name.lower()
+
+
+def _word(text: str, numbered: tuple[str, ...]) -> str:
+    if text.isdigit():
+        return numbered[int(text)] if int(text) < len(numbered) else ""
+    return text.replace("_", "").lower()

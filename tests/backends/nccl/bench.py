@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.nccl.communicator import Communicator
-from ccbench.backends.nccl.library import Nccl
-from ccbench.backends.nccl.types import Call, Settings
+from ccbench.backends.nccl.binding import Nccl
+from ccbench.backends.nccl.collectives import Call
+from ccbench.backends.nccl.communicators import Communicator, communicators_of
 from ccbench.dtypes import numpy_dtype
 
 from .double import Process, World
@@ -18,25 +18,17 @@ from .double import Process, World
 OLD, NEW = 21903, 22809
 """NCCL without and with calls of its own for all-to-all, gather and scatter."""
 
-BLOCKING = Settings()
-NON_BLOCKING = Settings(blocking=False, limit_seconds=1.0)
 Array = NDArray[Any]
 
 
 class Bench:
     """One process with a communicator, a stream and buffers on each device."""
 
-    def __init__(
-        self,
-        ranks: int,
-        version: int = NEW,
-        settings: Settings = BLOCKING,
-        **process: Any,
-    ) -> None:
+    def __init__(self, ranks: int, version: int = NEW, **process: Any) -> None:
         self.world = World(devices=ranks, version=version)
         self.process = Process(self.world, **process)
         self.nccl: Nccl = self.process.nccl
-        self.comms: list[Communicator] = self.nccl.communicators(range(ranks), settings)
+        self.comms: list[Communicator] = communicators_of(self.nccl, range(ranks))
         self.streams = []
         for device in range(ranks):
             self.process.runtime.setDevice(device)
@@ -59,11 +51,12 @@ class Bench:
         assert self.process.exceptions == []
 
     def close(self) -> None:
-        self.nccl.close(self.comms)
+        for comm in self.comms:
+            comm.destroy()
         assert self.process.members == {}
         assert self.process.exceptions == []
 
 
 def all_reduce(bench: Bench, addresses: Sequence[int], count: int = 2) -> None:
     for comm, address, stream in zip(bench.comms, addresses, bench.streams, strict=True):
-        comm.enqueue(Call("all_reduce", address, address, count, "int64", "sum"), stream)
+        comm.prepared(Call("all_reduce", address, address, count, "int64", "sum"), stream)()

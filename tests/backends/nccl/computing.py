@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ccbench.backends.cuda import modules
-from ccbench.backends.nccl import computing
+from ccbench.backends.nccl import overlap
 from tests.backends.cuda.emulated import FakeNvrtc, compiled_to_text
 
 from .devices import COMPUTING_SECONDS, Task, WorldRuntime
@@ -81,12 +81,12 @@ def can_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels need no compiler, matrices and buffers are small; cuBLAS comes from ``with_blas``."""
     monkeypatch.setattr(modules, "compile_program", compiled_to_text)
     monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
-    monkeypatch.setattr(computing, "MATRIX_EDGE", 64)
-    monkeypatch.setattr(computing, "STREAM_BYTES", 1 << 16)
+    monkeypatch.setattr(overlap, "MATRIX_EDGE", 64)
+    monkeypatch.setattr(overlap, "STREAM_BYTES", 1 << 16)
 
 
 def with_blas(monkeypatch: pytest.MonkeyPatch, runtime: Any) -> FakeBlas:
     """Let computations find cuBLAS on this process's devices."""
     blas = FakeBlas(runtime)
-    monkeypatch.setattr(computing, "open_blas", lambda: (blas, blas.on_stream))
+    monkeypatch.setattr(overlap, "open_blas", lambda: (blas, blas.on_stream))
     return blas

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends.cuda import gate
 from ccbench.backends.kernels import abi
-from ccbench.backends.nccl import computing
+from ccbench.backends.nccl import overlap
 from ccbench.backends.overlap import MEMORY
 from tests.backends.cuda.emulated import GATE, CudaError, EmulatedRuntime, Item, gate_is_open
 
@@ -244,7 +244,7 @@ class WorldRuntime(EmulatedRuntime):
     # -- kernels: what computes beside collectives, and what compares ------------------------------------
 
     def moduleLoadData(self, image: bytes) -> int:  # noqa: N802 - as CUDA spells it
-        if image.decode() != computing.SOURCE:
+        if image.decode() != overlap.SOURCE:
             return super().moduleLoadData(image)
         module = self.new_handle()
         self.modules[module] = MEMORY
@@ -264,10 +264,10 @@ class WorldRuntime(EmulatedRuntime):
             self._add(stream, Task(lambda: self.launch([item])))
             return
         assert self.modules[function] == MEMORY
-        assert blocks * lanes == computing.BLOCKS_PER_PROCESSOR * self.processors * computing.LANES
-        raw = ctypes.string_at(address or 0, computing.STREAMS.itemsize)
-        source, target, count = (int(one) for one in np.frombuffer(raw, computing.STREAMS)[0])
-        device, size = self.device, count * computing.ELEMENT_BYTES
+        assert blocks * lanes == overlap.BLOCKS_PER_PROCESSOR * self.processors * overlap.LANES
+        raw = ctypes.string_at(address or 0, overlap.STREAMS.itemsize)
+        source, target, count = (int(one) for one in np.frombuffer(raw, overlap.STREAMS)[0])
+        device, size = self.device, count * overlap.ELEMENT_BYTES
         assert self.world.streams[stream].device == device
 
         def run() -> None:

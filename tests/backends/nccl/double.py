@@ -1,10 +1,9 @@
 """NCCL on a CPU: what stands in for ``cupy.cuda.nccl`` and for the library's C functions, moving real bytes.
 
 Semantics are those of NCCL's user guide: groups defer, one thread with several ranks must use one, calls on
-a stream run in order and when all ranks have come, communicators that do not block are in progress for some
-polls, errors are ncclResult_t. What would hang is reported: the call fails with words that begin with
-"deadlock". The C functions are real C function pointers, so that structures and handles cross the same border
-as with the library.
+a stream run in order and when all ranks have come, errors are ncclResult_t. What would hang is reported: the
+call fails with words that begin with "deadlock". The C functions are real C function pointers, so that
+structures and handles cross the same border as with the library.
 
     world = World(devices=4, version=22809)
     process = Process(world)  # one for each process that is played, on a thread of its own where several wait
@@ -15,7 +14,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from ccbench.backends.nccl.library import Nccl
+from ccbench.backends.nccl.binding import Nccl
 
 from .cupy_module import CupyModule
 from .devices import DeviceFailure, World, WorldRuntime

@@ -15,9 +15,7 @@ from ccbench.backends.nccl.calls import (
     NO_COLOUR,
     SIMULATION_MAGIC,
     TEXTS,
-    UNIQUE_ID_BYTES,
     CollectiveConfig,
-    config_type,
 )
 from ccbench.dtypes import numpy_dtype
 from tests.backends.cuda.emulated import CudaError
@@ -32,7 +30,6 @@ from .process import (
     Group,
     Member,
     State,
-    new_unique_id,
 )
 
 
@@ -81,23 +78,7 @@ class Functions:
     def ncclGetLastError(self, comm: int | None) -> int:  # noqa: N802
         return self._text(self.p.last_error)
 
-    def ncclGetUniqueId(self, unique_id: Any) -> int:  # noqa: N802
-        ctypes.memmove(unique_id, new_unique_id(), UNIQUE_ID_BYTES)
-        return SUCCESS
-
     # -- communicators -------------------------------------------------------------------------------------
-
-    def ncclCommInitRankConfig(self, held: Any, ranks: int, unique_id: Any, rank: int, config: int) -> int:  # noqa: N802
-        kind = config_type(self.p.world.version)
-        given: Any = kind.from_address(config)
-        if given.magic != CONFIG_MAGIC or given.size != ctypes.sizeof(kind):
-            return self.p.fail(
-                INVALID_ARGUMENT, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER"
-            )
-        self.p.configured.append({"blocking": given.blocking})
-        result, handle = self.p.init_rank(ranks, bytes(unique_id.internal), rank, given.blocking != 0)
-        held[0] = handle
-        return result
 
     def ncclCommSplit(self, comm: int, colour: int, key: int, held: Any, config: int | None) -> int:  # noqa: N802
         member, result = self.p.ready(comm)
@@ -132,16 +113,11 @@ class Functions:
             return SUCCESS
         part, ranks = clique.part(number, colour)
         rank = ranks.index(member.rank)
-        result, holder.value = self.p.join(part, rank, member.device, member.blocking, group)
-        if not member.blocking:
-            member.polls = self.p.polls
+        result, holder.value = self.p.join(part, rank, member.device, group)
         return result
 
     def ncclCommCount(self, comm: int, answer: Any) -> int:  # noqa: N802
         return self._answer(comm, answer, lambda member: member.clique.ranks)
-
-    def ncclCommCuDevice(self, comm: int, answer: Any) -> int:  # noqa: N802
-        return self._answer(comm, answer, lambda member: member.device)
 
     def ncclCommUserRank(self, comm: int, answer: Any) -> int:  # noqa: N802
         return self._answer(comm, answer, lambda member: member.rank)
@@ -158,11 +134,7 @@ class Functions:
             return self.p.fail(INVALID_ARGUMENT, "comm argument is NULL")
         self.p.world.advance()
         answer[0] = member.state
-        member.polls = max(member.polls - 1, 0)
         return SUCCESS
-
-    def ncclCommFinalize(self, comm: int) -> int:  # noqa: N802
-        return self.p.ready(comm)[1]
 
     def ncclCommDestroy(self, comm: int) -> int:  # noqa: N802
         return self.p.destroy(comm)

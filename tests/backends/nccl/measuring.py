@@ -7,6 +7,7 @@ from typing import Any
 
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.nccl.bootstrap import OneProcess
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.cases import NO_ROOT, Case, CaseFacts, Sampling
 from ccbench.collectives import COLLECTIVES
@@ -48,7 +49,7 @@ def opened(
     process = Process(World(devices=ranks, version=version), **facts)
     cuda = Cuda(process.runtime, process.runtime)
     devices = {rank: rank for rank in range(ranks)}
-    return NcclRanks(Control(1, 64), cuda, process.nccl, devices, ranks, gated=gated), process
+    return NcclRanks(Control(1, 64), cuda, process.nccl, devices, ranks, OneProcess(), gated), process
 
 
 def measured(endpoint: NcclRanks, case: Case) -> tuple[RankResult, CaseFacts]:

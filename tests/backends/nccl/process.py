@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccbench.backends.nccl.calls import DTYPE_SINCE, DTYPES, OPS, UNIQUE_ID_BYTES
+from ccbench.backends.nccl.calls import DTYPE_SINCE, DTYPES, OPS
 from tests.backends.cuda.emulated import CudaError
 
 from .clique import DTYPE_NAMES, Clique, Launch, Reduction, Request
@@ -28,12 +28,14 @@ MEANINGS = {
 
 POINT_TO_POINT = ("ncclSend", "ncclRecv", "ncclAlltoAll", "ncclGather", "ncclScatter")
 
+UNIQUE_ID_BYTES = 128
+
 _ids = itertools.count(1)
 
 
 @dataclass
 class Member:
-    """One rank of a communicator, in one process. polls: how often it still says it is in progress.
+    """One rank of a communicator, in one process.
 
     peers: what transfers were connected, to or from whom; lost_peers: what a failed group would have
     connected, and nothing ever will. in_graphs: memory that was registered for graphs, which only its end is
@@ -44,8 +46,6 @@ class Member:
     rank: int
     device: int
     process: State
-    blocking: bool = True
-    polls: int = 0
     error: int = SUCCESS
     ops: dict[int, Reduction] = field(default_factory=dict)
     splits: int = 0
@@ -56,13 +56,12 @@ class Member:
     lost_peers: set[tuple[str, int]] = field(default_factory=set)
     in_graphs: set[int] = field(default_factory=set)
     aborted: bool = False
-    hung: bool = False
 
     @property
     def state(self) -> int:
         if self.error != SUCCESS:
             return self.error
-        if not self.clique.complete or self.polls or self.hung:
+        if not self.clique.complete:
             return IN_PROGRESS
         return SUCCESS
 
@@ -81,10 +80,10 @@ class Group:
 class State:
     """One process's NCCL and CUDA. ``cupy``: major version of the CuPy that is stood in for.
 
-    duplicates: NCCL_MULTI_RANK_GPU_ENABLE, several ranks on one device are allowed. polls: of communicators
-    that do not block, how many answers are "in progress" after every call. refuse: C functions that fail,
-    with the result and words of each. registers: NCCL can use memory directly; where not, it succeeds all the
-    same. algorithms: what a call may be told to take. selected: what calls were told, as (function, list).
+    duplicates: NCCL_MULTI_RANK_GPU_ENABLE, several ranks on one device are allowed. refuse: C functions that
+    fail, with the result and words of each. registers: NCCL can use memory directly; where not, it succeeds
+    all the same. algorithms: what a call may be told to take. selected: what calls were told, as (function,
+    list).
     """
 
     def __init__(
@@ -94,14 +93,12 @@ class State:
         cupy: int = 14,
         duplicates: bool = False,
         registers: bool = True,
-        polls: int = 2,
         memory_bytes: int = 1 << 40,
     ) -> None:
         self.world = world
         self.cupy = cupy
         self.duplicates = duplicates
         self.registers = registers
-        self.polls = polls
         self.refuse: dict[str, tuple[int, str]] = {}
         self.runtime = WorldRuntime(world=world, memory_bytes=memory_bytes)
         self.members: dict[int, Member] = {}
@@ -112,7 +109,6 @@ class State:
         self.log: list[str] = []
         self.exceptions: list[Exception] = []
         self.window_flags: list[int] = []
-        self.configured: list[dict[str, int]] = []
         self.algorithms = {"ring", "tree"}
         self.selected: list[tuple[str, str]] = []
         self.left_over: list[tuple[Member, Request, int]] = []
@@ -139,22 +135,19 @@ class State:
             return SUCCESS, -1.0
         self.group = Group()
         if group.result != SUCCESS:
-            self._clean_up(group, group.result)
+            self._clean_up(group)
             return group.result, -1.0
-        if simulate and all(member.blocking for member in self._asked(group)):
+        if simulate:
             self.left_over += [call for call in group.calls if call[1].name in POINT_TO_POINT]
             return self._jobs(group), self._estimate(group)
         group.calls = [call for member in self._asked(group) for call in self._in_turn(group, member)]
         result = self._finish(group)
         if result not in (SUCCESS, IN_PROGRESS):
-            self._clean_up(group, result)
+            self._clean_up(group)
         return result, -1.0
 
-    def _clean_up(self, group: Group, result: int) -> None:
-        """As groupCleanup of NCCL's src/group.cc: nothing runs, and communicators that do not block fail."""
-        for member in [*self._asked(group), *group.joins]:
-            if not member.blocking:
-                member.error = result
+    def _clean_up(self, group: Group) -> None:
+        """As groupCleanup of NCCL's src/group.cc: nothing runs."""
         for member, request, _ in group.calls:
             member.lost_peers |= self._peers_of(member, request) - member.peers
 
@@ -208,13 +201,10 @@ class State:
         result = self._jobs(group)
         if result:
             return result
-        result = self._launch(group)
-        if result == SUCCESS and any(not one.blocking for one in group.joins):
-            return IN_PROGRESS
-        return result
+        return self._launch(group)
 
     def _all_come(self, group: Group) -> int:
-        waiting = [member.clique for member in group.joins if member.blocking]
+        waiting = [member.clique for member in group.joins]
         what = f"ncclCommInitRank: {len(group.joins)} ranks wait for others to come"
         if waiting and not self.world.wait_until(lambda: all(one.complete for one in waiting), what):
             return self.fail(INTERNAL, f"deadlock: {what}")
@@ -241,8 +231,6 @@ class State:
                         self._base(at) for one in requests for at in (one.source, one.target)
                     }
                 queue.add(Launch(member.clique, member.rank, requests), self.world.seconds)
-                if not member.blocking:
-                    member.polls, result = self.polls, IN_PROGRESS
             self.world.changed.notify_all()
         return result
 
@@ -282,9 +270,7 @@ class State:
 
     # -- members -------------------------------------------------------------------------------------------
 
-    def join(
-        self, clique: Clique, rank: int, device: int, blocking: bool = True, group: Group | None = None
-    ) -> tuple[int, int]:
+    def join(self, clique: Clique, rank: int, device: int, group: Group | None = None) -> tuple[int, int]:
         """(result, handle) of a new rank in ``clique``. group: that of a split, its devices were checked."""
         if not 0 <= rank < clique.ranks:
             return self.fail(INVALID_ARGUMENT, f"invalid rank {rank} of {clique.ranks}"), 0
@@ -295,7 +281,7 @@ class State:
         with self.world.changed:
             clique.joined[rank] = device
             self.world.changed.notify_all()
-        member = Member(clique, rank, device, self, blocking, 0 if blocking else self.polls)
+        member = Member(clique, rank, device, self)
         handle = next(self.world.handles)
         self.members[handle] = member
         (group or self.group).joins.append(member)
@@ -349,7 +335,7 @@ class State:
             return None, self.fail(INVALID_ARGUMENT, words)
         return (member, SUCCESS) if joining or member.error == SUCCESS else (None, member.error)
 
-    def init_rank(self, ranks: int, unique_id: bytes, rank: int, blocking: bool = True) -> tuple[int, int]:
+    def init_rank(self, ranks: int, unique_id: bytes, rank: int) -> tuple[int, int]:
         """(result, handle) of ncclCommInitRank on the current device; waits for the others."""
         if not unique_id.startswith(b"double"):
             return self.fail(INVALID_ARGUMENT, "the unique id is not one of ncclGetUniqueId"), 0
@@ -360,7 +346,7 @@ class State:
         made = [0]
 
         def join() -> int:
-            result, made[0] = self.join(clique, rank, self.runtime.getDevice(), blocking)
+            result, made[0] = self.join(clique, rank, self.runtime.getDevice())
             return result
 
         return self.alone(join), made[0]
@@ -371,11 +357,7 @@ class State:
         """Any call that moves data: source, target, count, type, op or -1, root or peer or -1."""
         if name in self.refuse:
             return self.alone(lambda: self.fail(*self.refuse[name]))
-        result = self.alone(lambda: self._collective(name, arguments, handle, stream))
-        member = self.member(handle)
-        if member and not member.blocking and result not in (SUCCESS, IN_PROGRESS):
-            member.error = result
-        return result
+        return self.alone(lambda: self._collective(name, arguments, handle, stream))
 
     def _collective(
         self, name: str, arguments: tuple[int, int, int, int, int, int], handle: int, stream: int

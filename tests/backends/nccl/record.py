@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from ccbench.backends.nccl.computing import open_blas
+from ccbench.backends.nccl.overlap import open_blas
 
 RECORDED = Path(__file__).parent / "recorded"
 

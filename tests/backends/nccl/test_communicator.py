@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.base import CannotRun
+from ccbench.backends.nccl.binding import NcclFailed
 from ccbench.backends.nccl.calls import DTYPES, NO_COLOUR, OPS
-from ccbench.backends.nccl.steps import steps
-from ccbench.backends.nccl.types import Amounts, Call, NcclFailed, Settings
+from ccbench.backends.nccl.collectives import Amounts, Call, nccl_calls
 from ccbench.cases import UNEVEN
 from ccbench.collectives import COLLECTIVES, reference
 from ccbench.dtypes import numpy_dtype
 from ccbench.groups import Pair
 from tests.backends.cuda.emulated import CudaError
 
-from .bench import BLOCKING, NEW, NON_BLOCKING, OLD, Array, Bench, all_reduce
+from .bench import NEW, OLD, Array, Bench, all_reduce
 from .double import WorldRuntime
 
 
@@ -51,7 +51,7 @@ def run_all(bench: Bench, name: str, dtype: str, op: str, root: int, in_place: b
         calls.append(Call(name, source, target, count, dtype, op, root, amounts=equal))
     with bench.nccl.group():
         for comm, call, stream in zip(bench.comms, calls, bench.streams, strict=True):
-            comm.enqueue(call, stream)
+            comm.prepared(call, stream)()
     bench.wait()
     for rank, result in enumerate(expected):
         seen = bench.read(calls[rank].target, dtype, len(result), rank)
@@ -59,14 +59,12 @@ def run_all(bench: Bench, name: str, dtype: str, op: str, root: int, in_place: b
 
 
 MOVING = [name for name, row in COLLECTIVES.items() if row.moves_data]
-BOTH_WAYS = [BLOCKING, NON_BLOCKING]
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-@pytest.mark.parametrize("settings", BOTH_WAYS, ids=["cupy", "non-blocking"])
 @pytest.mark.parametrize("name", MOVING)
-def test_a_collective_leaves_what_the_reference_says(name: str, settings: Settings, version: int) -> None:
-    bench = Bench(3, version, settings)
+def test_a_collective_leaves_what_the_reference_says(name: str, version: int) -> None:
+    bench = Bench(3, version)
     op = "sum" if COLLECTIVES[name].reduces else "none"
     for root in range(3) if COLLECTIVES[name].rooted else [0]:
         for count in (0, 1, 5):
@@ -115,18 +113,17 @@ def test_all_to_all_is_native_where_there_is_a_call_and_sends_elsewhere(version:
     assert set(bench.process.log) == expected
 
 
-@pytest.mark.parametrize("settings", [BLOCKING, NON_BLOCKING])
-def test_premulsum_multiplies_by_each_ranks_own_scalar_first(settings: Settings) -> None:
-    bench = Bench(3, settings=settings)
+def test_premulsum_multiplies_by_each_ranks_own_scalar_first() -> None:
+    bench = Bench(3)
     values = [np.arange(4, dtype=np.float32) + rank for rank in range(3)]
     addresses = [bench.place(one, rank) for rank, one in enumerate(values)]
     ops = [comm.premultiplied(2.0 + rank, "float32") for rank, comm in enumerate(bench.comms)]
     with bench.nccl.group():
         for rank, comm in enumerate(bench.comms):
-            comm.enqueue(
+            comm.prepared(
                 Call("all_reduce", addresses[rank], addresses[rank], 4, "float32", ops[rank]),
                 bench.streams[rank],
-            )
+            )()
     bench.wait()
     expected = sum((2 + rank) * one for rank, one in enumerate(values))
     for rank in range(3):
@@ -143,7 +140,7 @@ def pair_results(bench: Bench, pair: Pair) -> list[list[int]]:
     with bench.nccl.group():
         for rank, comm in enumerate(bench.comms):
             call = Call("send_recv", sources[rank], targets[rank], 3, "int32", pair=pair)
-            comm.enqueue(call, bench.streams[rank])
+            comm.prepared(call, bench.streams[rank])()
     bench.wait()
     return [bench.read(targets[rank], "int32", 3, rank).tolist() for rank in range(3)]
 
@@ -160,18 +157,13 @@ def test_a_pair_sends_one_way_or_both() -> None:
 def test_in_place_the_roots_own_block_is_not_sent(root: int) -> None:
     nccl = Bench(3, OLD).nccl
     gather = Call("gather", 64 + 8 * root, 64, 2, "int32", root=root)
-    assert [(step[1][1], step[1][3]) for step in steps(nccl, root, 3, gather, 0)] == [
+    assert [(step[1][1], step[1][3]) for step in nccl_calls(nccl, root, 3, gather, 0)] == [
         (2, peer) for peer in range(3) if peer != root
     ]
     scatter = Call("scatter", 64, 64 + 8 * root, 2, "int32", root=root)
-    assert {step[0] for step in steps(nccl, root, 3, scatter, 0)} == {"ncclSend"}
+    assert {step[0] for step in nccl_calls(nccl, root, 3, scatter, 0)} == {"ncclSend"}
     apart = Call("scatter", 64, 1000, 2, "int32", root=root)
-    assert len(steps(nccl, root, 3, apart, 0)) == 4
-
-
-@pytest.mark.parametrize("version", [21403, NEW])
-def test_that_calls_do_not_block_is_told_to_nccl_of_any_version(version: int) -> None:
-    assert Bench(2, version, NON_BLOCKING).process.configured == [{"blocking": 0}] * 2
+    assert len(nccl_calls(nccl, root, 3, apart, 0)) == 4
 
 
 def test_a_barrier_counts_the_ranks() -> None:
@@ -179,7 +171,7 @@ def test_a_barrier_counts_the_ranks() -> None:
     words = [bench.place(np.ones(1, np.int32), rank) for rank in range(4)]
     with bench.nccl.group():
         for comm, word, stream in zip(bench.comms, words, bench.streams, strict=True):
-            comm.enqueue(Call("barrier", word, word, 1, "int32"), stream)
+            comm.prepared(Call("barrier", word, word, 1, "int32"), stream)()
     bench.wait()
     assert [bench.read(word, "int32", 1, rank).tolist() for rank, word in enumerate(words)] == [[4]] * 4
 
@@ -209,9 +201,8 @@ def test_a_prepared_call_is_enqueued_every_time() -> None:
     assert bench.read(addresses[0], "int64", 2, 0).tolist() == [8, 8]
 
 
-@pytest.mark.parametrize("settings", [BLOCKING, NON_BLOCKING])
-def test_a_graph_repeats_what_was_captured(settings: Settings) -> None:
-    bench = Bench(2, settings=settings)
+def test_a_graph_repeats_what_was_captured() -> None:
+    bench = Bench(2)
     runtime = bench.process.runtime
     addresses = [bench.place(np.ones(2, np.int64), rank) for rank in range(2)]
     for stream in bench.streams:
@@ -254,26 +245,24 @@ def test_the_double_spoils_every_capture_of_a_thread_that_does_what_may_wait(cal
     bench.wait()
 
 
-@pytest.mark.parametrize("settings", [BLOCKING, NON_BLOCKING])
-def test_parts_have_the_ranks_of_one_colour_in_the_order_of_their_keys(settings: Settings) -> None:
-    bench = Bench(4, settings=settings)
+def test_parts_have_the_ranks_of_one_colour_in_the_order_of_their_keys() -> None:
+    bench = Bench(4)
     with bench.nccl.group():
         parts = [
             comm.split(rank % 2 if rank != 3 else NO_COLOUR, -rank) for rank, comm in enumerate(bench.comms)
         ]
     assert parts[3] is None
     found = [part for part in parts if part is not None]
-    for part in found:
-        part.settle()
     assert [(part.rank, part.ranks) for part in found] == [(1, 2), (0, 1), (0, 2)]
     addresses = [bench.place(np.full(2, 10 + rank, np.int64), rank) for rank in range(3)]
     with bench.nccl.group():
         for part, address, stream in zip(found, addresses, bench.streams[:3], strict=True):
-            part.enqueue(Call("all_reduce", address, address, 2, "int64", "sum"), stream)
+            part.prepared(Call("all_reduce", address, address, 2, "int64", "sum"), stream)()
     bench.wait()
     seen = [bench.read(address, "int64", 2, rank).tolist()[0] for rank, address in enumerate(addresses)]
     assert seen == [22, 11, 22]
-    bench.nccl.close(found)
+    for part in found:
+        part.destroy()
     bench.close()
 
 
@@ -290,7 +279,7 @@ def test_memory_is_registered_and_used(symmetric: bool) -> None:
             comm.register(address, 16, symmetric)
             for comm, address in zip(bench.comms, addresses, strict=True)
         ]
-    assert all(one.held.value for one in held)
+    assert all(one.handle.value for one in held)
     assert bench.process.window_flags == ([1, 1] if symmetric else [])
     with bench.nccl.group():
         all_reduce(bench, addresses)
@@ -328,22 +317,17 @@ def test_a_window_needs_memory_of_nccl_and_one_size() -> None:
 def test_an_estimate_moves_nothing_and_costs_what_the_run_costs() -> None:
     bench = Bench(2)
     addresses = [bench.place(np.ones(2, np.int64), rank) for rank in range(2)]
-    call = [Call("all_reduce", address, address, 2, "int64", "sum") for address in addresses]
-    seconds = bench.nccl.simulate(list(zip(bench.comms, call, bench.streams, strict=True)))
+
+    def estimate(of: Bench, *calls: Call) -> float | None:
+        together = zip(of.comms, calls, of.streams, strict=True)
+        return of.nccl.simulate([comm.prepared(call, stream) for comm, call, stream in together])
+
+    seconds = estimate(bench, *[Call("all_reduce", at, at, 2, "int64", "sum") for at in addresses])
     bench.wait()
     assert bench.read(addresses[0], "int64", 2, 0).tolist() == [1, 1]
     with bench.nccl.group():
         all_reduce(bench, addresses)
     bench.wait()
     assert seconds == pytest.approx(bench.world.seconds, rel=1e-6)
-    ring = [Call("send_recv", address, address, 1, "int64") for address in addresses]
-    assert bench.nccl.simulate(list(zip(bench.comms, ring, bench.streams, strict=True))) is None
-    several = Bench(2, settings=NON_BLOCKING)
-    asked = [
-        (comm, Call("barrier", several.place(np.ones(1, np.int32), rank), 0, 1, "int32"), stream)
-        for rank, (comm, stream) in enumerate(zip(several.comms, several.streams, strict=True))
-    ]
-    assert several.nccl.simulate(asked) is None
-    assert several.process.log == []
-    old = Bench(1, 21903)
-    assert old.nccl.simulate([(old.comms[0], Call("barrier", 0, 0, 1, "int32"), 0)]) is None
+    assert estimate(bench, *[Call("send_recv", at, at, 1, "int64") for at in addresses]) is None
+    assert estimate(Bench(1, 21903), Call("barrier", 0, 0, 1, "int32")) is None

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.nccl.binding import Nccl, NcclFailed, loaded_library, open_nccl
 from ccbench.backends.nccl.calls import RESULTS
-from ccbench.backends.nccl.library import Nccl, loaded_library, open_nccl
-from ccbench.backends.nccl.types import Call, NcclFailed, NcclHung, Settings, State
+from ccbench.backends.nccl.collectives import Call
+from ccbench.backends.nccl.communicators import communicators_of
 from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
 from ccbench.machine.files import Files
 from tests.backends.cuda.emulated import CudaError
 
-from .bench import BLOCKING, NEW, NON_BLOCKING, OLD, Bench, all_reduce
+from .bench import NEW, Bench, all_reduce
 from .double import DeviceFailure, Process, World
 
 
@@ -57,51 +58,9 @@ def test_an_exception_in_an_inner_group_drops_the_outer_one_too() -> None:
     assert bench.read(addresses[0], "int64", 2, 0).tolist() == [1, 1]
 
 
-def test_what_a_dropped_group_would_have_waited_for_is_not_waited_for() -> None:
-    bench = Bench(2)
-    with pytest.raises(ZeroDivisionError):
-        interrupted(bench, lambda: bench.comms[0].split(0, 0))
-    assert not bench.world.deadlocks
-    bench.close()
-
-
-def test_communicators_that_do_not_block_fail_with_their_dropped_group_and_are_aborted() -> None:
-    bench = Bench(2, settings=NON_BLOCKING)
-    addresses = [bench.place(np.ones(2, np.int64), rank) for rank in range(2)]
-    with pytest.raises(ZeroDivisionError):
-        interrupted(bench, lambda: all_reduce(bench, addresses))
-    bench.wait()
-    assert bench.read(addresses[0], "int64", 2, 0).tolist() == [1, 1]
-    assert [one.poll().state for one in bench.comms] == [State.FAILED] * 2
-    bench.close()
-    assert bench.process.group.depth == 0
-
-
-@pytest.mark.parametrize("version", [OLD, NEW])
-def test_communicators_whose_transfers_were_dropped_are_aborted(version: int) -> None:
-    bench = Bench(2, version)
-    addresses = [bench.place(np.ones(2, np.int64), rank, 64) for rank in range(2)]
-
-    def exchange() -> None:
-        for comm, address, stream in zip(bench.comms, addresses, bench.streams, strict=True):
-            comm.enqueue(Call("all_to_all", address, address + 32, 1, "int64"), stream)
-
-    with pytest.raises(ZeroDivisionError):
-        interrupted(bench, exchange)
-    assert [one.poll().state for one in bench.comms] == [State.FAILED] * 2
-    bench.close()
-    bench.comms = bench.nccl.communicators(range(2))
-    with bench.nccl.group():
-        exchange()
-    bench.wait()
-    assert bench.read(addresses[0] + 32, "int64", 2, 0).tolist() == [1, 1]
-    assert bench.comms[0].poll().state is State.READY
-
-
 # -- what NCCL refuses ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [BLOCKING, NON_BLOCKING])
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -109,10 +68,10 @@ def test_communicators_whose_transfers_were_dropped_are_aborted(version: int) ->
         (Call("all_reduce", 0, 0, 1, "int32", 77), "ncclAllReduce: .*invalid reduction operation 77"),
     ],
 )
-def test_an_invalid_argument_is_said_in_nccls_words(call: Call, words: str, settings: Settings) -> None:
-    bench = Bench(2, settings=settings)
+def test_an_invalid_argument_is_said_in_nccls_words(call: Call, words: str) -> None:
+    bench = Bench(2)
     with pytest.raises(NcclFailed, match=words) as caught:
-        bench.comms[0].enqueue(call, bench.streams[0])
+        bench.comms[0].prepared(call, bench.streams[0])()
     assert caught.value.refused
     assert caught.value.code == 4
     bench.close()
@@ -142,11 +101,9 @@ def test_what_nccl_does_not_have_is_named_with_the_version_that_has_it() -> None
 def test_ranks_on_one_device_are_refused_unless_allowed() -> None:
     nccl = Process(World(devices=2)).nccl
     with pytest.raises(NcclFailed, match=r"ncclCommInitRank: ncclInvalidUsage.*Duplicate GPU"):
-        nccl.communicators([0, 0])
-    assert [one.rank for one in Process(World(devices=1), duplicates=True).nccl.communicators([0, 0])] == [
-        0,
-        1,
-    ]
+        communicators_of(nccl, [0, 0])
+    allowed = Process(World(devices=1), duplicates=True).nccl
+    assert [one.rank for one in communicators_of(allowed, [0, 0])] == [0, 1]
 
 
 def test_too_old_or_two_libraries_are_refused() -> None:
@@ -174,30 +131,15 @@ def test_the_loaded_library_is_found_in_the_processs_maps() -> None:
 # -- hangs and failures --------------------------------------------------------------------------------------
 
 
-def test_a_rank_that_fails_is_seen_by_polling() -> None:
-    bench = Bench(2, settings=NON_BLOCKING)
+def test_a_rank_that_fails_is_seen_by_asking() -> None:
+    bench = Bench(2)
     comm = bench.comms[0]
-    assert comm.poll().state is State.READY
+    assert comm.failure() == ""
     bench.process.members_of(0)[0].error = 6
-    health = comm.poll()
-    assert health.state is State.FAILED
-    assert "ncclRemoteError: remote process exited" in health.detail
-    with pytest.raises(NcclFailed, match="ncclRemoteError"):
-        comm.settle()
+    assert "ncclRemoteError: remote process exited" in comm.failure()
     comm.abort()
-    assert comm.poll().state is State.ABORTED
+    assert comm.failure() == ""
     comm.abort()
-
-
-def test_a_rank_that_hangs_is_said_after_the_limit_and_can_be_aborted() -> None:
-    bench = Bench(2, settings=Settings(blocking=False, limit_seconds=0.01))
-    for member in bench.process.members_of(1):
-        member.hung = True
-    with pytest.raises(NcclHung, match="still at it after 10 ms"):
-        bench.comms[1].settle()
-    for comm in bench.comms:
-        comm.abort()
-    bench.close()
 
 
 def test_a_collective_that_others_do_not_join_never_ends_until_it_is_aborted() -> None:
@@ -219,8 +161,10 @@ def test_a_collective_that_others_do_not_join_never_ends_until_it_is_aborted() -
 def test_one_thread_that_does_not_group_its_ranks_is_told() -> None:
     bench = Bench(2)
     address = bench.place(np.ones(2, np.int64), 0)
+    call = Call("all_reduce", address, address, 2, "int64", "sum")
+    enqueue = bench.comms[0].prepared(call, bench.streams[0])
     with pytest.raises(NcclFailed, match=r"deadlock: ncclAllReduce of rank 0 waits for ranks \[1\]"):
-        bench.comms[0].enqueue(Call("all_reduce", address, address, 2, "int64", "sum"), bench.streams[0])
+        enqueue()
 
 
 # -- finding NCCL ----------------------------------------------------------------------------------------

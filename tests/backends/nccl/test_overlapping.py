@@ -15,12 +15,10 @@ from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.gate import MOST_ITEMS_HELD
 from ccbench.backends.endpoint import Overlapping
 from ccbench.backends.kernels.sources import Program
-from ccbench.backends.nccl import computing
-from ccbench.backends.nccl.computing import Streaming
+from ccbench.backends.nccl import overlap
 from ccbench.backends.nccl.endpoint import NcclRanks
-from ccbench.backends.nccl.overlapping import shared_out
-from ccbench.backends.nccl.parts import COMPUTING_LANE, OWN_LANE
-from ccbench.backends.nccl.seat import Seat
+from ccbench.backends.nccl.launches import COMPUTE_STREAM, MAIN_STREAM, RankContext
+from ccbench.backends.nccl.overlap import Streaming, shared_out
 from ccbench.cases import Case
 from ccbench.errors import MissingDependency
 from tests.backends.kernels.nvrtc import compiled
@@ -77,7 +75,7 @@ def test_each_alone_takes_its_time_and_both_together_the_longer(
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_one_stream_they_would_take_turns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # What the test before would see if the computation had no stream of its own.
-    monkeypatch.setattr(computing, "COMPUTING_LANE", OWN_LANE)
+    monkeypatch.setattr(overlap, "COMPUTE_STREAM", MAIN_STREAM)
     endpoint, process, _ = computing_endpoint(kind, monkeypatch)
     began = process.world.seconds
     found = endpoint.launch_while_computing(3, 7)
@@ -86,19 +84,19 @@ def test_on_one_stream_they_would_take_turns(kind: str, monkeypatch: pytest.Monk
     assert found[1] == pytest.approx(both)
 
 
-@pytest.mark.parametrize("held", [OWN_LANE, COMPUTING_LANE])
+@pytest.mark.parametrize("held", [MAIN_STREAM, COMPUTE_STREAM])
 def test_neither_waits_for_the_other(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint, process, _ = computing_endpoint("matmul", monkeypatch)
-    seats = list(endpoint._seats.values())
-    streams = {lane: [seat.lane(lane).stream for seat in seats] for lane in (OWN_LANE, COMPUTING_LANE)}
+    seats = list(endpoint._contexts.values())
+    streams = {lane: [seat.stream(lane).handle for seat in seats] for lane in (MAIN_STREAM, COMPUTE_STREAM)}
     queues = process.world.streams
     monkeypatch.setattr(endpoint._launches, "wait", lambda limit: None)
     endpoint.launch_while_computing(2, 4)
-    for stream in streams[OWN_LANE]:  # the event with which both begin
+    for stream in streams[MAIN_STREAM]:  # the event with which both begin
         queues[stream].queue.popleft().attempt()
     process.world.held = set(streams[held])
     process.world.advance()
-    (free,) = {OWN_LANE, COMPUTING_LANE} - {held}
+    (free,) = {MAIN_STREAM, COMPUTE_STREAM} - {held}
     assert not any(queues[stream].queue for stream in streams[free])
     assert all(queues[stream].queue for stream in streams[held])
     process.world.held = set()
@@ -132,12 +130,12 @@ def test_the_memory_kernel_reads_one_buffer_and_writes_the_other(monkeypatch: py
     endpoint.compute(1)
     for rank, one in endpoint._overlap._computations.items():
         assert isinstance(one, Streaming)
-        size = int(one._arguments["count"][0]) * computing.ELEMENT_BYTES
+        size = int(one._arguments["count"][0]) * overlap.ELEMENT_BYTES
         source = process.world.view(one._address, size, rank).view(np.float32)
         target = process.world.view(one._address + size, size, rank).view(np.float32)
         assert np.all(source == 0)
         assert np.all(target == 1)
-        assert size >= endpoint._seats[rank].device.facts.l2_bytes
+        assert size >= endpoint._contexts[rank].device.facts.l2_bytes
 
 
 def test_products_go_to_the_stream_of_computations_on_every_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +150,7 @@ def test_products_go_to_the_stream_of_computations_on_every_device(monkeypatch: 
 
     monkeypatch.setattr(blas, "gemmEx", multiply_and_note)
     endpoint.compute(3)
-    streams = [seat.lane(COMPUTING_LANE).stream for seat in endpoint._seats.values()]
+    streams = [seat.stream(COMPUTE_STREAM).handle for seat in endpoint._contexts.values()]
     assert seen == streams * 3
     assert blas.stream == 0  # nobody else's current stream has changed
 
@@ -217,7 +215,7 @@ def test_cublas_is_found_in_wheels_that_cupy_does_not_look_into(tmp_path: Path) 
         if "Lt" not in path:
             raise OSError("not a library")
 
-    found = computing.load_wheels(["", str(tmp_path / "elsewhere"), str(tmp_path)], load)
+    found = overlap.load_wheels(["", str(tmp_path / "elsewhere"), str(tmp_path)], load)
     assert asked == ["libcublasLt.so.12", "libcublas.so.12"]  # the second needs the first
     assert [path.name for path in found] == ["libcublasLt.so.12"]
 
@@ -230,8 +228,8 @@ def test_too_little_memory_for_the_computation_is_said_and_leaves_nothing(
     with_blas(monkeypatch, process.runtime)
     endpoint.prepare(overlapping(kind))
     before = set(process.runtime.allocated)
-    monkeypatch.setattr(computing, "STREAM_BYTES", 8 << 20)
-    monkeypatch.setattr(computing, "MATRIX_EDGE", 2048)
+    monkeypatch.setattr(overlap, "STREAM_BYTES", 8 << 20)
+    monkeypatch.setattr(overlap, "MATRIX_EDGE", 2048)
     with pytest.raises(OutOfMemory):
         endpoint.prepare_computing(kind)
     assert set(process.runtime.allocated) == before
@@ -262,8 +260,8 @@ def test_no_more_is_enqueued_behind_a_closed_gate_than_a_queue_takes(
 
 def _longest(process: Process, endpoint: NcclRanks) -> int:
     """Launches and repetitions on one device that have not run."""
-    seat = endpoint._seats[0]
-    streams = [process.world.streams[seat.lane(lane).stream] for lane in (OWN_LANE, COMPUTING_LANE)]
+    seat = endpoint._contexts[0]
+    streams = [process.world.streams[seat.stream(lane).handle] for lane in (MAIN_STREAM, COMPUTE_STREAM)]
     return sum(len(one.queue) for one in streams) - 2  # the event, and the wait for it
 
 
@@ -322,20 +320,20 @@ def test_a_group_computes_while_it_communicates_and_the_others_stand_by(
 
 def test_a_seat_knows_both_ends_by_one_start() -> None:
     endpoint, process = opened(1)
-    (seat,) = endpoint._seats.values()
-    assert isinstance(seat, Seat)
-    seat.begin(OWN_LANE)
-    seat.follow(COMPUTING_LANE)
-    seat.end(COMPUTING_LANE)
-    seat.end(OWN_LANE)
+    (seat,) = endpoint._contexts.values()
+    assert isinstance(seat, RankContext)
+    seat.begin(MAIN_STREAM)
+    seat.follow(COMPUTE_STREAM)
+    seat.end(COMPUTE_STREAM)
+    seat.end(MAIN_STREAM)
     process.world.advance()
-    assert seat.seconds_since_start(COMPUTING_LANE) == seat.seconds_since_start(OWN_LANE) == 0.0
+    assert seat.elapsed_seconds(COMPUTE_STREAM, MAIN_STREAM) == seat.elapsed_seconds(MAIN_STREAM) == 0.0
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", [80, 90, 100])
 def test_the_memory_kernel_compiles_and_moves_sixteen_bytes_at_a_time(architecture: int) -> None:
-    resources = compiled(Program(computing.SOURCE, {}, ("-std=c++17",)), architecture)
+    resources = compiled(Program(overlap.SOURCE, {}, ("-std=c++17",)), architecture)
     assert resources.spill_bytes == 0
     assert resources.registers <= 32  # 2048 lanes fit on a multiprocessor's 65,536
     assert "ld.global.v4.f32" in resources.ptx

@@ -1,4 +1,4 @@
-"""One rank to a process: forked ones that share a board, and launched ones that share nothing.
+"""One rank to a process, on one host or several.
 
 Processes are played by threads, each with an NCCL of its own upon one world of GPUs.
 """
@@ -14,22 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ccbench.backends.base import Position
-from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda import modules
 from ccbench.backends.cuda.gate import GateBoard, GateMissed
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import Apart
 from ccbench.backends.nccl import endpoint as endpoint_module
-from ccbench.backends.nccl import exchanges, troubles
-from ccbench.backends.nccl.apart import LaunchedRank
-from ccbench.backends.nccl.crew import device_for, told_apart
-from ccbench.backends.nccl.endpoint import NcclRanks
-from ccbench.backends.nccl.exchanges import Board, Forked
-from ccbench.backends.nccl.troubles import CollectiveHung
+from ccbench.backends.nccl import hangs
+from ccbench.backends.nccl.bootstrap import LaunchedRank, own_host_name
+from ccbench.backends.nccl.hangs import CollectiveHung
 from ccbench.cases import Case
 from ccbench.runner.measure import durations
 from tests.backends.cuda.emulated import CudaError, FakeNvrtc, compiled_to_text
@@ -41,6 +35,7 @@ from .measuring import case_of, measured
 __all__ = ["can_compute"]
 
 RANKS = 3
+ONE_HOST = ("one",) * RANKS
 
 
 class Meeting:
@@ -104,23 +99,6 @@ def together(play: Callable[[int], Any], ranks: int = RANKS) -> list[Any]:
     return results
 
 
-def forked(version: int = 22809, gated: bool = False) -> tuple[Callable[[int], NcclRanks], World]:
-    world = World(devices=RANKS, version=version, patience_seconds=30.0)
-    control, board, gate = Control(RANKS, 64), Board(RANKS), GateBoard(RANKS)
-
-    def endpoint(rank: int) -> NcclRanks:
-        process = Process(world)
-        cuda = Cuda(process.runtime, process.runtime)
-        made = NcclRanks(
-            control, cuda, process.nccl, {rank: rank}, RANKS, Forked(rank, control, board, 30.0),
-            gated=gated, gate_side=(gate, rank),
-        )  # fmt: skip
-        made.connect()
-        return made
-
-    return endpoint, world
-
-
 @pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "case",
@@ -141,8 +119,8 @@ def forked(version: int = 22809, gated: bool = False) -> tuple[Callable[[int], N
     ids=lambda case: case.label,
 )
 @pytest.mark.usefixtures("can_compute")
-def test_forked_ranks_give_exact_results_and_the_same_facts(case: Case) -> None:
-    endpoint_of, world = forked()
+def test_ranks_of_one_host_give_exact_results_and_the_same_facts(case: Case) -> None:
+    endpoint_of, world = launched(ONE_HOST)
 
     def play(rank: int) -> Any:
         endpoint = endpoint_of(rank)
@@ -166,9 +144,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 LATE_SECONDS = 0.5
 
 
-def launched_late(endpoint: NcclRanks, world: World, mode: str, launches: int) -> float:
+def launched_late(endpoint: LaunchedRank, world: World, mode: str, launches: int) -> float:
     """Rank 0's device time of ``launches`` that the last rank comes to late, by the devices' clock."""
-    endpoint.prepare(case_of("all_reduce", RANKS, 10, mode=mode, backend="nccl-processes"))
+    endpoint.prepare(case_of("all_reduce", RANKS, 10, mode=mode))
     endpoint.poison()
     endpoint.refill(1)
     endpoint.barrier()
@@ -190,7 +168,7 @@ def launched_late(endpoint: NcclRanks, world: World, mode: str, launches: int) -
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize(("mode", "launches"), [("isolated", 1), ("streaming", 3), ("graph", 3), ("cold", 1)])
 def test_a_process_that_comes_late_is_in_no_ranks_device_time(mode: str, launches: int) -> None:
-    endpoint_of, world = forked(gated=True)
+    endpoint_of, world = launched(ONE_HOST, gated=True)
     found = together(lambda rank: launched_late(endpoint_of(rank), world, mode, launches))
     assert found[0] < LATE_SECONDS / 2
     assert not world.deadlocks
@@ -199,7 +177,7 @@ def test_a_process_that_comes_late_is_in_no_ranks_device_time(mode: str, launche
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("mode", ["isolated", "streaming"])
 def test_ranks_that_a_launcher_started_have_one_gate_a_host(mode: str) -> None:
-    endpoint_of, world = launched(["one"] * RANKS, gated=True)
+    endpoint_of, world = launched(ONE_HOST, gated=True)
     found = together(lambda rank: launched_late(endpoint_of(rank), world, mode, 1))
     assert found[0] < LATE_SECONDS / 2
     assert not world.deadlocks
@@ -226,7 +204,7 @@ def test_a_file_that_is_another_process_s_is_no_gate(monkeypatch: pytest.MonkeyP
     (tmp_path / "other").write_bytes(b"x" * 65536)
     opened = os.open
     monkeypatch.setattr(os, "open", lambda path, flags: opened(tmp_path / "other", flags))
-    endpoint_of, _ = launched(["one"] * RANKS, gated=True)
+    endpoint_of, _ = launched(ONE_HOST, gated=True)
 
     def play(rank: int) -> bool:
         gate = endpoint_of(rank)._gate
@@ -240,7 +218,7 @@ def test_a_file_that_is_another_process_s_is_no_gate(monkeypatch: pytest.MonkeyP
 @pytest.mark.usefixtures("compiled")
 def test_launches_that_no_barrier_precedes_wait_for_nobody() -> None:
     """Else measuring could not have ranks enter launches at different times, which shows missing waits."""
-    endpoint_of, _ = forked(gated=True)
+    endpoint_of, _ = launched(ONE_HOST, gated=True)
 
     def play(rank: int) -> tuple[int | None, int | None]:
         endpoint = endpoint_of(rank)
@@ -267,7 +245,7 @@ def test_processes_have_a_gate_together_or_none_has(monkeypatch: pytest.MonkeyPa
         register(runtime, address, size, flags)
 
     monkeypatch.setattr(WorldRuntime, "hostRegister", refused_on_one)
-    endpoint_of, _ = forked(gated=True)
+    endpoint_of, _ = launched(ONE_HOST, gated=True)
     reasons = together(lambda rank: endpoint_of(rank)._no_gate)
     assert reasons[1] == "CUDA cannot pin memory that processes share: cudaError 801"
     assert {reasons[0], reasons[2]} == {"the process of another rank cannot have one"}
@@ -276,7 +254,7 @@ def test_processes_have_a_gate_together_or_none_has(monkeypatch: pytest.MonkeyPa
 @pytest.mark.usefixtures("compiled")
 def test_a_process_that_never_comes_voids_the_sample_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GateBoard, "meet", lambda *_: False)
-    endpoint_of, _ = forked(gated=True)
+    endpoint_of, _ = launched(ONE_HOST, gated=True)
 
     def play(rank: int) -> None:
         endpoint = endpoint_of(rank)
@@ -289,7 +267,7 @@ def test_a_process_that_never_comes_voids_the_sample_of_the_others(monkeypatch: 
 
 
 def test_the_same_team_goes_from_case_to_case() -> None:
-    endpoint_of, world = forked(22105)
+    endpoint_of, world = launched(ONE_HOST, version=22105)
 
     def play(rank: int) -> list[Any]:
         endpoint = endpoint_of(rank)
@@ -300,51 +278,13 @@ def test_the_same_team_goes_from_case_to_case() -> None:
     assert not world.deadlocks
 
 
-def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(troubles, "ras_report", lambda: "")
-    control, board = Control(2, 8), Board(2)
-    process = Process(World(devices=2))
-    cuda = Cuda(process.runtime, process.runtime)
-    endpoint = NcclRanks(control, cuda, process.nccl, {0: 0}, 2, Forked(0, control, board, 0.1))
-    endpoint._case = case_of("all_reduce", 2)
-    with pytest.raises(
-        CollectiveHung, match=r"still waiting: rank 1; RAS does not answer; the communicator was"
-    ):
-        endpoint.barrier()
-
-
-def test_ranks_wait_for_each_other_longer_the_more_there_is_to_compare() -> None:
-    endpoint_of, _ = forked()
-
-    def play(rank: int) -> float:
-        endpoint = endpoint_of(rank)
-        endpoint.prepare(case_of("all_reduce", RANKS, 1 << 20))
-        exchange: Any = endpoint.exchange
-        return float(exchange.limit_seconds)
-
-    assert together(play) == [pytest.approx(15.0 + 3 * (4 << 20) / 20e6)] * RANKS
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.binary(max_size=40), min_size=2, max_size=2), st.integers(1, 20))
-def test_a_board_carries_any_bytes_in_pieces(texts: list[bytes], repeat: int) -> None:
-    control, board = Control(2, 1), Board(2)
-    whole = [text * repeat for text in texts]
-    room, exchanges.BOARD_BYTES = exchanges.BOARD_BYTES, 64
-    try:
-        small = Board(2)
-        sides = [Forked(rank, control, small, 30.0) for rank in range(2)]
-        assert together(lambda rank: sides[rank].all_gather(whole[rank]), 2) == [whole, whole]
-    finally:
-        exchanges.BOARD_BYTES = room
-    assert board.ranks == 2
-
-
 # -- launched ------------------------------------------------------------------------------------------
 
 
-def launched(hosts: Sequence[str], gated: bool = False) -> tuple[Callable[[int], LaunchedRank], World]:
-    world = World(devices=RANKS, patience_seconds=30.0)
+def launched(
+    hosts: Sequence[str], gated: bool = False, version: int = 22809
+) -> tuple[Callable[[int], LaunchedRank], World]:
+    world = World(devices=RANKS, version=version, patience_seconds=30.0)
     meeting = Meeting(RANKS, hosts)
 
     def endpoint(rank: int) -> LaunchedRank:
@@ -412,7 +352,7 @@ def test_pat_meets_by_an_all_gather(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_hang_names_host_and_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint_module, "limit_for", lambda case, times: 0.3)
-    monkeypatch.setattr(troubles, "ras_report", lambda: "")
+    monkeypatch.setattr(hangs, "ras_report", lambda: "")
     endpoint_of, world = launched(("a", "b", "b"))
 
     def play(rank: int) -> str:
@@ -435,19 +375,11 @@ def test_a_hang_names_host_and_rank(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- where ranks go ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("ranks", "devices", "expected"),
-    [(4, 4, [0, 1, 2, 3]), (2, 8, [0, 1]), (4, 2, [0, 0, 1, 1]), (2, 1, [0, 0])],
-)
-def test_ranks_are_spread_over_devices(ranks: int, devices: int, expected: list[int]) -> None:
-    assert [device_for(rank, ranks, devices) for rank in range(ranks)] == expected
-
-
 def test_ranks_that_share_a_gpu_over_the_network_pretend_to_be_on_hosts_of_their_own() -> None:
     network = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
-    names = {told_apart(rank, 2, 1, network) for rank in range(2)}
+    names = {own_host_name(rank, 2, 1, network) for rank in range(2)}
     assert len(names) == 2
     assert "" not in names
-    assert told_apart(0, 2, 2, network) == ""
-    assert told_apart(0, 2, 1, {"NCCL_P2P_DISABLE": "1"}) == ""
-    assert told_apart(0, 2, 1, {**network, "NCCL_HOSTID": "mine"}) == ""
+    assert own_host_name(0, 2, 2, network) == ""
+    assert own_host_name(0, 2, 1, {"NCCL_P2P_DISABLE": "1"}) == ""
+    assert own_host_name(0, 2, 1, {**network, "NCCL_HOSTID": "mine"}) == ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from ccbench.backends import nccl
-from ccbench.cases import OVERLAP_PARTS
+from ccbench.cases import OVERLAP_PARTS, PER_GPU
 from ccbench.cli import main
 from ccbench.results import load_run
 
@@ -41,6 +42,9 @@ def with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT)
     monkeypatch.syspath_prepend(FAKE)
     monkeypatch.setenv("FAKE_GPUS", "4")
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(map(str, (FAKE, ROOT)))
+    )  # of ranks that are started anew
 
 
 def run(suite: str, folder: Path, *more: str) -> int:
@@ -59,7 +63,7 @@ def test_one_process_does_not_launch_on_several_gpus_where_launches_wait_for_the
     run(f"{{backends: [nccl], sweep: {sweep}, sampling: {{rounds: 1}}}}", tmp_path)
     cases = load_run(tmp_path / "run").cases.sort_values("ranks")
     assert list(cases["status"]) == ["ok", "unsupported"]
-    assert "unset it, or take `backend: nccl-processes`" in cases["detail"].iloc[1]
+    assert "unset it, or take `processes: per_gpu`" in cases["detail"].iloc[1]
 
 
 def test_a_run_records_what_nccl_did(with_gpus: None, tmp_path: Path) -> None:
@@ -85,7 +89,11 @@ SHARED = """
 backends: [nccl]
 sweep:
   - {collective: all_reduce, size: 64 KiB, ranks: 4, groups: "rank % 2", group_mode: [concurrent, each]}
-  - {collective: all_reduce, size: 64 KiB, ranks: 4, groups: "rank // 2", beside: "all_gather on rank % 2"}
+  - collective: all_reduce
+    size: 64 KiB
+    ranks: 4
+    groups: rank // 2
+    concurrent: all_gather on rank % 2
   - {collective: all_to_all_v, size: 64 KiB, ranks: 4, traffic: [balanced, "zipf:1.2", "hot:0.5"]}
   - {collective: all_reduce, size: 64 KiB, ranks: 4, mode: overlap, overlap_with: [matmul, memory]}
 sampling:
@@ -114,14 +122,15 @@ def test_more_ranks_than_gpus_are_refused_with_the_cure(with_gpus: None, tmp_pat
     suite = "backends: [nccl]\nsweep: {collective: all_reduce, size: 4 KiB, ranks: 6}\n"
     run(suite, tmp_path)
     (detail,) = set(load_run(tmp_path / "run").cases["detail"])
+    assert "NCCL does not start: ncclCommInitRank: ncclInvalidUsage" in detail
     assert "have the same GPU" in detail
     assert "start as many ranks as there are GPUs" in detail
 
 
 def test_a_process_for_each_rank_measures_too(with_gpus: None, tmp_path: Path) -> None:
     # The double's GPUs are of one process, so there can be one rank only.
-    suite = "backends: [nccl-processes]\nsweep: {collective: [all_reduce, gather], size: 4 KiB, ranks: 1}\n"
-    assert run(suite, tmp_path) == 0
+    sweep = "{collective: [all_reduce, gather], size: 4 KiB, ranks: 1, processes: per_gpu}"
+    assert run(f"backends: [nccl]\nsweep: {sweep}\n", tmp_path) == 0
     cases = load_run(tmp_path / "run").cases
     assert set(cases["status"]) == {"ok"}
     assert set(cases["wrong_elements"]) == {0}
@@ -131,21 +140,25 @@ def test_processes_that_have_the_same_gpu_are_refused_on_every_rank(
     with_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_GPUS", "1")
-    run("backends: [nccl-processes]\nsweep: {collective: all_reduce, size: 4 KiB, ranks: 3}\n", tmp_path)
-    (detail,) = set(load_run(tmp_path / "run").cases["detail"])
+    run(
+        "backends: [nccl]\nsweep: {collective: all_reduce, size: 4 KiB, ranks: 3, processes: per_gpu}\n",
+        tmp_path,
+    )
+    cases = load_run(tmp_path / "run").cases
+    (detail,) = set(cases["detail"])
+    assert set(cases["status"]) == {"failed"}
     assert "ranks 0 and 1 on" in detail
-    assert "nccl-processes with 'transport: network'" in detail
+    assert "processes: per_gpu with transport: network" in detail
 
 
-@pytest.mark.parametrize("backend", ["nccl", "nccl-processes"])
 def test_without_a_gpu_one_sentence_says_what_is_missing(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(nccl, "driver_missing", lambda: "this machine has no NVIDIA driver; x")
-    code = run("sweep: {collective: all_reduce, size: 4 KiB, ranks: 2}\n", tmp_path, "--backend", backend)
+    code = run("sweep: {collective: all_reduce, size: 4 KiB, ranks: 2}\n", tmp_path, "--backend", "nccl")
     assert code == 2
     said = capsys.readouterr().err
-    assert f"backend {backend}: this machine has no NVIDIA driver; NCCL needs an NVIDIA GPU" in said
+    assert "backend nccl: this machine has no NVIDIA driver; NCCL needs an NVIDIA GPU" in said
     assert not (tmp_path / "run" / "cases").exists()
 
 
@@ -158,13 +171,13 @@ def test_a_driver_without_cupy_is_told_the_install_line(monkeypatch: pytest.Monk
 def test_a_team_is_started_with_the_variables_of_its_cases(
     with_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ccbench.backends.base import TeamRequest
+    from ccbench.backends.base import Launch, TeamRequest
     from ccbench.model.machine import load_machine
     from ccbench.runner.workers.team import open_team
 
     asked: list[object] = []
     monkeypatch.setattr("ccbench.runner.workers.team.WorkerTeam", lambda *what: asked.extend(what))
     environment = (("NCCL_ALGO", "Ring"),)
-    request = TeamRequest(4, load_machine("cpu-shared-memory"), environment=environment)
-    open_team(nccl.PROCESSES_BACKEND, request)
-    assert asked == ["nccl-processes", 4, None, environment]
+    machine = load_machine("cpu-shared-memory")
+    open_team(nccl.BACKEND, TeamRequest(4, machine, environment=environment, processes=PER_GPU))
+    assert asked == ["nccl", 4, Launch(pinned=False), environment, PER_GPU]

@@ -8,16 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from ccbench.backends.nccl.communicator import Communicator
-from ccbench.backends.nccl.types import Amounts, Call, NcclFailed, NcclHung, Settings, State
+from ccbench.backends.nccl.binding import NcclFailed
+from ccbench.backends.nccl.collectives import Amounts, Call
+from ccbench.backends.nccl.communicators import Communicator, communicator_of
 from ccbench.cases import UNEVEN
 from ccbench.collectives import COLLECTIVES, reference
 
-from .bench import BLOCKING, NEW, NON_BLOCKING, OLD
+from .bench import NEW, OLD
 from .double import Process, World
 
 RANKS = 3
-all_kinds = pytest.mark.parametrize("settings", [BLOCKING, NON_BLOCKING], ids=["cupy", "non-blocking"])
 
 
 class Rank:
@@ -48,26 +48,25 @@ def together(ranks: list[Rank], do: Callable[[Rank], object]) -> list[object]:
         return list(pool.map(do, ranks))
 
 
-def started(version: int, settings: Settings, cupy: int = 14) -> tuple[list[Rank], list[Communicator]]:
+def started(version: int, cupy: int = 14) -> tuple[list[Rank], list[Communicator]]:
     world = World(devices=RANKS, version=version)
     ranks = [Rank(world, rank, RANKS, cupy) for rank in range(RANKS)]
     unique_id = ranks[0].nccl.unique_id()
     assert len(unique_id) == 128
 
     def start(one: Rank) -> Communicator:
-        return one.nccl.communicator(RANKS, unique_id, one.rank, one.rank, settings)
+        return communicator_of(one.nccl, RANKS, unique_id, one.rank, one.rank)
 
     with ThreadPoolExecutor(RANKS) as pool:
         return ranks, list(pool.map(start, ranks))
 
 
-@all_kinds
 @pytest.mark.parametrize("version", [OLD, NEW])
 @pytest.mark.parametrize(
     "name", [name for name, row in COLLECTIVES.items() if row.moves_data and name != UNEVEN]
 )
-def test_a_collective_among_processes(name: str, version: int, settings: Settings) -> None:
-    ranks, comms = started(version, settings)
+def test_a_collective_among_processes(name: str, version: int) -> None:
+    ranks, comms = started(version)
     row, count, root = COLLECTIVES[name], 3, 1
     op = "sum" if row.reduces else "none"
     inputs = [
@@ -81,23 +80,23 @@ def test_a_collective_among_processes(name: str, version: int, settings: Setting
         comm = comms[one.rank]
         assert (comm.rank, comm.ranks) == (one.rank, RANKS)
         source, target = one.place(inputs[one.rank].tolist(), most), one.place([-1] * most, most)
-        comm.enqueue(Call(name, source, target, count, "int32", op, root), one.stream)
+        comm.prepared(Call(name, source, target, count, "int32", op, root), one.stream)()
         return one.read(target, len(expected[one.rank]))
 
     assert together(ranks, run) == [result.tolist() for result in expected]
-    together(ranks, lambda one: one.nccl.close([comms[one.rank]]))
+    together(ranks, lambda one: comms[one.rank].destroy())
 
 
-@all_kinds
-def test_uneven_blocks_among_processes(settings: Settings) -> None:
-    ranks, comms = started(NEW, settings)
+def test_uneven_blocks_among_processes() -> None:
+    ranks, comms = started(NEW)
     sent = np.array([[1, 0, 3], [0, 0, 0], [2, 2, 0]])
 
     def run(one: Rank) -> list[int]:
         amounts = Amounts(tuple(sent[one.rank].tolist()), tuple(sent[:, one.rank].tolist()))
         source = one.place([100 * one.rank + at for at in range(4)], 4)
         target = one.place([-1] * 4, 4)
-        comms[one.rank].enqueue(Call("all_to_all_v", source, target, 0, "int32", amounts=amounts), one.stream)
+        call = Call("all_to_all_v", source, target, 0, "int32", amounts=amounts)
+        comms[one.rank].prepared(call, one.stream)()
         return one.read(target, 4)
 
     expected = [[0, 200, 201, -1], [202, 203, -1, -1], [1, 2, 3, -1]]
@@ -108,62 +107,54 @@ def test_uneven_blocks_among_processes(settings: Settings) -> None:
 
 @pytest.mark.parametrize("cupy", [13, 14])
 def test_unique_ids_pass_between_processes_with_either_cupy(cupy: int) -> None:
-    _, comms = started(NEW, BLOCKING, cupy)
+    _, comms = started(NEW, cupy)
     assert [comm.rank for comm in comms] == [0, 1, 2]
 
 
-@all_kinds
-def test_processes_split_their_communicator(settings: Settings) -> None:
-    ranks, comms = started(NEW, settings)
+def test_processes_split_their_communicator() -> None:
+    ranks, comms = started(NEW)
 
     def run(one: Rank) -> list[int]:
         part = comms[one.rank].split(one.rank % 2, -one.rank)
         assert part is not None
         address = one.place([one.rank], 1)
-        part.enqueue(Call("all_reduce", address, address, 1, "int32", "sum"), one.stream)
+        part.prepared(Call("all_reduce", address, address, 1, "int32", "sum"), one.stream)()
         return [part.rank, part.ranks, *one.read(address, 1)]
 
     assert together(ranks, run) == [[1, 2, 2], [0, 1, 1], [0, 2, 2]]
 
 
-def test_a_rank_that_never_comes_is_a_hang_that_can_be_aborted() -> None:
+def test_a_rank_that_never_comes_is_a_hang() -> None:
     world = World(devices=2, patience_seconds=0.05)
     ranks = [Rank(world, rank, 2) for rank in range(2)]
     unique_id = ranks[0].nccl.unique_id()
     with pytest.raises(NcclFailed, match="deadlock: ncclCommInitRank"):
-        ranks[0].nccl.communicator(2, unique_id, 0, 0)
-    ranks[0].process.members.clear()
-    impatient = Settings(blocking=False, limit_seconds=0.02)
-    with pytest.raises(NcclHung, match="another rank has not come"):
-        ranks[0].nccl.communicator(2, ranks[0].nccl.unique_id(), 0, 0, impatient)
-    assert ranks[0].process.members == {}, "nobody could abort it later"
+        communicator_of(ranks[0].nccl, 2, unique_id, 0, 0)
 
 
 def test_ranks_that_do_not_fit_are_refused() -> None:
     world = World(devices=2, patience_seconds=0.05)
     one, other = (Rank(world, rank, 2) for rank in range(2))
-    polite = Settings(blocking=False, limit_seconds=0.02)
     unique_id = one.nccl.unique_id()
-    with pytest.raises(NcclHung):
-        one.nccl.communicator(2, unique_id, 0, 0, polite)
-    with pytest.raises(NcclFailed, match="rank 0 is there twice"):
-        other.nccl.communicator(2, unique_id, 0, 1, polite)
-    with pytest.raises(NcclFailed, match="3 ranks here, 2 elsewhere"):
-        other.nccl.communicator(3, unique_id, 1, 1, polite)
-    with pytest.raises(NcclFailed, match="invalid rank 2 of 2"):
-        other.nccl.communicator(2, unique_id, 2, 1, polite)
-    with pytest.raises(NcclFailed, match="Duplicate GPU"):
-        other.nccl.communicator(2, unique_id, 1, 0, polite)
+    with pytest.raises(NcclFailed, match="deadlock"):
+        communicator_of(one.nccl, 2, unique_id, 0, 0)
+    for ranks, rank, device, words in (
+        (2, 0, 1, "rank 0 is there twice"),
+        (3, 1, 1, "3 ranks here, 2 elsewhere"),
+        (2, 2, 1, "invalid rank 2 of 2"),
+        (2, 1, 0, "Duplicate GPU"),
+    ):
+        with pytest.raises(NcclFailed, match=words):
+            communicator_of(other.nccl, ranks, unique_id, rank, device)
 
 
 def test_different_calls_are_an_error_and_not_a_wrong_result() -> None:
-    ranks, comms = started(NEW, BLOCKING)
+    ranks, comms = started(NEW)
 
     def run(one: Rank) -> str:
         address = one.place([1, 2], 2)
-        comms[one.rank].enqueue(
-            Call("all_reduce", address, address, 2 - (one.rank == 2), "int32", "sum"), one.stream
-        )
+        call = Call("all_reduce", address, address, 2 - (one.rank == 2), "int32", "sum")
+        comms[one.rank].prepared(call, one.stream)()
         try:
             one.read(address, 2)
         except RuntimeError as error:
@@ -174,16 +165,17 @@ def test_different_calls_are_an_error_and_not_a_wrong_result() -> None:
 
 
 def test_who_aborts_frees_the_others() -> None:
-    ranks, comms = started(NEW, BLOCKING)
+    ranks, comms = started(NEW)
     ranks[0].world.patience_seconds = 30.0
 
-    def run(one: Rank) -> State:
+    def run(one: Rank) -> int:
         address = one.place([1], 1)
         if one.rank == 2:
             comms[2].abort()
         else:
-            comms[one.rank].enqueue(Call("all_reduce", address, address, 1, "int32", "sum"), one.stream)
+            call = Call("all_reduce", address, address, 1, "int32", "sum")
+            comms[one.rank].prepared(call, one.stream)()
             one.read(address, 1)
-        return comms[one.rank].poll().state
+        return one.rank
 
-    assert together(ranks, run)[2] is State.ABORTED
+    assert together(ranks, run) == [0, 1, 2]

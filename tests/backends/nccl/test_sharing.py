@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.nccl import BACKEND, communicators
+from ccbench.backends.nccl.collectives import Amounts
 from ccbench.backends.nccl.endpoint import NcclRanks
-from ccbench.backends.nccl.parts import BESIDE_LANE, OWN_LANE, Part, parts_of
-from ccbench.backends.nccl.seat import Seat
-from ccbench.backends.nccl.types import Amounts
+from ccbench.backends.nccl.launches import CONCURRENT_STREAM, MAIN_STREAM, RankContext
+from ccbench.backends.nccl.parts import Part, parts_of
 from ccbench.backends.overlap import KINDS
 from ccbench.capabilities import capabilities_of
 from ccbench.cases import Case
@@ -28,8 +28,10 @@ CROSSED = "all_gather on rank % 2"
 
 def queues(process: Process, endpoint: NcclRanks, lane: int) -> list[int]:
     """How much is enqueued on each stream of a lane."""
-    assert endpoint._bound is not None
-    streams = [one.seat.lane(lane).stream for one in endpoint._bound.bindings if one.part.lane == lane]
+    assert endpoint._prepared is not None
+    streams = [
+        one.context.stream(lane).handle for one in endpoint._prepared.bindings if one.part.stream == lane
+    ]
     return [len(process.world.streams[stream].queue) for stream in streams]
 
 
@@ -46,8 +48,8 @@ def test_one_group_runs_while_the_others_stand_by(collective: str, version: int)
         assert result.mismatch is None
         assert facts.parts == ()  # nothing ran at the same time
         endpoint.prepare(case)
-        assert endpoint._bound is not None
-        assert [one.rank for one in endpoint._bound.bindings] == [alone, alone + 2]
+        assert endpoint._prepared is not None
+        assert [one.rank for one in endpoint._prepared.bindings] == [alone, alone + 2]
         endpoint.finish()
     endpoint.close()
     assert not process.runtime.allocated
@@ -58,13 +60,13 @@ def test_a_group_alone_has_the_communicator_that_it_has_beside_the_others() -> N
     endpoint, _ = opened()
     together = case_of("all_reduce", groups="rank // 2")
     measured(endpoint, together)
-    handles = {one.handle for _, one in endpoint._communicators.every()}
+    handles = {one.handle for one in endpoint._communicators.every()}
     for alone in (0, 1):
         endpoint.prepare(replace(together, active_group=alone))
-        assert endpoint._bound is not None
-        assert {one.communicator.handle for one in endpoint._bound.bindings} <= handles
+        assert endpoint._prepared is not None
+        assert {one.communicator.handle for one in endpoint._prepared.bindings} <= handles
         endpoint.finish()
-    assert {one.handle for _, one in endpoint._communicators.every()} == handles
+    assert {one.handle for one in endpoint._communicators.every()} == handles
 
 
 @pytest.mark.parametrize("mode", ["streaming", "graph"])
@@ -153,12 +155,12 @@ def test_both_really_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint, process = opened()
     endpoint.prepare(case_of("all_reduce", 4, 1 << 16, groups="rank // 2", concurrent=CROSSED))
     monkeypatch.setattr(endpoint._launches, "wait", lambda limit: None)
-    for held, free in ((BESIDE_LANE, OWN_LANE), (OWN_LANE, BESIDE_LANE)):
+    for held, free in ((CONCURRENT_STREAM, MAIN_STREAM), (MAIN_STREAM, CONCURRENT_STREAM)):
         # An event of the own lane lets the other begin, so that one is held only after it.
         endpoint.launch(1)
-        assert endpoint._bound is not None
-        streams = {one.seat.lane(held).stream for one in endpoint._bound.bindings}
-        if held == OWN_LANE:
+        assert endpoint._prepared is not None
+        streams = {one.context.stream(held).handle for one in endpoint._prepared.bindings}
+        if held == MAIN_STREAM:
             for stream in streams:
                 process.world.streams[stream].queue[0].attempt()
                 process.world.streams[stream].queue.popleft()
@@ -185,9 +187,11 @@ def test_what_is_beside_takes_no_time_from_the_own_collective_on_the_double() ->
 
 def test_on_one_stream_they_would_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     # What the test before would see if what is beside had no stream of its own.
-    own_lane = Seat.lane
+    own_stream = RankContext.stream
     monkeypatch.setattr(
-        Seat, "lane", lambda seat, number: replace(own_lane(seat, number), stream=seat.device.stream)
+        RankContext,
+        "stream",
+        lambda context, number: replace(own_stream(context, number), handle=context.device.stream),
     )
     endpoint, _ = opened()
     case = case_of("all_reduce", 4, 1 << 20, groups="rank // 2", mode="isolated")
@@ -205,9 +209,9 @@ def test_a_spoilt_result_of_any_part_is_found_with_its_rank(part: int) -> None:
     endpoint.refill(1)
     endpoint.launch(1)
     assert endpoint.check(1, 1) is None
-    assert endpoint._bound is not None
-    spoilt = [one for one in endpoint._bound.bindings if one.part.number == part][1]
-    address, _ = next(spoilt.outputs())
+    assert endpoint._prepared is not None
+    spoilt = [one for one in endpoint._prepared.bindings if one.part.number == part][1]
+    address, _ = spoilt.outputs()[0]
     process.world.view(address + 8, 4, spoilt.rank)[:] = 0x7F
     mismatch = endpoint.check(1, 1)
     assert mismatch is not None
@@ -220,8 +224,8 @@ def test_no_two_parts_have_the_same_data_or_communicators() -> None:
     assert len({one.salted(0) for one in parts}) == len(parts) == 4
     endpoint, _ = opened()
     endpoint.prepare(case)
-    assert endpoint._bound is not None
-    assert len({one.communicator.handle for one in endpoint._bound.bindings}) == 8
+    assert endpoint._prepared is not None
+    assert len({one.communicator.handle for one in endpoint._prepared.bindings}) == 8
 
 
 # -- uneven blocks -------------------------------------------------------------------------------------------
@@ -275,8 +279,8 @@ def test_buffers_are_as_large_as_what_goes_through_them() -> None:
     endpoint, _ = opened()
     case = case_of("all_to_all_v", 4, 1000, traffic="hot:1")
     endpoint.prepare(case)
-    assert endpoint._bound is not None
-    sizes = [(next(one.inputs())[1], next(one.outputs())[1]) for one in endpoint._bound.bindings]
+    assert endpoint._prepared is not None
+    sizes = [(one.inputs()[0][1], one.outputs()[0][1]) for one in endpoint._prepared.bindings]
     item = ITEM_BYTES["float32"]
     assert sizes == [(4000 * item, 16000 * item), *[(4000 * item, 0)] * 3]
 
@@ -313,10 +317,6 @@ def test_what_can_be_computed_is_what_every_backend_computes() -> None:
             "leave pair and",
         ),
         (case_of("all_to_all_v", algorithm="ring"), "point-to-point transfers, which have no algorithm"),
-        (
-            case_of("all_reduce", algorithm="tree", concurrent="all_gather on rank % 2"),
-            "NCCL has no tree all_gather",
-        ),
         (
             case_of("all_gather", dtype="float8_e4m3", concurrent="all_reduce on all", ranks=64),
             "sum over 64 ranks cannot be checked",

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from ccbench.backends.cuda import modules
-from ccbench.backends.nccl import computing, library
+from ccbench.backends.nccl import binding, overlap
 from ccbench.machine import telemetry
 from tests.backends.cuda.emulated import FakeNvrtc, compiled_to_text
 from tests.backends.nccl.computing import FakeBlas
@@ -16,7 +16,7 @@ from tests.backends.nccl.double import Process, World
 
 vars(modules).update(compile_program=compiled_to_text, nvrtc=FakeNvrtc)  # what runs is known by its text
 telemetry.LEAST_SECONDS = 0.0
-computing.MATRIX_EDGE, computing.STREAM_BYTES = 64, 1 << 16
+overlap.MATRIX_EDGE, overlap.STREAM_BYTES = 64, 1 << 16
 
 
 class FakeProcess(Process):
@@ -33,7 +33,7 @@ def _without_host_memory(attribute: int, device: int) -> int:
 
 
 process.runtime.deviceGetAttribute = _without_host_memory  # type: ignore[method-assign]
-library.open_nccl.__defaults__ = (lambda path: process.native, None)
+binding.open_nccl.__defaults__ = (lambda path: process.native, None)
 
 
 def _module(name: str, stand_in: Any) -> ModuleType:

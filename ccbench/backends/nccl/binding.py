@@ -1,4 +1,4 @@
-"""One process's NCCL: CuPy's wrapper where it has a call, and for the rest the very library that CuPy loaded.
+"""NCCL as CuPy has it: its wrapper where that has a call, and for the rest the very library that CuPy loaded.
 
 Everything below this module may be a stand-in: ``cupy.cuda.nccl``, ``cupy.cuda.runtime``, and an object with
 the library's functions as ctypes gives them.
@@ -8,48 +8,56 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.nccl.calls import (
     DTYPE_SINCE,
     DTYPES,
     FUNCTIONS,
-    IN_PROGRESS,
+    INVALID_ARGUMENT,
+    INVALID_USAGE,
     OPS,
     RESULTS,
     SIMULATION_MAGIC,
     SUCCESS,
     UNDEFINED_FLOAT,
     SimulationInfo,
-    UniqueId,
     declare,
-    new_config,
     version_text,
 )
-from ccbench.backends.nccl.types import Call, NcclFailed, Settings
-from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
+from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency, UsageError
 from ccbench.machine.files import Files
 from ccbench.machine.software import install_line
-
-if TYPE_CHECKING:
-    from ccbench.backends.nccl.communicator import Communicator
 
 INSTALL = f"{install_line('cuda13')} (cuda12, as the driver has it) brings CuPy and the nvidia-nccl wheel"
 
 OLDEST = 21403
-"""2.14.3: the first with communicators that do not block and with settings of their own."""
+"""2.14.3: the oldest whose header the table of calls was compared with."""
+
+
+class NcclFailed(CcbenchError):
+    """A call of NCCL failed; the text has NCCL's own words. ``code``: ncclResult_t; ``call``: function."""
+
+    def __init__(self, text: str, code: int, call: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.call = call
+
+    @property
+    def refused(self) -> bool:
+        """NCCL would not take what it was asked, such as an algorithm it does not have for the collective."""
+        return self.code in (INVALID_ARGUMENT, INVALID_USAGE)
 
 
 class Nccl:
     """NCCL as this process has it; used by one thread.
 
     module: ``cupy.cuda.nccl``. native: the same library by ctypes. runtime: ``cupy.cuda.runtime``.
-    version: as ncclGetVersion gives it, 22809 for 2.28.9; build_version: of the header CuPy was built with.
-    path: the library's file, '' where that is not known. transferring: communicators with transfers in the
-    group that is open.
+    version: as ncclGetVersion gives it, 22809 for 2.28.9. path: the library's file, '' where that is not
+    known.
     """
 
     def __init__(self, module: Any, native: Any, runtime: Any, path: str = "") -> None:
@@ -59,12 +67,8 @@ class Nccl:
         self.path = path
         declare(native)
         self.version = int(module.get_version())
-        self.build_version = int(module.get_build_version())
         self._refuse_another_library()
         self._depth = 0
-        self._touched: list[Communicator] = []
-        self.transferring: set[Communicator] = set()
-        self._waits = False
 
     def _refuse_another_library(self) -> None:
         found = ctypes.c_int(0)
@@ -91,14 +95,14 @@ class Nccl:
         return self.version >= FUNCTIONS[call][0] and getattr(self.native, call, None) is not None
 
     def function(self, call: str) -> Any:
-        """The C function; CannotRun says from which version on there is one."""
+        """Return the C function; CannotRun says from which version on there is one."""
         if not self.has(call):
             first = version_text(FUNCTIONS[call][0])
             raise CannotRun(f"NCCL {self.version_text} has no {call}, which came with {first}; {INSTALL}")
         return getattr(self.native, call)
 
     def dtype_number(self, dtype: str) -> int:
-        """NCCL's number of ccbench's ``dtype``; CannotRun where this NCCL does not have it."""
+        """Return NCCL's number of ccbench's ``dtype``; CannotRun where this NCCL does not have it."""
         if dtype not in DTYPES:
             raise UsageError(f"dtype: NCCL has no {dtype!r}; one of {', '.join(DTYPES)}")
         since = DTYPE_SINCE.get(dtype, 0)
@@ -109,7 +113,7 @@ class Nccl:
         return DTYPES[dtype]
 
     def op_number(self, op: str | int) -> int:
-        """NCCL's number of ``op``; numbers, from ``Communicator.premultiplied``, are what they are."""
+        """Return NCCL's number of ``op``; one from ``Communicator.premultiplied`` is a number already."""
         if isinstance(op, int):
             return op
         if op not in OPS:
@@ -119,19 +123,19 @@ class Nccl:
     # -- errors ------------------------------------------------------------------------------------------
 
     def words(self, code: int, handle: int = 0) -> str:
-        """What NCCL says about a result: its name, its meaning, and the last error it wrote down."""
+        """Return what NCCL says about a result: its name, its meaning, the last error it wrote down."""
         meaning = _text(self.native.ncclGetErrorString(code))
         last = _text(self.native.ncclGetLastError(handle or None)) if self.has("ncclGetLastError") else ""
         name = RESULTS.get(code, f"result {code}")
         return f"{name}: {meaning}" + (f" ({' '.join(last.split())})" if last.strip() else "")
 
     def check(self, code: int, call: str, handle: int = 0) -> None:
-        """NcclFailed unless ``code`` is ncclSuccess, or ncclInProgress where communicators do not block."""
-        if code != SUCCESS and not (code == IN_PROGRESS and self._waits):
+        """Raise NcclFailed unless ``code`` is ncclSuccess."""
+        if code != SUCCESS:
             raise NcclFailed(f"{call}: {self.words(code, handle)}", code, call)
 
     def failure(self, error: Exception, call: str) -> Exception:
-        """What an exception of CuPy's means: NcclFailed with NCCL's words, or the exception itself.
+        """Return what an exception of CuPy's means: NcclFailed with NCCL's words, or the exception itself.
 
         CuPy knows results up to 6 by name; beyond, making its error fails with a KeyError of the number.
         """
@@ -145,7 +149,7 @@ class Nccl:
     # -- memory ------------------------------------------------------------------------------------------
 
     def allocate(self, size_bytes: int) -> int:
-        """Address of memory on the current device that may be registered; OutOfMemory where there is none."""
+        """Return memory of the current device that may be registered; OutOfMemory where there is none."""
         address = ctypes.c_void_p()
         code = self.function("ncclMemAlloc")(ctypes.byref(address), max(size_bytes, 1))
         if code != SUCCESS and "out of memory" in (words := self.words(code)):
@@ -162,11 +166,10 @@ class Nccl:
 
     @contextmanager
     def group(self) -> Iterator[None]:
-        """Calls inside happen together when it ends; groups may be nested.
+        """Have calls inside happen together when it ends; groups may be nested.
 
         What one thread asks of several communicators must be asked in one group, or the first call waits
-        for the second for ever. An exception inside drops the calls; communicators that do not block, or that
-        were to transfer something, have then failed.
+        for the second for ever. An exception inside drops the calls.
         """
         self._start()
         try:
@@ -177,73 +180,39 @@ class Nccl:
         self._end()
 
     def _start(self) -> None:
-        if not self._depth:
-            self.transferring.clear()
-        self._call_group("groupStart", "ncclGroupStart")
+        self._by_cupy(self.module.groupStart, "ncclGroupStart")
         self._depth += 1
 
     def _end(self) -> None:
         self._depth -= 1
+        self._by_cupy(self.module.groupEnd, "ncclGroupEnd")
+
+    def _by_cupy(self, function: Callable[[], Any], call: str) -> Any:
         try:
-            self._call_group("groupEnd", "ncclGroupEnd")
-        except NcclFailed:
-            self._forget()
-            raise
-        if not self._depth:
-            self._settle_touched()
+            return function()
+        except Exception as error:
+            raise self.failure(error, call) from None
 
     def _drop(self) -> None:
         """End a group so that nothing of it runs: a call without a communicator fails it, at any depth."""
-        self._depth -= 1
-        self._forget()
         self.native.ncclBroadcast(None, None, 0, 0, 0, None, None)
         with suppress(NcclFailed):
-            self._call_group("groupEnd", "ncclGroupEnd")
+            self._end()
 
-    def _forget(self) -> None:
-        """The group fails. Peers that it was to connect for transfers stay marked as connected (hasSeen of
-        p2pTaskAppend, src/enqueue.cc): their communicators are of no more use."""
-        self._touched.clear()
-        for communicator in self.transferring:
-            communicator.spoilt = True
+    def simulate(self, calls: Iterable[Callable[[], None]]) -> float | None:
+        """Return NCCL's own estimate, in seconds, of all ``calls`` in one group.
 
-    def _call_group(self, cupy_name: str, name: str) -> None:
-        if self._waits:  # CuPy takes ncclInProgress for an error
-            self.check(getattr(self.native, name)(), name)
-            return
-        try:
-            getattr(self.module, cupy_name)()
-        except Exception as error:
-            raise self.failure(error, name) from None
-
-    def touched(self, communicator: Communicator) -> None:
-        """Something was asked of ``communicator``: wait until it is taken, now or when the group ends."""
-        if not self._waits or communicator.settings.blocking:
-            return
-        if self._depth:
-            self._touched.append(communicator)
-        else:
-            communicator.settle()
-
-    def _settle_touched(self) -> None:
-        waiting, self._touched = self._touched, []
-        for communicator in dict.fromkeys(waiting):
-            communicator.settle()
-
-    def simulate(self, parts: Sequence[tuple[Communicator, Call, int]]) -> float | None:
-        """NCCL's own estimate, in seconds, of doing all ``parts`` (communicator, call, stream) in one group.
-
-        Nothing is moved. None where NCCL has no estimate (before 2.22, or not for these calls), or would run
-        them: on communicators that do not block. Raises NcclFailed as the calls themselves do.
+        Nothing is moved. None where NCCL has no estimate (before 2.22, or not for these calls). Raises
+        NcclFailed as the calls themselves do.
         """
-        if not self.has("ncclGroupSimulateEnd") or not all(one.settings.blocking for one, _, _ in parts):
+        if not self.has("ncclGroupSimulateEnd"):
             return None
         if self._depth:
             raise UsageError("an estimate is asked for outside of groups")
         self._start()
         try:
-            for communicator, call, stream in parts:
-                communicator.enqueue(call, stream)
+            for call in calls:
+                call()
         except BaseException:
             self._drop()
             raise
@@ -256,106 +225,11 @@ class Nccl:
     # -- communicators -----------------------------------------------------------------------------------
 
     def unique_id(self) -> bytes:
-        """128 bytes that all ranks of one communicator must be given."""
-        try:
-            made = self.module.get_unique_id()
-        except Exception as error:
-            raise self.failure(error, "ncclGetUniqueId") from None
+        """Return 128 bytes that all ranks of one communicator must be given."""
+        made = self._by_cupy(self.module.get_unique_id, "ncclGetUniqueId")
         if isinstance(made, bytes):
             return made
         return bytes(byte & 0xFF for byte in made)  # CuPy before 14 gives a tuple of signed chars
-
-    def communicators(
-        self,
-        devices: Sequence[int],
-        settings: Settings = Settings(),  # noqa: B008 - frozen
-    ) -> list[Communicator]:
-        """One communicator for each device, in rank order, all in this process.
-
-        As ncclCommInitAll makes them (NVIDIA/nccl, src/init.cc), which CuPy calls without letting go of the
-        interpreter: nobody could act while it hangs.
-        """
-        begun: list[Communicator] = []
-        unique_id = self.unique_id()
-        with aborting(begun), self.group():
-            for rank, device in enumerate(devices):
-                if settings.blocking:
-                    begun.append(self.communicator(len(devices), unique_id, rank, device))
-                else:
-                    self._configure(begun, len(devices), unique_id, rank, device, settings)
-        return begun
-
-    def communicator(
-        self,
-        ranks: int,
-        unique_id: bytes,
-        rank: int,
-        device: int,
-        settings: Settings = Settings(),  # noqa: B008
-    ) -> Communicator:
-        """This process's communicator as ``rank`` of ``ranks``; returns when all have come."""
-        from ccbench.backends.nccl.communicator import Communicator
-
-        if not settings.blocking:
-            begun: list[Communicator] = []
-            with aborting(begun):
-                self._configure(begun, ranks, unique_id, rank, device, settings)
-            return begun[0]
-        self.runtime.setDevice(device)
-        made = self._by_cupy(ranks, unique_id, rank)
-        return Communicator(self, settings, device, cupy=made)
-
-    def _by_cupy(self, ranks: int, unique_id: bytes, rank: int) -> Any:
-        kind = self.module.NcclCommunicator
-        try:
-            try:
-                return kind(ranks, unique_id, rank)
-            except TypeError:  # before 14
-                return kind(ranks, tuple(byte - 256 * (byte > 127) for byte in unique_id), rank)
-        except Exception as error:
-            raise self.failure(error, "ncclCommInitRank") from None
-
-    def _configure(
-        self,
-        begun: list[Communicator],
-        ranks: int,
-        unique_id: bytes,
-        rank: int,
-        device: int,
-        settings: Settings,
-    ) -> None:
-        """Add to ``begun`` a communicator that does not block, which CuPy cannot ask for."""
-        from ccbench.backends.nccl.communicator import Communicator
-
-        config = new_config(self.version, {"blocking": 0})
-        self._waits = True
-        held = ctypes.c_void_p()
-        self.runtime.setDevice(device)
-        made = Communicator(self, settings, device, held=held, kept=config)
-        begun.append(made)
-        code = self.native.ncclCommInitRankConfig(
-            ctypes.byref(held), ranks, UniqueId(unique_id), rank, ctypes.byref(config)
-        )
-        self.check(code, "ncclCommInitRankConfig")
-        self.touched(made)
-
-    def close(self, communicators: Sequence[Communicator]) -> None:
-        """Give up ``communicators``, all of this process's at once."""
-        for communicator in communicators:
-            communicator.finalize()
-        for communicator in communicators:
-            communicator.destroy()
-
-
-@contextmanager
-def aborting(begun: list[Communicator]) -> Iterator[None]:
-    """Abort the communicators that were begun when an exception ends this: nobody else will."""
-    try:
-        yield
-    except BaseException:
-        for communicator in begun:
-            communicator.abort()
-        raise
 
 
 def _text(raw: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import click
 
 from ccbench.cli.output import as_json, print_json, say
 from ccbench.cli.run import RESULTS
+from ccbench.units import plural
 
 if TYPE_CHECKING:
     from ccbench.results.importers.log import ImportedLog
@@ -54,11 +56,13 @@ def import_files(
     if any(file.cases for file in found):
         name = found[0].log.source if len(found) == 1 else f"{len(found)} files"
         folder = write_import(output or _folder(found), found, given, name, pricer)
+    summaries = [_summary(file) for file in found]
     if as_json:
-        print_json(_as_json(folder, found, left_out))
+        run = None if folder is None else str(folder)
+        print_json({"run": run, "files": summaries, "left_out": left_out})
     else:
-        for file in found:
-            click.echo(_line(file))
+        for one in summaries:
+            click.echo(_line(one))
         if folder is not None:
             click.echo(f"wrote {folder}")
     for path in again:
@@ -93,15 +97,14 @@ def _read(files: tuple[Path, ...]) -> tuple[list[tuple[Path, ImportedLog]], list
     from ccbench.errors import CcbenchError
     from ccbench.results.importers import read_log
 
-    def attempt(path: Path) -> ImportedLog | str:
+    logs: list[tuple[Path, ImportedLog]] = []
+    problems: list[str] = []
+    for path in files:
         try:
-            return read_log(path)
-        except CcbenchError as error:
-            return " ".join(str(error).split())
-
-    read = [(path, attempt(path)) for path in files]
-    logs = [(path, log) for path, log in read if not isinstance(log, str)]
-    return logs, [problem for _, problem in read if isinstance(problem, str)]
+            logs.append((path, read_log(path)))
+        except CcbenchError as error:  # noqa: PERF203  # each file may fail by itself
+            problems.append(" ".join(str(error).split()))
+    return logs, problems
 
 
 def _folder(found: tuple[Imported, ...]) -> Path:
@@ -111,42 +114,24 @@ def _folder(found: tuple[Imported, ...]) -> Path:
     return default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))
 
 
-def _line(file: Imported) -> str:
-    from ccbench.units import plural
-
-    log = file.log
-    flagged = sum(bool(one.measurement.conditions.flags) for one in file.cases)
-    words = [log.tool, plural(len(log.tables), "table"), plural(len(file.cases), "row")]
-    words += [f"{flagged} flagged"] * bool(flagged)
-    words += [f"{count} {status}" for status, count in _statuses(file).items() if status != "ok"]
-    words += [f"{plural(len(file.refused), 'part')} left out"] * bool(file.refused)
-    return f"{log.source}: {', '.join(words)}, {log.outcome.value}"
-
-
-def _statuses(file: Imported) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for one in file.cases:
-        status = one.measurement.status.value
-        found[status] = found.get(status, 0) + 1
-    return found
-
-
-def _as_json(folder: Path | None, found: tuple[Imported, ...], left_out: list[str]) -> dict[str, Any]:
+def _summary(file: Imported) -> dict[str, Any]:
+    statuses = Counter(one.measurement.status.value for one in file.cases)
     return {
-        "run": None if folder is None else str(folder),
-        "files": [
-            {
-                "file": file.log.source,
-                "tool": file.log.tool,
-                "tables": len(file.log.tables),
-                "rows": len(file.cases),
-                "flagged": sum(bool(one.measurement.conditions.flags) for one in file.cases),
-                "statuses": _statuses(file),
-                "outcome": file.log.outcome.value,
-                "notes": list(file.notes),
-                "left_out": list(file.refused),
-            }
-            for file in found
-        ],
-        "left_out": left_out,
+        "file": file.log.source,
+        "tool": file.log.tool,
+        "tables": len(file.log.tables),
+        "rows": len(file.cases),
+        "flagged": sum(bool(one.measurement.conditions.flags) for one in file.cases),
+        "statuses": dict(statuses),
+        "outcome": file.log.outcome.value,
+        "notes": list(file.notes),
+        "left_out": list(file.refused),
     }
+
+
+def _line(one: dict[str, Any]) -> str:
+    words = [one["tool"], plural(one["tables"], "table"), plural(one["rows"], "row")]
+    words += [f"{one['flagged']} flagged"] * bool(one["flagged"])
+    words += [f"{count} {status}" for status, count in one["statuses"].items() if status != "ok"]
+    words += [f"{plural(len(one['left_out']), 'part')} left out"] * bool(one["left_out"])
+    return f"{one['file']}: {', '.join(words)}, {one['outcome']}"

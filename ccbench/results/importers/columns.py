@@ -8,17 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccbench.results.importers.lines import (
-    Figure,
-    Line,
-    bad_ending,
-    capped,
-    figure,
-    is_torn,
-    no_row,
-    torn_row,
-    whole,
-)
+from ccbench.results.importers.lines import Figure, Line, bad_ending, capped, figure, no_row, whole
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.results.importers.words import dtype_name, op_of, root_of, whole_size
 from ccbench.topology.graph import Notice
@@ -120,9 +110,13 @@ class OpenTable:
     rows: list[tuple[Line, dict[str, Any]]] = field(default_factory=list)
 
     def take(self, line: Line, texts: Sequence[str]) -> list[Notice]:
-        """Keep the row that ``line`` is, or tell why it is none."""
-        if is_torn(line, self.rows[-1][0] if self.rows else None):
-            return [torn_row(line)]
+        """Keep the row that ``line`` is, or tell why it is none.
+
+        Tables of these tools have columns of one width, so that a last row that nothing ends and that is
+        shorter than the one before has lost digits of its last figure.
+        """
+        if line.unfinished and self.rows and len(line.text) < len(self.rows[-1][0].text):
+            return [Notice("truncated", "the last row has lost its end and was left out", line.number)]
         cells = cells_of(self.columns, texts)
         if cells is None:
             return [no_row(line)]

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from ccbench.collectives import COLLECTIVES
 from ccbench.results.importers.columns import Column, Columns, OpenTable, log_of, row_of
 from ccbench.results.importers.lines import GIBI, Figure, Line, rate_factor, source_lines, whole
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable
@@ -37,14 +38,6 @@ _COLUMNS = Columns(
     Column(r"(?:min|p\d{1,4}|max)(?:BW)? \(GB/s\)", ""),
     Column("samples|iterations", "iterations"),
 )
-_NAMES = {
-    "allgather": "all_gather",
-    "allreduce": "all_reduce",
-    "reduce_scatter": "reduce_scatter",
-    "broadcast": "broadcast",
-    "barrier": "barrier",
-    "alltoall": "all_to_all",
-}
 
 
 @dataclass
@@ -85,11 +78,12 @@ def read(text: str) -> ImportedLog:
 
 def _algorithm(stated: str) -> tuple[str, str]:
     """(collective, algorithm) of a name such as new_allreduce_ring_chunked or cuda_broadcast_one_to_all."""
-    name = stated.removeprefix("new_").removeprefix("cuda_")
-    for word, collective in _NAMES.items():
-        if name == word or name.startswith(f"{word}_"):
-            return collective, name.removeprefix(word).strip("_") or "default"
-    return collective_name(name), "default"
+    words = stated.removeprefix("new_").removeprefix("cuda_").split("_")
+    for count in range(len(words), 0, -1):
+        collective = collective_name("_".join(words[:count]))
+        if collective in COLLECTIVES:
+            return collective, "_".join(words[count:]) or "default"
+    return "_".join(words), "default"
 
 
 def _rate(cells: dict[str, Any]) -> Figure | None:

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.importers.columns import Column, Columns, OpenTable, log_of, row_of
+from ccbench.results.importers.library_lines import program_collective
 from ccbench.results.importers.lines import source_lines, whole
 from ccbench.results.importers.log import ImportedLog, ImportedTable
 from ccbench.results.importers.words import (
@@ -22,7 +23,6 @@ from ccbench.results.importers.words import (
     dtype_name,
     launch_of,
     op_of,
-    program_of,
 )
 from ccbench.topology.graph import Notice
 
@@ -63,7 +63,7 @@ def read(text: str) -> ImportedLog:
         if _HEADER.match(line.text):
             columns = _COLUMNS.each([cell.rstrip(":") for cell in cells])
             tables.append(_Table(line.number, columns, [], collective, options, launch, sweep))
-        elif named := program_of(line.text):
+        elif named := program_collective(line.text):
             collective = named
         elif stated := _STATED.search(line.text):
             names = ("minimum_bytes", "maximum_bytes", "settings")

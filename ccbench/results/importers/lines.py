@@ -123,22 +123,9 @@ def _width(lines: list[str], is_header: Callable[[str], bool]) -> int:
     return 0
 
 
-def is_torn(line: Line, before: Line | None) -> bool:
-    """Whether ``line`` is the last one, has no end, and is shorter than the row before it.
-
-    Tables of these tools have columns of one width, so that such a row has lost digits of its last figure.
-    """
-    return line.unfinished and before is not None and len(line.text) < len(before.text)
-
-
 def no_row(line: Line) -> Notice:
     """The remark that ``line`` stands where a row should and is none."""
     return Notice("damaged_line", f"no row of its table: {line.text.strip()[:80]!r}", line.number)
-
-
-def torn_row(line: Line) -> Notice:
-    """The remark that ``line`` is a row that has lost its end."""
-    return Notice("truncated", "the last row has lost its end and was left out", line.number)
 
 
 def capped(notices: Sequence[Notice]) -> tuple[Notice, ...]:

@@ -241,8 +241,7 @@ def _number(value: Any) -> int | None:
 def _read_records(text: str) -> ImportedLog:
     """The form has no closing line, so that an end between two records cannot be seen."""
     notices: list[Notice] = []
-    groups: dict[tuple[str, int | None, int | None], list[ImportedRow]] = {}
-    gpus: dict[tuple[str, int | None, int | None], int] = {}
+    groups: dict[tuple[str, int | None, int | None, int], list[ImportedRow]] = {}
     for number, record in _records(text):
         row = _record_row(record, number)
         if row is None:
@@ -251,14 +250,12 @@ def _read_records(text: str) -> ImportedLog:
         ranks, devices, nodes, each = (
             whole(record.get(name, "")) for name in ("ranks", "gpus", "nodes", "gpusperrank")
         )
-        key = (record["name"], ranks or devices, nodes)
-        groups.setdefault(key, []).append(row)
-        gpus.setdefault(key, each or 1)
+        groups.setdefault((record["name"], ranks or devices, nodes, each or 1), []).append(row)
     cut = bool(notices) or (text.lstrip()[:1] == "[" and text.rstrip()[-1:] != "]")
     return ImportedLog(
         tool="rccl-tests",
         library="RCCL",
-        tables=tuple(_record_table(*key, gpus[key], rows) for key, rows in groups.items()),
+        tables=tuple(_record_table(*key, rows) for key, rows in groups.items()),
         notices=capped(notices),
         outcome=Outcome.CUT if cut else Outcome.UNKNOWN,
         detail="records are missing or broken" if cut else "",

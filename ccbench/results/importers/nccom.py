@@ -14,9 +14,10 @@ from typing import Any
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.importers.columns import Column, Columns, OpenTable, log_of, row_of
+from ccbench.results.importers.library_lines import program_collective
 from ccbench.results.importers.lines import GIBI, Figure, Line, figure, rate_factor, source_lines, whole
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome
-from ccbench.results.importers.words import collective_name, op_of, program_of
+from ccbench.results.importers.words import collective_name, op_of
 from ccbench.topology.graph import Notice
 
 _AVERAGE = re.compile(r"Avg bus bandwidth:[ \t]*(\d[\d.]{0,20})[ \t]*GB/s")
@@ -75,7 +76,7 @@ def read(text: str) -> ImportedLog:
             tables.append(_Table(line.number, columns, command=command))
         elif "nccom-test" in line.text:
             command = _command(line.text)
-        elif named := program_of(line.text):
+        elif named := program_collective(line.text):
             command = replace(command, collective=named)
         elif tables and (average := _AVERAGE.search(line.text)):
             tables[-1].average = figure(average[1])

@@ -117,7 +117,7 @@ def _choice(
     return known.get(word.lower(), "")
 
 
-_GROUPED_BY = (
+_GROUPED_BY = [
     "collective",
     "in_place",
     "dtype",
@@ -126,7 +126,7 @@ _GROUPED_BY = (
     "backend",
     "source",
     "source_table",
-)
+]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from ccbench.results.importers.columns import Column, Columns, cells_of, log_of, row_of
+from ccbench.results.importers.library_lines import program_collective
 from ccbench.results.importers.lines import no_row, source_lines
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable
 from ccbench.results.importers.words import (
@@ -19,7 +20,6 @@ from ccbench.results.importers.words import (
     dtype_name,
     launch_of,
     op_of,
-    program_of,
     root_of,
 )
 from ccbench.topology.graph import Notice
@@ -71,7 +71,7 @@ def read(text: str) -> ImportedLog:
             world = int(found[1])
         if found := _COMMAND.search(line.text):
             stated = found[1]
-        stated = program_of(line.text) or stated
+        stated = program_collective(line.text) or stated
         match = _LINE.match(line.text)
         if match is None:
             continue

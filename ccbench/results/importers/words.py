@@ -47,19 +47,6 @@ def collective_name(word: str) -> str:
     return _COLLECTIVES.get(plain(word), word.strip())
 
 
-_PROGRAM = re.compile(r"#[ \t]*(\w{2,40})_perf\b")
-
-
-def program_of(line: str) -> str:
-    """ccbench's name of the collective in a comment such as ``# all_reduce_perf``; "" where there is none.
-
-    People put it above a table whose own text does not name the collective.
-    """
-    match = _PROGRAM.match(line.lstrip())
-    name = collective_name(match[1]) if match else ""
-    return name if name in COLLECTIVES else ""
-
-
 def dtype_name(word: str) -> str:
     """ccbench's name of the element type ``word``, or the word itself, trimmed."""
     stripped = word.strip().removeprefix("torch.")

@@ -16,7 +16,7 @@ from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.model.rank_subset import ByIdentity
-from ccbench.schedules.layout import Layout
+from ccbench.schedules.placement import Layout
 from ccbench.schedules.schedule import Schedule, Step
 from ccbench.verification import GROUP_SALTS, Array, Part, fill, part_of, poison
 

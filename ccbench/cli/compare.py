@@ -59,7 +59,7 @@ def compare(
     or wrong; 3: nothing is, but something was not decided, or BASE is missing; 0: nothing is slower.
     """
     from ccbench.analysis.comparison import Settings, Thresholds, load_thresholds
-    from ccbench.analysis.comparison.comparing import MODEL_THRESHOLD
+    from ccbench.analysis.comparison.judging import MODEL_THRESHOLD
     from ccbench.analysis.comparison.thresholds import DEFAULT_THRESHOLD
 
     if output is not None:

@@ -21,10 +21,10 @@ def doctor(as_json: bool) -> int:
     Exit code 0 when nothing is a problem, 2 when something keeps ccbench from working.
     """
     from ccbench.backends import unavailable
+    from ccbench.machine.accelerators import opened
     from ccbench.machine.doctor import examine, results_folder
     from ccbench.machine.environment import observe
     from ccbench.machine.files import Files
-    from ccbench.machine.nvml import opened
     from ccbench.machine.requirements import backend_checks
 
     files, seen = Files(), observe(driver=opened)

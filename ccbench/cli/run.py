@@ -77,7 +77,7 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
 
     Results go to results/<time>-<suite>-<host>, each case as soon as it is measured.
     """
-    from ccbench.machine.processes import Terminated
+    from ccbench.machine.host import Terminated
     from ccbench.runner.planning import RunOptions, check_output, plan_suite
     from ccbench.runner.progress import progress_for
     from ccbench.runner.run import run_suite
@@ -139,7 +139,7 @@ def _as_one_of_many(process: LaunchedProcess, launch: str | None) -> int:
 def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
     """Of RunOptions launch, launched_by and ranks: as asked, or as a launcher has started this run."""
     from ccbench.errors import UsageError
-    from ccbench.machine.processes import die_with_parent
+    from ccbench.machine.host import die_with_parent
     from ccbench.runner.workers.launcher import agents_of
 
     agents, launcher = agents_of(os.environ)
@@ -179,7 +179,7 @@ def _stopped_by(exit_code: int) -> str:
 
 def _resume_line(suite: str, options: RunOptions, folder: Path) -> str:
     """The command that goes on with the run in ``folder``; it needs the options the run was started with."""
-    from ccbench.machine.redaction import command_shown
+    from ccbench.machine.files import command_shown
 
     if options.launched_by:
         options = replace(options, launch="", ranks=None)

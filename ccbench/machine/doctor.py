@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ccbench.machine.accelerators import Accelerators, GpuSettings
+from ccbench.machine.accelerators import Accelerators, GpuSettings, Nvml, opened
 from ccbench.machine.environment import Environment
 from ccbench.machine.files import Files
-from ccbench.machine.nvml import Nvml, opened
 from ccbench.machine.pci import NVIDIA, read_gpus
 from ccbench.machine.readings import THROTTLING, DeviceReading
 from ccbench.machine.software import LIBRARY_FOLDERS

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ccbench.machine.accelerators import Accelerators, read_accelerators
-from ccbench.machine.files import Files
+from ccbench.machine.accelerators import Accelerators, Nvml, opened, read_accelerators
+from ccbench.machine.files import Files, kept_variables
 from ccbench.machine.host import (
     Host,
     Limits,
@@ -24,8 +24,6 @@ from ccbench.machine.host import (
     read_memory,
     read_processor,
 )
-from ccbench.machine.nvml import Nvml, opened
-from ccbench.machine.redaction import kept_variables
 from ccbench.machine.software import CHECKOUT, Software, read_software
 
 

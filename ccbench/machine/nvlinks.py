@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from ccbench.machine.nvml import MOST_LINKS, DriverAbsent, Missing, Nvml, opened
+from ccbench.machine.accelerators import MOST_LINKS, DriverAbsent, Missing, Nvml, opened
 from ccbench.topology.classes import OF_CAPABILITY, OF_VERSION, topology_class
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Notice, Topology
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ccbench.machine.nvml import (
+from ccbench.machine.accelerators import (
     FIELDS_A_CALL,
     MEMORY_CLOCK,
     MOST_LINKS,

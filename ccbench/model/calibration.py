@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ccbench.errors import MachineError
-from ccbench.machine.processes import module_command, single_threaded
+from ccbench.machine.host import module_command, single_threaded
 from ccbench.model.arithmetic import BLOCK_BYTES
 from ccbench.model.calibration_worker import COPY, REDUCE, payload_bytes
 from ccbench.model.machine import (

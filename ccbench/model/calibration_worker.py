@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ccbench.machine.processes import die_with_parent
+from ccbench.machine.host import die_with_parent
 from ccbench.model.arithmetic import KEYS, Arithmetic
 
 COPY, REDUCE = "copy", "reduce"

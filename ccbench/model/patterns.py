@@ -14,10 +14,9 @@ import numpy as np
 
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import ScheduleError
-from ccbench.schedules.binary_tree import Edges, complement, tree_edges
-from ccbench.schedules.flows import distances_up_to, everyone
 from ccbench.schedules.registry import algorithm_row, parse_algorithm, schedule_for
-from ccbench.schedules.schedule import Indices, Phase, Schedule
+from ccbench.schedules.schedule import Indices, Phase, Schedule, distances_up_to, everyone
+from ccbench.schedules.tree import Edges, complement, tree_edges
 from ccbench.topology.routing import Ints
 
 MOST_SCHEDULED = 256

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from ccbench.analysis.health.devices import UNNAMED, flagged_devices
+from ccbench.analysis.health.ranks import UNNAMED, flagged_devices
 from ccbench.cases import Status
 from ccbench.report.points import (
     EMULATION,

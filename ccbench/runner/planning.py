@@ -20,8 +20,8 @@ from ccbench.cases import DEVICE_MEMORY, NO_ROOT, PROCESSES, Case, Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, UsageError
+from ccbench.machine.accelerators import count_gpus
 from ccbench.machine.host import usable_cores
-from ccbench.machine.nvml import count_gpus
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.runner.network_probe import SAMPLING as LOOKING
 from ccbench.runner.network_probe import NetworkLooks

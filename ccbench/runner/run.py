@@ -18,7 +18,7 @@ from ccbench.cases import MORE_ROUNDS, Case, Measurement, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.detection import detect
 from ccbench.machine.flags import Flag
-from ccbench.machine.processes import Terminated, terminated_by_signals
+from ccbench.machine.host import Terminated, terminated_by_signals
 from ccbench.model.context import PredictionContext
 from ccbench.model.prediction import Prediction
 from ccbench.results import RunFolder, arrow_schema

@@ -15,7 +15,7 @@ from ccbench.capabilities import capabilities_of
 from ccbench.cases import Case
 from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError, UsageError
 from ccbench.machine.environment import capture
-from ccbench.machine.redaction import command_shown
+from ccbench.machine.files import command_shown
 from ccbench.model.cluster import Cluster
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.model.machine import Machine, load_machine, machine_from_plain

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ccbench.collectives import collective
-from ccbench.schedules.contributions import Contributions
+from ccbench.schedules.proof import Contributions
 from ccbench.schedules.registry import ALGORITHMS
 from ccbench.schedules.schedule import Phase, Schedule, Step
 from ccbench.schedules.traffic import sent_pieces

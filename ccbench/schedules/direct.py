@@ -11,8 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ccbench.schedules.flows import everyone, ordered_pairs, phase, schedule
-from ccbench.schedules.schedule import Advance, Phase, Schedule
+from ccbench.schedules.schedule import Advance, Phase, Schedule, everyone, ordered_pairs, phase, schedule
 
 
 def _pull_and_combine(ranks: int) -> Phase:

@@ -1,14 +1,179 @@
-"""The proof of a schedule: run on contributions, every output slot ends with each exactly once."""
+"""What every slot holds while a schedule runs: which piece, and whose contributions how many times.
+
+This is arithmetic with the data left out. A slot holds nothing, or one piece (the index of an input slot
+in its buffer) together with a count per origin rank. Copying overwrites both; combining adds the counts.
+Counts, not sets: a rank added twice is as wrong as a rank left out, and a set cannot see it.
+
+The proof of a schedule: run on contributions, every output slot ends with each exactly once.
+"""
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ccbench.collectives import collective
 from ccbench.errors import ScheduleError
-from ccbench.schedules.contributions import NOTHING, Contributions, piece_name
-from ccbench.schedules.schedule import Phase, Schedule
+from ccbench.schedules.schedule import Indices, Phase, Schedule, Step
 from ccbench.units import plural
+
+NOTHING = -1
+"""The piece of a slot that nothing was written to."""
+
+MEMORY_LIMIT_BYTES = 1 << 30
+
+
+class Contributions:
+    """The slots of all ranks of one schedule, before its first step and after each one applied.
+
+    piece: shape (ranks, slots), NOTHING where the slot is empty.
+    counts: shape (ranks, slots, ranks): how often each origin's contribution is in the slot.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.row = collective(schedule.collective)
+        ranks, slots = schedule.ranks, schedule.slots
+        most_moved = max((int(phase.width.sum()) for phase in schedule.phases), default=0)
+        if 2 * ranks * max(ranks * slots, most_moved) > MEMORY_LIMIT_BYTES:
+            raise ScheduleError(
+                f"{schedule.collective} {schedule.algorithm}: {ranks} ranks of {slots} slots are too many to "
+                f"prove in {MEMORY_LIMIT_BYTES >> 30} GiB; prove fewer ranks, or build with prove=False"
+            )
+        self.piece: NDArray[np.int32] = np.full((ranks, slots), NOTHING, dtype=np.int32)
+        self.counts: NDArray[np.int16] = np.zeros((ranks, slots, ranks), dtype=np.int16)
+        for rank in range(ranks):
+            inputs = self.row.inputs(rank, ranks, schedule.pieces, schedule.root)
+            for index, slot in enumerate(inputs):
+                self.piece[rank, slot] = index
+                self.counts[rank, slot, rank] = 1
+
+    def apply(self, step: Step) -> None:
+        """Run one step; ScheduleError when it does what no collective may do."""
+        source, source_slot, target, target_slot = self._single_slots(step)
+        self._check_readable(step, source, source_slot)
+        order, first = self._writers(step, target, target_slot)
+        read = (source[order], source_slot[order])
+        pieces, counts = self.piece[read], self.counts[read]
+        ranks, slots = target[order], target_slot[order]
+        at = (ranks[first], slots[first])
+        if not step.phase.reduces:
+            self.piece[at], self.counts[at] = pieces, counts
+            return
+        self._check_combinable(step, pieces, ranks, slots)
+        sums = self.counts[at] + np.add.reduceat(counts, first, axis=0)
+        # A barrier carries no data: to have heard of a rank twice is to have heard of it, so here, and
+        # only here, contributions are united and not counted.
+        sums = sums if self.row.moves_data else np.minimum(sums, 1)
+        self._check_single(step, at[0], at[1], sums)
+        self.counts[at] = sums
+
+    def show(self, rank: int, slot: int) -> str:
+        """``A0+A4..7``: letters are pieces, numbers are ranks, ``..`` is a run of three or more.
+
+        ``-`` is an empty slot, ``2*A0`` a contribution counted twice.
+        """
+        if self.piece[rank, slot] == NOTHING:
+            return "-"
+        name = piece_name(int(self.piece[rank, slot]))
+        held = self.counts[rank, slot]
+        words: list[str] = []
+        for count, first, last in _runs(held):
+            times = f"{count}*" if count > 1 else ""
+            if last - first >= 2:
+                words.append(f"{times}{name}{first}..{last}")
+            else:
+                words += [f"{times}{name}{origin}" for origin in range(first, last + 1)]
+        return "+".join(words)
+
+    def _single_slots(self, step: Step) -> tuple[Indices, Indices, Indices, Indices]:
+        """The flows of ``step`` cut into flows of one slot each."""
+        width = step.phase.width
+        if bool(np.all(width == 1)):
+            return step.source, step.source_slot, step.target, step.target_slot
+        ends = np.cumsum(width)
+        offset = np.arange(ends[-1]) - np.repeat(ends - width, width)
+
+        def spread(slots: Indices) -> Indices:
+            begin = np.repeat(slots, width)
+            pieces = self.schedule.pieces
+            spread_out: Indices = (begin - begin % pieces + (begin + offset) % pieces).astype(np.int32)
+            return spread_out
+
+        source, target = np.repeat(step.source, width), np.repeat(step.target, width)
+        return source, spread(step.source_slot), target, spread(step.target_slot)
+
+    def _writers(self, step: Step, target: Indices, slot: Indices) -> tuple[Indices, Indices]:
+        """An order that brings writers of one slot together, and where each slot's writers begin."""
+        key = target.astype(np.int64) * self.schedule.slots + slot
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+        if len(first) < len(key) and not (step.phase.fan_in and step.phase.reduces):
+            twice = order[np.flatnonzero(key[1:] == key[:-1])[0]]
+            writers = int(np.sum((target == target[twice]) & (slot == slot[twice])))
+            raise self._error(
+                step, target[twice], slot[twice],
+                f"is written by {writers} flows at once, expected one; only phases that combine with "
+                "fan_in may do that",
+            )  # fmt: skip
+        return order.astype(np.int32), first.astype(np.int32)
+
+    def _check_readable(self, step: Step, source: Indices, slot: Indices) -> None:
+        empty = np.flatnonzero(self.piece[source, slot] == NOTHING)
+        if len(empty):
+            flow = empty[0]
+            raise self._error(
+                step, source[flow], slot[flow], "is read, but nothing was written to it; send it there before"
+            )
+
+    def _check_combinable(self, step: Step, pieces: Indices, target: Indices, slot: Indices) -> None:
+        if not self.row.reduces and self.row.moves_data:
+            raise self._error(
+                step, target[0], slot[0],
+                f"is combined into, but {self.row.name} has nothing to combine; copy instead",
+            )  # fmt: skip
+        there = self.piece[target, slot]
+        wrong = np.flatnonzero(there != pieces)
+        if len(wrong) == 0:
+            return
+        flow = wrong[0]
+        rank, at, incoming = target[flow], slot[flow], piece_name(int(pieces[flow]))
+        if there[flow] == NOTHING:
+            text = f"is combined with piece {incoming}, but holds nothing; copy to it first"
+        else:
+            own = piece_name(int(there[flow]))
+            held = self.show(int(rank), int(at))
+            text = f"holds {held} and is combined with piece {incoming}, expected piece {own}"
+        raise self._error(step, rank, at, text)
+
+    def _check_single(self, step: Step, target: Indices, slot: Indices, sums: NDArray[np.int16]) -> None:
+        if int(sums.max()) <= 1:
+            return
+        flow, origin = (int(index) for index in np.argwhere(sums > 1)[0])
+        name = piece_name(int(self.piece[target[flow], slot[flow]]))
+        raise self._error(
+            step, target[flow], slot[flow],
+            f"gets the contribution {name}{origin} {sums[flow, origin]} times, expected once",
+        )  # fmt: skip
+
+    def _error(self, step: Step, rank: object, slot: object, seen: str) -> ScheduleError:
+        name = f"{self.schedule.collective} {self.schedule.algorithm}, {plural(self.schedule.ranks, 'rank')}"
+        return ScheduleError(f"{name}: step {step.index + 1}: slot {slot} of rank {rank} {seen}")
+
+
+def _runs(counts: NDArray[np.int16]) -> list[tuple[int, int, int]]:
+    """(count, first, last) of every run of equal counts, zeros left out."""
+    bounds = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
+    runs = [(int(counts[first]), first, end - 1) for first, end in itertools.pairwise(bounds)]
+    return [run for run in runs if run[0]]
+
+
+def piece_name(piece: int) -> str:
+    """A to Z; from the 27th piece on ``p26:``, ``p27:``, ..."""
+    return chr(ord("A") + piece) if piece < 26 else f"p{piece}:"
 
 
 def prove(schedule: Schedule) -> None:

@@ -8,20 +8,9 @@ from functools import lru_cache
 
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import ScheduleError, UsageError
-from ccbench.schedules import (
-    binary_tree,
-    binomial,
-    bruck,
-    chain,
-    composed,
-    direct,
-    doubling,
-    hierarchical,
-    ring,
-)
-from ccbench.schedules.flows import relabelled
+from ccbench.schedules import direct, doubling, hierarchical, ring, tree
 from ccbench.schedules.proof import prove as prove_schedule
-from ccbench.schedules.schedule import Schedule
+from ccbench.schedules.schedule import Schedule, relabelled
 
 PIECE_BYTES = 256 * 1024
 """Pipelines are cut into pieces of about this size: what NCCL's Simple protocol moves per slot is of the
@@ -119,8 +108,8 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     _plain("all_reduce", "ring", ring.ring_all_reduce, _RING),
     _plain("all_reduce", "recursive_doubling", doubling.recursive_doubling_all_reduce, _MPICH),
     _plain("all_reduce", "halving_doubling", doubling.halving_doubling_all_reduce, _HALVING),
-    _piped("all_reduce", "binary_tree", binary_tree.binary_tree_all_reduce, _PIPELINES),
-    _piped("all_reduce", "double_binary_tree", binary_tree.double_binary_tree_all_reduce, _TWO_TREES),
+    _piped("all_reduce", "binary_tree", tree.binary_tree_all_reduce, _PIPELINES),
+    _piped("all_reduce", "double_binary_tree", tree.double_binary_tree_all_reduce, _TWO_TREES),
     _pairs("all_reduce", "one_shot", direct.one_shot_all_reduce, _VLLM),
     _pairs("all_reduce", "two_shot", direct.two_shot_all_reduce, _VLLM),
     Algorithm(
@@ -134,33 +123,33 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     ),
     _plain("all_gather", "ring", ring.ring_all_gather, _MPICH),
     _plain("all_gather", "recursive_doubling", doubling.recursive_doubling_all_gather, _MPICH),
-    _plain("all_gather", "bruck", bruck.bruck_all_gather, _BRUCK),
+    _plain("all_gather", "bruck", doubling.bruck_all_gather, _BRUCK),
     _pairs("all_gather", "direct", direct.direct_all_gather, _CHAN),
     _plain("reduce_scatter", "ring", ring.ring_reduce_scatter, _RING),
     _plain("reduce_scatter", "recursive_halving", doubling.recursive_halving_reduce_scatter, _MPICH),
     _plain("reduce_scatter", "pairwise", direct.pairwise_reduce_scatter, _MPICH),
     _pairs("reduce_scatter", "direct", direct.direct_reduce_scatter, _CHAN),
-    _plain("broadcast", "binomial", binomial.binomial_broadcast, _MPICH),
-    _piped("broadcast", "chain", chain.chain_broadcast, _PIPELINES),
-    _plain("broadcast", "scatter_all_gather", composed.scatter_all_gather_broadcast, _INTERCOM),
+    _plain("broadcast", "binomial", tree.binomial_broadcast, _MPICH),
+    _piped("broadcast", "chain", ring.chain_broadcast, _PIPELINES),
+    _plain("broadcast", "scatter_all_gather", hierarchical.scatter_all_gather_broadcast, _INTERCOM),
     _pairs("broadcast", "direct", direct.direct_broadcast, _INTERCOM),
-    _plain("reduce", "binomial", binomial.binomial_reduce, _MPICH),
-    _piped("reduce", "chain", chain.chain_reduce, _PIPELINES),
-    _plain("reduce", "reduce_scatter_gather", composed.reduce_scatter_gather_reduce, _HALVING),
+    _plain("reduce", "binomial", tree.binomial_reduce, _MPICH),
+    _piped("reduce", "chain", ring.chain_reduce, _PIPELINES),
+    _plain("reduce", "reduce_scatter_gather", hierarchical.reduce_scatter_gather_reduce, _HALVING),
     _pairs("reduce", "direct", direct.direct_reduce, _CHAN),
     _plain("all_to_all", "pairwise", direct.pairwise_all_to_all, _MPICH),
-    _pairs("all_to_all", "bruck", bruck.bruck_all_to_all, _BRUCK),
+    _pairs("all_to_all", "bruck", doubling.bruck_all_to_all, _BRUCK),
     _pairs("all_to_all", "direct", direct.direct_all_to_all, _BRUCK),
     _plain("all_to_all_v", "pairwise", direct.pairwise_all_to_all_v, _MPICH),
     _pairs("all_to_all_v", "direct", direct.direct_all_to_all_v, _BRUCK),
-    _plain("gather", "binomial", binomial.binomial_gather, _MPICH),
+    _plain("gather", "binomial", tree.binomial_gather, _MPICH),
     _plain("gather", "linear", direct.linear_gather, _CHAN),
     _plain("gather", "direct", direct.direct_gather, _CHAN),
-    _plain("scatter", "binomial", binomial.binomial_scatter, _MPICH),
+    _plain("scatter", "binomial", tree.binomial_scatter, _MPICH),
     _plain("scatter", "linear", direct.linear_scatter, _CHAN),
     _plain("scatter", "direct", direct.direct_scatter, _CHAN),
     _plain("send_recv", "shift", direct.shift_send_recv, "nccl-tests, src/sendrecv.cu"),
-    _plain("barrier", "dissemination", bruck.dissemination_barrier, _DISSEMINATION),
+    _plain("barrier", "dissemination", doubling.dissemination_barrier, _DISSEMINATION),
 )
 
 _BY_NAME = {(row.collective, row.name): row for row in ALGORITHMS}

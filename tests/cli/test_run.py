@@ -11,7 +11,7 @@ import pytest
 
 from ccbench.cases import Case, Status
 from ccbench.errors import RunFolderError
-from ccbench.machine.processes import Terminated
+from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.runner.planning import Plan, RunOptions
 from ccbench.runner.run import RunOutcome

@@ -23,7 +23,7 @@ from ccbench.cases import PER_GPU, Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError
-from ccbench.machine.processes import state
+from ccbench.machine.host import state
 from ccbench.runner.measure import measure
 from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.nccl.measuring import case_of

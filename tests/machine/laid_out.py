@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from ccbench.machine.accelerators import DriverAbsent, Nvml
 from ccbench.machine.doctor import Check, examine
 from ccbench.machine.environment import observe
 from ccbench.machine.files import Files
-from ccbench.machine.nvml import DriverAbsent, Nvml
 
 CPU = "sys/devices/system/cpu"
 GIB = 1 << 30

@@ -6,7 +6,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from ccbench.machine.nvml import Missing, Nvml
+from ccbench.machine.accelerators import Missing, Nvml
 
 OF_A_GPU = {
     "Name": "name",

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.machine.accelerators import read_accelerators
+from ccbench.machine.accelerators import opened, read_accelerators
 from ccbench.machine.environment import observe
 from ccbench.machine.files import Files
-from ccbench.machine.nvml import opened
 from ccbench.machine.pci import redirects
 from tests.machine.nvml_double import Gpu, Nvml
 

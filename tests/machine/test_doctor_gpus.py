@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.machine.accelerators import opened
 from ccbench.machine.doctor import Check
-from ccbench.machine.nvml import opened
 from tests.machine.laid_out import check, examined, lay_out
 from tests.machine.nvml_double import HW_THERMAL, Gpu, Nvml
 from tests.machine.test_accelerators import PORT, box, config_space

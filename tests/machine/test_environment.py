@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.machine.environment import capture, observe
-from ccbench.machine.files import Files, expanded
+from ccbench.machine.files import REDACTED, Files, expanded, kept_variables
 from ccbench.machine.host import (
     Cache,
     Limits,
@@ -20,7 +20,6 @@ from ccbench.machine.host import (
     spread_over_cores,
     usable_cores,
 )
-from ccbench.machine.redaction import REDACTED, kept_variables
 from ccbench.machine.software import git_revision
 
 CPU = "sys/devices/system/cpu"

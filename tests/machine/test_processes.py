@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.machine.files import Files
-from ccbench.machine.processes import ending, module_command, single_threaded, state
+from ccbench.machine.host import ending, module_command, single_threaded, state
 
 LINUX = sys.platform.startswith("linux")
 
@@ -61,7 +61,7 @@ def test_a_stopped_process_is_seen_to_be_stopped() -> None:
 
 PARENT = """
 import os, sys, time
-from ccbench.machine.processes import die_with_parent
+from ccbench.machine.host import die_with_parent
 pid = os.fork()
 if pid == 0:
     die_with_parent({parent})
@@ -87,7 +87,7 @@ def test_a_child_dies_with_its_parent_however_that_ends() -> None:
 
 @pytest.mark.skipif(not LINUX, reason="the kernel's parent-death signal is Linux's")
 def test_a_child_whose_parent_has_ended_already_ends_too() -> None:
-    start = "from ccbench.machine.processes import die_with_parent"
+    start = "from ccbench.machine.host import die_with_parent"
     code = f"{start}; die_with_parent(1234567); print('still here')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (1, "")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.machine.redaction import REDACTED, command_shown, line_shown, without_values
+from ccbench.machine.files import REDACTED, command_shown, line_shown, without_values
 
 SECRET = "hunter2"
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.machine.files import Files
-from ccbench.machine.redaction import kept_variables, without_names
+from ccbench.machine.files import Files, kept_variables, without_names
 from ccbench.machine.software import (
     cuda_version,
     header_versions,

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import RunFolderError
+from ccbench.machine.accelerators import MEMORY_CLOCK, SM_CLOCK, DriverAbsent, opened
+from ccbench.machine.accelerators import Nvml as Driver
 from ccbench.machine.flags import DEVICE_FLAGS
-from ccbench.machine.nvml import MEMORY_CLOCK, SM_CLOCK, DriverAbsent, opened
-from ccbench.machine.nvml import Nvml as Driver
 from ccbench.machine.readings import (
     DeviceReading,
     LinkErrors,
@@ -616,7 +616,7 @@ def test_the_numbers_of_the_fields_of_links_are_those_of_pynvml(link: int) -> No
 
 
 def test_pynvmls_own_values_are_read_by_their_type() -> None:
-    from ccbench.machine.nvml import field_number
+    from ccbench.machine.accelerators import field_number
 
     value = pynvml.c_nvmlFieldValue_t()
     value.valueType, value.value.siVal = pynvml.NVML_VALUE_TYPE_SIGNED_INT, -5

@@ -15,7 +15,7 @@ from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.capabilities import DECLARED, Device, PricedBy
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable, MachineError, RunFolderError, UsageError
-from ccbench.machine.processes import Terminated
+from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext
 from ccbench.model.machine import load_machine, save_machine
 from ccbench.results import load_run

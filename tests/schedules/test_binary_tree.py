@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.schedules.binary_tree import Edges, complement, tree_edges, tree_parents
+from ccbench.schedules.tree import Edges, complement, tree_edges, tree_parents
 
 RANKS = st.integers(1, 300)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ccbench.errors import ScheduleError
 from ccbench.schedules import ALGORITHMS, Algorithm, Schedule, schedule_for
 from ccbench.schedules.describe import describe, slot_name
-from ccbench.schedules.flows import phase
+from ccbench.schedules.schedule import phase
 
 GOLDENS = Path(__file__).parent / "goldens"
 

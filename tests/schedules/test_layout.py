@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ccbench.errors import ScheduleError
 from ccbench.schedules import schedule_for
-from ccbench.schedules.layout import Amounts, Layout, Space
+from ccbench.schedules.placement import Amounts, Layout, Space
 
 AMOUNTS = st.integers(1, 6).flatmap(
     lambda ranks: st.tuples(*[st.tuples(*[st.integers(0, 9)] * ranks)] * ranks)

@@ -8,7 +8,7 @@ import pytest
 
 from ccbench.errors import ScheduleError
 from ccbench.schedules import ALGORITHMS, Algorithm, Phase, Schedule, prove, schedule_for
-from ccbench.schedules.flows import phase
+from ccbench.schedules.schedule import phase
 from tests.schedules.interpreter import is_right
 
 ROWS = [pytest.param(row, id=f"{row.collective}-{row.name}") for row in ALGORITHMS]

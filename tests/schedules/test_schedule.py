@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.schedules import Advance, Schedule
-from ccbench.schedules.flows import phase, relabelled
 from ccbench.schedules.registry import schedule_for
+from ccbench.schedules.schedule import phase, relabelled
 
 
 def test_steps_of_local_moves_are_not_counted() -> None:

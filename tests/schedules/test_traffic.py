@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.schedules import ALGORITHMS, Algorithm, Schedule, received_pieces, schedule_for, sent_pieces
-from ccbench.schedules.flows import phase
-from ccbench.schedules.schedule import Advance
+from ccbench.schedules.schedule import Advance, phase
 from ccbench.schedules.traffic import busiest_share
 
 POWERS = [2, 4, 8, 16, 32, 64]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ccbench.analysis.comparison.comparing import compare, compare_with_model
+from ccbench.analysis.comparison.judging import compare, compare_with_model
+from ccbench.analysis.comparison.points import Cause, Compared, Comparison, Settings, Verdict
 from ccbench.analysis.comparison.self_check import SelfCheck, check_self
 from ccbench.analysis.comparison.text import (
     document,
@@ -13,7 +14,6 @@ from ccbench.analysis.comparison.text import (
     self_check_screen,
 )
 from ccbench.analysis.comparison.thresholds import Rule, Thresholds, load_thresholds
-from ccbench.analysis.comparison.values import Cause, Compared, Comparison, Settings, Verdict
 
 __all__ = [
     "Cause",

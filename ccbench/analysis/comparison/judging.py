@@ -1,26 +1,48 @@
-"""From two sides of many points to verdicts: all points at once, since the correction needs them all."""
+"""From two sides of many points to verdicts: all points at once, since the correction needs them all.
+
+Two runs, a run and its predictions, or a run and published figures, compared point by point.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.analysis.comparison.bootstrap import ratio_intervals
-from ccbench.analysis.comparison.rounds import Floats, round_medians, samples_of
-from ccbench.analysis.comparison.sides import Side
+from ccbench.analysis.comparison.matching import Face, Published, hardware_difference, notes_on
+from ccbench.analysis.comparison.points import (
+    Cause,
+    Compared,
+    Comparison,
+    Floats,
+    Obstacle,
+    Settings,
+    Side,
+    Verdict,
+    by_identity,
+    obstacle_between,
+    obstacle_of,
+    round_medians,
+    samples_of,
+    side_of,
+)
 from ccbench.analysis.comparison.significance import (
     corrected,
     differ,
     enough_rounds,
     rank_p,
+    ratio_intervals,
     rounds_needed,
     welch_p,
 )
-from ccbench.analysis.comparison.values import Cause, Comparison, Settings, Verdict
-from ccbench.results import Point
+from ccbench.analysis.comparison.thresholds import Thresholds
+from ccbench.cases import Status
+from ccbench.results import Point, Run, open_run
+from ccbench.results.points import IMPOSSIBLE
+from ccbench.results.published import PREFIX
 from ccbench.units import format_change
 
 BY_RATIO_ALONE = "printed averages: the ratio against the threshold, nothing is known of their spread"
@@ -177,3 +199,149 @@ def too_wide(one: Comparison, low: float, high: float) -> str:
 def joined(*parts: str) -> str:
     """Reasons in one line."""
     return "; ".join(part for part in parts if part)
+
+
+MODEL_THRESHOLD = 0.30
+"""Default distance from a prediction, a fraction; predictions are off by tens of per cent (docs/model.md)."""
+
+
+def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | None = None) -> Compared:
+    """Compare two runs: folders, ``published:NAME`` as the base, or what ``load_run`` gave.
+
+    Every point of either run is in the result, save those that neither supports; of published results only
+    those that the new run has. Raises RunFolderError or UsageError where there is no such run.
+    """
+    settings = settings or Settings()
+    base, new = as_run(base), as_run(new)
+    other = "" if settings.across_machines else hardware_difference(base, new)
+    if str(base.path).startswith(PREFIX):
+        faces = Published(base).facing(by_identity(new).values())
+    else:
+        olds, news = by_identity(base), by_identity(new)
+        # The base's order; what only the new run has comes last.
+        faces = [(olds.get(case, ()), news.get(case, ()), "") for case in dict.fromkeys((*olds, *news))]
+    results: list[Comparison | Facing] = []
+    left_out = 0
+    for old_points, new_points, told in faces:
+        point = (new_points or old_points)[0]
+        old, now = (side_of(points) if points else None for points in (old_points, new_points))
+        if old and now and old.status is now.status is Status.UNSUPPORTED:
+            left_out += 1
+            continue
+        obstacle = _obstacle(old, now, other, settings)
+        if old and now and not obstacle:
+            results.append(Facing(point, old, now, told))
+        else:
+            results.append(_without(point, old, now, obstacle, settings))
+    notes = (*notes_on(base, new), *_repeats(faces))
+    return Compared(
+        str(base.path), str(new.path), settings, _judged(results, settings), notes, _left_out(left_out),
+        unread=len(base.problems) + len(new.problems),
+    )  # fmt: skip
+
+
+def compare_with_model(run: Run | Path | str, settings: Settings | None = None) -> Compared:
+    """Compare a run with the predictions that stand in it: slower, faster, the same, or beating the bound.
+
+    A miss counts where the whole interval is beyond the threshold, since a prediction has no spread. The
+    base's times are the predictions. Raises RunFolderError where there is no such run.
+    """
+    settings = settings or Settings(Thresholds(MODEL_THRESHOLD))
+    run = as_run(run)
+    results, left_out = [], 0
+    for points in by_identity(run).values():
+        side = side_of(points)
+        if side.status is Status.UNSUPPORTED:
+            left_out += 1
+        else:
+            results.append(_against_model(points[0], side, settings))
+    return Compared(
+        "model", str(run.path), settings, tuple(results), (), _left_out(left_out),
+        unread=len(run.problems),
+    )  # fmt: skip
+
+
+def as_run(run: Run | Path | str) -> Run:
+    """The run itself, or the one that a folder or ``published:NAME`` names, without DETAILS."""
+    return run if isinstance(run, Run) else open_run(run, details=False)
+
+
+def _left_out(count: int) -> tuple[str, ...]:
+    return (f"{count} points are not supported and left out",) if count else ()
+
+
+def _obstacle(base: Side | None, new: Side | None, other: str, settings: Settings) -> Obstacle | None:
+    if base is None:
+        return Cause.MISSING_IN_BASE, "the base has no such point"
+    if new is None:
+        return Cause.MISSING_IN_NEW, "the new run has no such point"
+    if new.status is Status.OK and base.status is Status.OK and other:
+        return Cause.OTHER_MACHINE, f"other machine, {other}"
+    return obstacle_between(base, new, settings)
+
+
+def _without(
+    point: Point, base: Side | None, new: Side | None, obstacle: Obstacle | None, settings: Settings
+) -> Comparison:
+    cause, reason = obstacle or (None, "")
+    threshold = settings.thresholds.of(point.collective, point.backend, point.size_bytes)
+    times = [None if side is None else side.seconds for side in (base, new)]
+    return Comparison(
+        point, Verdict.NONE, threshold, cause, reason, times[0], times[1],
+        base_rounds=len(base.rounds) if base else 0, new_rounds=len(new.rounds) if new else 0,
+        wrong=new is not None and new.status is Status.WRONG,
+    )  # fmt: skip
+
+
+def _judged(results: Sequence[Comparison | Facing], settings: Settings) -> tuple[Comparison, ...]:
+    """The results with every pair judged; the correction for many points is over all pairs."""
+    found = iter(judged([one for one in results if isinstance(one, Facing)], settings))
+    return tuple(next(found) if isinstance(one, Facing) else one for one in results)
+
+
+def _repeats(faces: Sequence[Face]) -> list[str]:
+    """A note where a run holds points several times, as imports of several logs do."""
+    several = sum(len(base) > 1 or len(new) > 1 for base, new, _ in faces)
+    return [f"{several} points were measured several times in a run; each time counts as a round"] * bool(
+        several
+    )
+
+
+def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
+    obstacle = obstacle_of(side, "run", settings)
+    if not obstacle and side.simulated:
+        obstacle = Cause.SIMULATED, "the times were computed from the model themselves"
+    if not obstacle and not side.predicted_seconds:
+        obstacle = Cause.NO_PREDICTION, "no prediction was made; give the machine when running or importing"
+    seconds, predicted = side.seconds or 0.0, side.predicted_seconds
+    if not obstacle and side.bound_seconds and seconds < IMPOSSIBLE * side.bound_seconds:
+        by = f"{1 - seconds / side.bound_seconds:.0%}"
+        obstacle = Cause.BEATS_BOUND, f"{by} below what nothing should beat; the bound or the clock is wrong"
+    if obstacle or not predicted:
+        return replace(_without(point, None, side, obstacle, settings), base_seconds=predicted)
+    plain = replace(
+        _without(point, None, side, None, settings), base_seconds=predicted, ratio=seconds / predicted
+    )
+    if len(side.rounds) < rounds_needed(settings.confidence):
+        return _few_against_model(plain, side)
+    new = round_medians(samples_of([side.rounds]))
+    middle = float(np.nanmedian(new))
+    ends = ratio_intervals(
+        np.full_like(new, predicted), new, settings.confidence, settings.draws, settings.seed
+    )
+    low, high = (float(end[0]) for end in ends)
+    full = replace(plain, new_seconds=middle, ratio=middle / predicted, low=low, high=high)
+    threshold = full.threshold
+    if low >= 1 + threshold or high <= 1 / (1 + threshold):
+        costs = f"costs most: {side.bottleneck}" if side.bottleneck else ""
+        return replace(full, verdict=Verdict.SLOWER if low > 1 else Verdict.FASTER, reason=costs)
+    if within(low, high, threshold):
+        return replace(full, verdict=Verdict.SAME)
+    return replace(full, cause=Cause.TOO_WIDE, reason=too_wide(full, low, high))
+
+
+def _few_against_model(plain: Comparison, side: Side) -> Comparison:
+    if side.averages or side.imported:
+        verdict = by_ratio(plain.ratio or 1.0, plain.threshold)
+        return replace(plain, verdict=verdict, reason=joined(BY_RATIO_ALONE))
+    return replace(plain, cause=Cause.TOO_FEW_ROUNDS, reason=f"{plain.new_rounds} rounds are too few")

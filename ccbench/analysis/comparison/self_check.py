@@ -13,12 +13,21 @@ from pathlib import Path
 
 import numpy as np
 
-from ccbench.analysis.comparison.comparing import as_run, compare
-from ccbench.analysis.comparison.judging import tested
-from ccbench.analysis.comparison.rounds import Floats, round_medians, samples_of
-from ccbench.analysis.comparison.sides import by_identity, obstacle_of, side_of
+from ccbench.analysis.comparison.judging import as_run, compare, tested
+from ccbench.analysis.comparison.points import (
+    FINE,
+    NO_VERDICT,
+    Compared,
+    Floats,
+    Settings,
+    Verdict,
+    by_identity,
+    obstacle_of,
+    round_medians,
+    samples_of,
+    side_of,
+)
 from ccbench.analysis.comparison.significance import enough_rounds
-from ccbench.analysis.comparison.values import FINE, NO_VERDICT, Compared, Settings, Verdict
 from ccbench.results import Point, Run
 
 MOST_FALSE = 0.01

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ccbench.analysis.comparison.self_check import INJECTED_THRESHOLDS, MOST_FALSE, SelfCheck
-from ccbench.analysis.comparison.values import (
+from ccbench.analysis.comparison.points import (
     FINE,
     REGRESSION,
     Cause,
@@ -21,6 +20,7 @@ from ccbench.analysis.comparison.values import (
     Settings,
     Verdict,
 )
+from ccbench.analysis.comparison.self_check import INJECTED_THRESHOLDS, MOST_FALSE, SelfCheck
 from ccbench.results.points import ORDER
 from ccbench.tables import Column, Table, columns, fitted, markdown_table
 from ccbench.tables import markdown as markdown_text

@@ -14,12 +14,17 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from ccbench.analysis.health.devices import flagged_devices
-from ccbench.analysis.health.groups import GROSS, slow_groups
-from ccbench.analysis.health.joined import joined_by
-from ccbench.analysis.health.matrix import MISS, PairMatrix, PairMiss, doubts_of, pair_matrices, pair_misses
-from ccbench.analysis.health.outliers import high_outliers, relative_spread
-from ccbench.analysis.health.ranks import starved_ranks, waited_for
+from ccbench.analysis.health.groups import GROSS, high_outliers, relative_spread, slow_groups
+from ccbench.analysis.health.matrix import (
+    MISS,
+    PairMatrix,
+    PairMiss,
+    doubts_of,
+    joined_by,
+    pair_matrices,
+    pair_misses,
+)
+from ccbench.analysis.health.ranks import flagged_devices, starved_ranks, waited_for
 from ccbench.cases import MORE_ROUNDS, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import DEVICE_FAULTS

@@ -1,4 +1,6 @@
-"""Which rank is slow, by collectives of all ranks: the others wait for it, or it is not given its processor.
+"""Which devices are behind the flags of cases, by their own readings.
+
+Which rank is slow, by collectives of all ranks: the others wait for it, or it is not given its processor.
 
 A rank that works slowly waits least. One whose process is stopped now and then (a quota of processor time) is
 stopped while it waits as well, and then all ranks wait alike: it shows by the processor time that it got. One
@@ -8,16 +10,51 @@ whose processor other programs had is late by their fault: the system tells how 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from ccbench.analysis.health.groups import DECIDED, SLOW_HALF
 from ccbench.capabilities import capabilities_of
-from ccbench.machine.flags import LOAD_FLAGS, Flag
+from ccbench.errors import RunFolderError
+from ccbench.machine.flags import DEVICE_FLAGS, LOAD_FLAGS, Flag
+from ccbench.machine.readings import flags_of, readings_from_json
 from ccbench.results import Point
 from ccbench.results.rows import WAITING_SHARE
 from ccbench.stats import CHANCE, chance_of_most
+
+UNNAMED = "a device"
+"""What a flag is laid to where no reading tells whose it is."""
+
+
+def flagged_devices(
+    cases: Iterable[tuple[Collection[str], str]], flags: Collection[str] = DEVICE_FLAGS
+) -> list[tuple[str, str, int]]:
+    """(flag, device, number of cases), the most frequent first.
+
+    cases: of each its flags and the text of its readings. flags: those that count.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    for found, readings in cases:
+        for flag in set(found) & set(flags):
+            counts.update((flag, device) for device in devices_with(readings, flag) or [UNNAMED])
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [(flag, device, count) for (flag, device), count in ordered]
+
+
+def devices_with(readings: str, flag: str) -> list[str]:
+    """Host, bus id and model of the devices that gave ``flag``; nothing where the readings do not tell."""
+    try:
+        before, after = readings_from_json(readings)
+    except RunFolderError:
+        return []
+    later = {one.device: one for one in after}
+    return [
+        " ".join(word for word in (*one.device, one.model) if word)
+        for one in before
+        if one.device in later and flag in flags_of((one,), (later[one.device],))
+    ]
+
 
 SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Collectives in which every rank does as much: in others a root is late for good reason."""

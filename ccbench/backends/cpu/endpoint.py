@@ -16,7 +16,7 @@ from ccbench.backends.overlap import HostComputation
 from ccbench.backends.rank_buffers import MEMORY_SHARE, group_names, group_samples, in_the_concurrent
 from ccbench.cases import Case, CaseFacts
 from ccbench.machine.host import available_memory_bytes, usable_cores
-from ccbench.schedules.layout import Layout
+from ccbench.schedules.placement import Layout
 from ccbench.verification import Mismatch
 
 KEEP_BYTES = 512 << 20

@@ -12,7 +12,7 @@ import numpy as np
 
 from ccbench.backends.cpu.memory import LINE_WORDS, Control, Word, fence
 from ccbench.backends.cpu.program import AVERAGE, COPY, CompiledCase, Operation, Strand
-from ccbench.schedules.layout import Place, Space
+from ccbench.schedules.placement import Place, Space
 from ccbench.verification import Array
 
 BLOCK_BYTES = 256 * 1024

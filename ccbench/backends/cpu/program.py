@@ -19,9 +19,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ccbench.collectives import collective
-from ccbench.schedules.layout import Layout, Place
-from ccbench.schedules.placement import Placement
-from ccbench.schedules.versions import BEFORE_FIRST_STEP, Value, Versions, versions_of
+from ccbench.schedules.placement import (
+    BEFORE_FIRST_STEP,
+    Layout,
+    Place,
+    Placement,
+    Value,
+    Versions,
+    versions_of,
+)
 
 COPY = "copy"
 REDUCE = "reduce"

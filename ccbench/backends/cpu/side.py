@@ -15,7 +15,7 @@ from ccbench.cases import DEFAULT, UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.model.rank_subset import schedule_of
-from ccbench.schedules.layout import Amounts, Layout, Place, Space
+from ccbench.schedules.placement import Amounts, Layout, Place, Space
 from ccbench.verification import GROUP_SALTS, Array, Mismatch, Part, part_of, poison
 
 ONE_SHOT_LIMIT_BYTES = 32 * 1024

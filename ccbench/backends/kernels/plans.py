@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ccbench.backends.kernels.programs import schedule_program
 from ccbench.collectives import collective
 from ccbench.errors import MachineError, UsageError
-from ccbench.schedules.binary_tree import complement, tree_edges
+from ccbench.schedules.tree import complement, tree_edges
 from ccbench.topology.graph import Topology
 
 NOBODY = -1

@@ -27,9 +27,7 @@ from ccbench.backends.kernels.traffic import Message, Traffic, traffic_of
 from ccbench.collectives import collective
 from ccbench.errors import ScheduleError
 from ccbench.schedules import Schedule, schedule_for
-from ccbench.schedules.layout import Layout, Place, Space
-from ccbench.schedules.placement import Placement
-from ccbench.schedules.versions import Value, Versions, versions_of
+from ccbench.schedules.placement import Layout, Place, Placement, Space, Value, Versions, versions_of
 
 FORMAT = 1
 HEADER_WORDS = 8

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ccbench.schedules.versions import Value, Versions
+from ccbench.schedules.placement import Value, Versions
 
 MESSAGE_PIECES = 4
 """Pieces that share one synchronisation; more would leave each with a small share of a slot."""

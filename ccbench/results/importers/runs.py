@@ -18,8 +18,8 @@ from ccbench.capabilities import Device, capabilities_of
 from ccbench.cases import NO_OP, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
+from ccbench.machine.files import LONGEST_VALUE, kept_variables, line_shown
 from ccbench.machine.flags import Flag
-from ccbench.machine.redaction import LONGEST_VALUE, kept_variables, line_shown
 from ccbench.results.imported import Origin, imported_speed
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.results.importers.ranks import Given, Team, checked, team_of, with_whole_sizes

@@ -38,9 +38,14 @@ from ccbench.backends.endpoint import Apart
 from ccbench.cases import Case, Conditions, Sampling, Status
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.machine.files import Files
-from ccbench.machine.host import control_group_limits
+from ccbench.machine.host import (
+    control_group_limits,
+    die_with_parent,
+    module_command,
+    signals_let_in,
+    single_threaded,
+)
 from ccbench.machine.load import queued_seconds, read_cpu_times, watched
-from ccbench.machine.processes import die_with_parent, module_command, signals_let_in, single_threaded
 from ccbench.runner.measure import measure
 from ccbench.runner.workers import messages
 from ccbench.runner.workers.channel import LEADER_VARIABLE, Channel, connect, hang_up, report_unreadable

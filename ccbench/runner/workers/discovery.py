@@ -21,9 +21,9 @@ from ccbench.backends import open_backend
 from ccbench.backends.base import Launch
 from ccbench.capabilities import backends_of_auto
 from ccbench.errors import UsageError
+from ccbench.machine.accelerators import opened
 from ccbench.machine.environment import observe
 from ccbench.machine.network import LOOPBACK, read_interfaces
-from ccbench.machine.nvml import opened
 from ccbench.runner.workers.channel import Listener, Peer
 from ccbench.runner.workers.launcher import (
     LAUNCHER_END_SECONDS,

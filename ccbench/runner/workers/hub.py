@@ -17,7 +17,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from ccbench.errors import UsageError
-from ccbench.machine.processes import (
+from ccbench.machine.host import (
     FORWARDED,
     forward_signals_to,
     module_command,

@@ -28,8 +28,8 @@ from ccbench.backends.crew import ClosingCrew, ClosingEndpoint, Crew
 from ccbench.backends.mpi.library import OPEN_MPI, as_root, launcher_vendor
 from ccbench.capabilities import capabilities_of
 from ccbench.errors import BackendUnavailable, CcbenchError, UsageError
-from ccbench.machine.processes import die_with_parent, module_command
-from ccbench.machine.redaction import without_values
+from ccbench.machine.files import without_values
+from ccbench.machine.host import die_with_parent, module_command
 from ccbench.runner.workers.agent import refuse_all, run_rank
 from ccbench.runner.workers.channel import FIRST_PROCESS, LEADER_VARIABLE, Listener, Peer, connect, hang_up
 from ccbench.runner.workers.messages import (

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from ccbench.backends.base import Backend, InProcess, Launch, Team, TeamRequest
 from ccbench.cases import ONE_PROCESS, Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
-from ccbench.machine.processes import module_command, single_threaded
+from ccbench.machine.host import module_command, single_threaded
 from ccbench.runner.workers import launcher
 from ccbench.runner.workers.messages import RUNNER_VARIABLE, GroupRequest, Refusal
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.analysis.comparison.bootstrap import _median_ranks, ratio_intervals
-from ccbench.analysis.comparison.rounds import medians, round_medians, samples_of
+from ccbench.analysis.comparison.points import medians, round_medians, samples_of
+from ccbench.analysis.comparison.significance import _median_ranks, ratio_intervals
 
 
 @pytest.mark.parametrize("rounds", [4, 5, 6, 10])

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ccbench.analysis.health.devices import UNNAMED, devices_with, flagged_devices
+from ccbench.analysis.health.ranks import UNNAMED, devices_with, flagged_devices
 from ccbench.report.footnotes import footnote
 
 from .machines import case, flagged, hot_readings, measured, run_of

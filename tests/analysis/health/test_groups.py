@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.analysis.health.groups import SlowGroup, slow_groups
-from ccbench.analysis.health.joined import joined_by
+from ccbench.analysis.health.matrix import joined_by
 from ccbench.cases import Measurement
 from tests.analysis.health.machines import flagged, groups, manifest, run_of
 

@@ -14,7 +14,7 @@ import numpy as np
 from ccbench.backends.cpu.execution import Buffers
 from ccbench.backends.cpu.program import COPY, REDUCE, CompiledCase, Operation, compile_case
 from ccbench.collectives import collective
-from ccbench.schedules.layout import Layout, Place, Space
+from ccbench.schedules.placement import Layout, Place, Space
 from ccbench.verification import Array
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ccbench.backends.cpu.execution import Buffers
 from ccbench.backends.cpu.program import CompiledCase, Group, Program, Wait
-from ccbench.schedules.layout import Space
+from ccbench.schedules.placement import Space
 from ccbench.verification import Array
 from tests.backends.cpu.interpreter import Deadlock, buffers_of, execute
 

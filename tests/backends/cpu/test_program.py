@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ccbench.backends.cpu.program import compile_case
 from ccbench.collectives import collective, reference
 from ccbench.schedules import ALGORITHMS, algorithm_row, schedule_for
-from ccbench.schedules.layout import Layout
+from ccbench.schedules.placement import Layout
 from tests.backends.cpu.interpreter import compiled, run_and_collect
 
 PAIRS = [

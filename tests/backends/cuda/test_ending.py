@@ -14,7 +14,7 @@ from ccbench.backends.crew import ClosingCrew, open_crew
 from ccbench.backends.cuda import ipc
 from ccbench.backends.cuda.ipc import IpcEndpoint
 from ccbench.cases import ONE_PROCESS, PER_GPU
-from ccbench.machine.processes import single_threaded
+from ccbench.machine.host import single_threaded
 from ccbench.runner.workers.team import CLOSE_SECONDS
 
 from .test_ipc_together import RANKS, World, world

@@ -16,7 +16,7 @@ from ccbench.backends.cuda.whole import CudaEndpoint
 from ccbench.backends.endpoint import DeviceTimed
 from ccbench.backends.kernels.layout import ZEROED
 from ccbench.errors import BackendUnavailable
-from ccbench.machine.nvml import opened as nvidia_driver
+from ccbench.machine.accelerators import opened as nvidia_driver
 from ccbench.machine.readings import readings_from_json
 from ccbench.machine.telemetry import DeviceWatch
 from ccbench.runner.measure import measure

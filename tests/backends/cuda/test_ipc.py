@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from ccbench.backends.cuda.ipc import BUFFERS, HANDLE_BYTES, WORK, HandleBoard
-from ccbench.machine.processes import single_threaded
+from ccbench.machine.host import single_threaded
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -16,7 +16,7 @@ from typing import Any
 from ccbench.backends.base import Position
 from ccbench.backends.gloo.endpoint import GlooEndpoint
 from ccbench.cases import Case, CaseFacts, Sampling
-from ccbench.machine.processes import die_with_parent
+from ccbench.machine.host import die_with_parent
 from ccbench.runner.measure import RankResult, measure
 
 PATIENCE_SECONDS = 120.0

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.cases import Status
+from ccbench.machine.files import REDACTED
 from ccbench.machine.flags import Flag
-from ccbench.machine.redaction import REDACTED
 from ccbench.results import load_run
 from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.results.importers.ranks import Given

@@ -13,7 +13,7 @@ import pytest
 
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
-from ccbench.machine.processes import state
+from ccbench.machine.host import state
 from ccbench.runner.measure import RankResult
 from ccbench.runner.workers import team as teams
 from ccbench.runner.workers.leader import Leader

@@ -26,9 +26,10 @@ _TAG = re.compile(
     r"|\[pod/[^\]\s]{1,200}\]\s?"  # kubectl logs --prefix
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\s"  # --timestamps
     r"|\s{0,6}\d{1,7}:\s"  # srun --label
+    r"|\[\d{1,7}\]\s(?=\s{0,9}#|\s{0,16}\d[\d_]{0,20}\s{1,40}\d)"  # mpiexec -l, before a table's lines
+    r"|[A-Za-z][\w.-]{0,80}(?::|\s{1,4}\|)\s(?=\s{0,8}#|\s{0,16}\d{1,20}\s{1,16}\d{1,20}\s)"  # pdsh, compose
     r"|>\s"  # a quotation
 )
-_FIRST_OF_TAGS = frozenset("([>0123456789 \t")
 _MOST_TAGS = 5
 
 _RANGE = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", re.ASCII)
@@ -49,7 +50,7 @@ def plain_lines(text: str) -> list[str]:
 def without_tags(line: str) -> str:
     """Return ``line`` without what launchers wrote before it: ranks, hosts, pods, time stamps."""
     for _ in range(_MOST_TAGS):
-        found = _TAG.match(line) if line[:1] in _FIRST_OF_TAGS else None
+        found = _TAG.match(line)
         if found is None:
             break
         line = line[found.end() :]

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccbench.results.importers.lines import Figure, Line, bad_ending, capped, figure, no_row, whole
+from ccbench.results.importers.lines import Line, bad_ending, capped, no_row, whole
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.results.importers.words import dtype_name, op_of, root_of, whole_size
 from ccbench.topology.graph import Notice
+from ccbench.topology.text import Figure, figure
 
 _WHOLE = frozenset({"size_bytes", "count", "iterations", "group"})
 _TEXT = frozenset({"algorithm", "check_result", "target"})

@@ -14,10 +14,11 @@ from typing import Any
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.importers.columns import Column, Columns, OpenTable, log_of, row_of
-from ccbench.results.importers.lines import GIBI, Figure, Line, rate_factor, source_lines, whole
+from ccbench.results.importers.lines import GIBI, Line, rate_factor, source_lines, whole
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable
 from ccbench.results.importers.words import collective_name, op_of, root_of, whole_size
 from ccbench.topology.graph import Notice
+from ccbench.topology.text import Figure
 
 _STATED = re.compile(r"(Device|Algorithm|Options):[ \t]*(.{0,500})$")
 _TIMES = {

@@ -1,17 +1,14 @@
-"""Lines of another tool's output without what launchers and terminals put around them; printed figures.
-
-A figure is its value and half a unit of its last digit, so that checks know the rounding.
-"""
+"""Lines of another tool's output without what launchers and terminals put around them, and how it ended."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ccbench.results.importers.log import Outcome
 from ccbench.topology.graph import Notice
+from ccbench.topology.text import Figure, plain, without_tags
 
 LONGEST_LINE = 4096
 """Characters of a line that are looked at; no tool here prints a longer one."""
@@ -19,21 +16,6 @@ LONGEST_LINE = 4096
 MOST_NOTICES = 100
 """Remarks that are kept of one text; whoever has more lines that do not fit has another form."""
 
-_TERMINAL = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|[\x00-\x08\x0b\x0e-\x1f\x7f]")
-_TAG = re.compile(
-    r"\([^()\n]{0,120}pid=\d{1,10}[^()\n]{0,60}\)\s?"  # Ray
-    r"|\[[^\]\s\d,][^\]\s,]{0,60}[,:]\d{1,9},\d{1,9}\](?:<std(?:out|err|diag)>)?:?\s?"  # Open MPI 5
-    r"|\[\d{1,9},\d{1,9}\](?:<std\w{2,8}>)?:?\s?"  # mpirun --tag-output
-    r"|\[[\w.-]{1,200}:\d+\]:\s?"  # Intel MPI's -prepend-rank, torchrun --tee
-    r"|\[default\d{1,6}\]:\s?"  # torchrun
-    r"|\[\d{1,7}\]\s(?!\s{0,9}[NRM]CCL (?:INFO|WARN|TRACE|ERROR))"  # mpiexec -l; not a library's message
-    r"|\[pod/[^\]\s]{1,200}\]\s?"  # kubectl logs --prefix
-    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\s"  # --timestamps
-    r"|\s{0,6}\d{1,7}:\s"  # srun --label
-    r"|[A-Za-z][\w.-]{0,80}(?::|\s{1,4}\|)\s(?=\s{0,8}#|\s{0,16}\d{1,20}\s{1,16}\d{1,20}\s)"  # pdsh, compose
-    r"|>\s"  # a quotation
-)
-_MOST_TAGS = 5
 _MESSAGE = re.compile(
     r"(?:[\w.-]{1,80}:\d{1,10}:\d{1,10} )?\[\d{1,5}\] (?:NCCL|RCCL|MCCL) (?:INFO|WARN|TRACE|ERROR)\b"
 )
@@ -65,7 +47,7 @@ def source_lines(text: str, is_header: Callable[[str], bool] | None = None) -> I
     for number, raw, unfinished in _unwrapped(text.split("\n"), is_header):
         if not raw or raw.isspace():
             continue
-        bare = _untagged(_TERMINAL.sub("", raw[:LONGEST_LINE]).rstrip())
+        bare = without_tags(plain(raw[:LONGEST_LINE]).rstrip())
         message = _MESSAGE.search(bare) if "CCL " in bare else None
         before = bare[: message.start()] if message else bare
         if begun is not None and before:
@@ -82,15 +64,6 @@ def source_lines(text: str, is_header: Callable[[str], bool] | None = None) -> I
             yield Line(number, bare[message.start() :], unfinished, message=True)
     if begun is not None:
         yield begun
-
-
-def _untagged(line: str) -> str:
-    for _ in range(_MOST_TAGS):
-        found = _TAG.match(line)
-        if found is None:
-            break
-        line = line[found.end() :]
-    return line
 
 
 def _unwrapped(lines: list[str], is_header: Callable[[str], bool] | None) -> Iterator[tuple[int, str, bool]]:
@@ -176,36 +149,7 @@ GIBI = 2**30 / 1e9
 LARGEST_SIZE = 2**62
 """Bytes; a larger figure is no size."""
 
-_NUMBER = re.compile(r"[+-]?[0-9]{1,30}(?:\.([0-9]{0,30}))?(?:[eE]([+-]?[0-9]{1,3}))?", re.ASCII)
 _WHOLE = re.compile(r"[0-9]{1,20}|[0-9][0-9_]{1,26}[0-9]|[0-9]{1,3}(?:,[0-9]{3}){1,6}", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A number as printed, times the unit it stands in."""
-
-    value: float
-    half_unit: float
-
-    def times(self, factor: float) -> Figure:
-        """The same figure in a unit that is ``factor`` times smaller."""
-        return Figure(self.value * factor, self.half_unit * factor)
-
-    def over(self, divisor: float) -> Figure:
-        """The same figure in a unit ``divisor`` times larger: one rounding only, unlike times(1/divisor)."""
-        return Figure(self.value / divisor, self.half_unit / divisor)
-
-
-def figure(text: str) -> Figure | None:
-    """The figure ``text`` is, None where it is none, negative, or too large for a float."""
-    match = _NUMBER.fullmatch(text.strip())
-    if match is None:
-        return None
-    value = float(text)
-    exponent = int(match[2] or 0) - len(match[1] or "")
-    if not math.isfinite(value) or value < 0 or not -300 < exponent < 300:
-        return None
-    return Figure(value, 0.5 * 10.0**exponent)
 
 
 def whole(text: str) -> int | None:

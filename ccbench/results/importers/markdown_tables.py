@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from ccbench.machine.flags import Flag
 from ccbench.results.importers.columns import row_of
-from ccbench.results.importers.lines import GIBI, LARGEST_SIZE, Figure, Line, figure, source_lines, whole
+from ccbench.results.importers.lines import GIBI, LARGEST_SIZE, Line, source_lines, whole
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable
 from ccbench.results.importers.words import collective_name, dtype_name, op_of
+from ccbench.topology.text import Figure, figure
 from ccbench.units import DURATION_UNITS, SIZE_UNITS, parse_size
 
 _CONTEXT_LINES = 12

@@ -22,11 +22,12 @@ from typing import Any
 from ccbench.results.importers import nccl_tests_figures as inference
 from ccbench.results.importers.columns import Column, Columns, cells_of, json_record, row_of
 from ccbench.results.importers.library_lines import decoded, program_collective, variables_in
-from ccbench.results.importers.lines import capped, figure, whole
+from ccbench.results.importers.lines import capped, whole
 from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.results.importers.ranks import bus_factor
 from ccbench.results.importers.words import collective_name, dtype_name
 from ccbench.topology.graph import Notice
+from ccbench.topology.text import figure
 
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],"]', re.DOTALL)
 _CLOSERS = {"{": "}", "[": "]"}

@@ -17,7 +17,7 @@ from ccbench.machine.flags import Flag
 from ccbench.results.importers import nccl_tests_figures as inference
 from ccbench.results.importers.columns import row_of
 from ccbench.results.importers.library_lines import LibraryLines, communicator, program_collective
-from ccbench.results.importers.lines import Figure, Line, failures, figure, source_lines, whole
+from ccbench.results.importers.lines import Line, failures, source_lines, whole
 from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.results.importers.nccl_tests_columns import (
     Cells,
@@ -31,6 +31,7 @@ from ccbench.results.importers.nccl_tests_columns import (
 )
 from ccbench.results.importers.words import dtype_name
 from ccbench.topology.graph import Notice
+from ccbench.topology.text import Figure, figure
 
 _MARKS = (
     "Avg bus bandwidth",

@@ -12,8 +12,9 @@ import re
 from dataclasses import dataclass
 
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.results.importers.lines import figure, whole
+from ccbench.results.importers.lines import whole
 from ccbench.results.importers.words import DTYPES
+from ccbench.topology.text import figure
 
 _NAMES = {
     "size": "size bytes",

@@ -22,9 +22,10 @@ from ccbench.machine.flags import Flag
 from ccbench.results.importers import markdown_tables
 from ccbench.results.importers.columns import log_of, row_of
 from ccbench.results.importers.library_lines import LibraryLines, connected_rank
-from ccbench.results.importers.lines import LARGEST_SIZE, Figure, Line, figure, source_lines, whole
+from ccbench.results.importers.lines import LARGEST_SIZE, Line, source_lines, whole
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable
 from ccbench.topology.graph import Notice
+from ccbench.topology.text import Figure, figure
 
 _RANK = re.compile(r"((?:[\w.-]{1,100}:)?\d{1,7}):[ \t]*$")
 _DURATION = re.compile(r"[ \t]*duration: (\d[\d.]{0,20}) sec")

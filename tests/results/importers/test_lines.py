@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.results.importers.lines import GIBI, Figure, figure, rate_factor, whole
+from ccbench.results.importers.lines import GIBI, rate_factor, whole
 from ccbench.results.importers.words import Launch, collective_name, dtype_name, launch_of
+from ccbench.topology.text import Figure, figure
 
 
 @given(st.floats(min_value=0, max_value=1e12), st.integers(min_value=0, max_value=9))

@@ -200,22 +200,23 @@ HIDDEN_WHERE_ALIKE = ("run", "nodes", "dtype", "op", *SHOWN_WHERE_SET)
 
 def page_table(points: Sequence[Point]) -> dict[str, Any]:
     """Columns of texts and numbers for the page's script; equal texts are stored once."""
-    stored = []
+    found = []
     for column in COLUMNS:
         texts = [column.text(point) for point in points]
         if column.title in HIDDEN_WHERE_ALIKE and len({*texts}) < 2:
             continue
-        entry = {"header": column.title, "right": column.right, **_stored(texts)}
+        entry = {"header": column.title, "right": column.right, **stored(texts)}
         entry["csv"] = column.name or column.title
         if column.number is not None:
             entry["numbers"] = [_digits(column.number(point)) for point in points]
-        stored.append(entry)
-    statuses = _stored([point.status.value for point in points])
+        found.append(entry)
+    statuses = stored([point.status.value for point in points])
     baselines = [place for place, point in enumerate(points) if point.baseline]
-    return {"columns": stored, "rows": len(points), "status": statuses, "baseline": baselines}
+    return {"columns": found, "rows": len(points), "status": statuses, "baseline": baselines}
 
 
-def _stored(texts: Sequence[str]) -> dict[str, Any]:
+def stored(texts: Sequence[str]) -> dict[str, Any]:
+    """Texts of a column of the page's table, each that occurs often once."""
     places: dict[str, int] = {}
     index = [places.setdefault(text, len(places)) for text in texts]
     return {"texts": list(texts)} if 2 * len(places) > len(texts) else {"words": list(places), "index": index}

@@ -7,7 +7,10 @@ from enum import Enum
 from typing import Literal
 
 Scale = Literal["linear", "log2", "log10"]
-Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank", "ranks"]
+Topic = Literal[
+    "bandwidth", "time", "algorithms", "prediction", "ranks", "pairs", "sharing", "plan", "history", "nothing"
+]  # fmt: skip
+Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank", "ranks", "run"]
 
 
 class Kind(str, Enum):
@@ -150,9 +153,7 @@ class Figure:
     """
 
     key: str
-    topic: Literal[
-        "bandwidth", "time", "algorithms", "prediction", "ranks", "pairs", "sharing", "plan", "nothing"
-    ]
+    topic: Topic
     title: str
     subtitle: str
     x: Axis

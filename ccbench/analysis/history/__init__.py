@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ccbench.analysis.history.page import history_page
 from ccbench.analysis.history.series import (
     Change,
     History,
@@ -26,6 +25,5 @@ __all__ = [
     "history_document",
     "history_lines",
     "history_of",
-    "history_page",
     "run_folders",
 ]

@@ -107,6 +107,7 @@ class PageContent:
     formulas: Table
     baseline: str
     version: str = __version__
+    table_text: str = "Bandwidths in GB/s (1e9 bytes a second)."
 
 
 def page_content(

@@ -1,0 +1,161 @@
+"""The page of a history: that of a report, with a figure for every series and a finding for every step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ccbench.analysis.history import Change, History, Series
+from ccbench.analysis.history.text import change_text, when
+from ccbench.report import figure as drawing
+from ccbench.report.case_table import stored
+from ccbench.report.figure import Axis, Figure, Kind, Mark
+from ccbench.report.page.content import PageContent, RunPart, Section
+from ccbench.report.page.plots import plot
+from ccbench.report.page.rendering import render_page
+from ccbench.tables import Table
+from ccbench.topology.graph import Finding
+from ccbench.units import format_change, format_seconds, plain, plural
+
+MOST_PICTURES = 400
+"""Series with the newest steps come first, and how many are left out is said."""
+
+LONGEST = 400
+
+LEGEND = (
+    "Points are medians of runs with their intervals, from the oldest run to the newest; hollow points were "
+    "flagged. Lines are levels; upright lines are steps, and runs before which something recorded of the "
+    "machine changed: the small print says what."
+)
+ABOUT_ROWS = "Every median of every series; times in seconds where they are copied."
+NOTHING = Table((), ())
+
+
+def history_page(history: History, title: str = "History") -> str:
+    """The whole file as text. Raises MissingDependency without jinja2 or plotly."""
+    drawn = history.series[:MOST_PICTURES]
+    figures = {f"figure-{place}": _figure(one) for place, one in enumerate(drawn, start=1)}
+    places = {
+        (one.label, one.machine): name for name, one in zip(figures, drawn, strict=True)
+    }  # fmt: skip
+    left_out = len(history.series) - len(drawn)
+    more = f" {left_out} more series without newer steps are not drawn." if left_out else ""
+    findings = [_finding(one, places.get((one.series, one.machine), "step")) for one in history.changes]
+    if history.problems:
+        unread = f"{plural(len(history.problems), 'file')} cannot be read"
+        named = plain("; ".join(history.problems), 10 * LONGEST)
+        findings.insert(0, Finding("problem", "unreadable", (), named, "see the files named", unread))
+    part = RunPart(
+        name="",
+        facts=f"{plural(history.runs, 'run')}, {len(history.series)} series",
+        sentences=(_overview(history),),
+        lines=(),
+        findings=tuple(findings),
+        rates=NOTHING,
+        picture=None,
+        environment=NOTHING,
+        differences=NOTHING,
+        beside=(),
+    )
+    section = Section("history", "Series", LEGEND + more, tuple(figures.items()))
+    return render_page(
+        PageContent(
+            title=plain(title, LONGEST),
+            label="",
+            meaning="",
+            runs=(part,),
+            sections=(section,) if figures else (),
+            plots={name: plot(figure) for name, figure in figures.items()},
+            table=_rows(history.series),
+            table_text=ABOUT_ROWS,
+            pairs=NOTHING,
+            more_pairs=0,
+            sharing=(),
+            terms=(),
+            formulas=NOTHING,
+            baseline="",
+        )
+    )
+
+
+def _overview(history: History) -> str:
+    if not history.changes:
+        return "No step was found."
+    slower = sum(change.change > 0 for change in history.changes)
+    return f"{plural(slower, 'step')} to slower, {len(history.changes) - slower} to faster."
+
+
+def _finding(change: Change, figure: str) -> Finding:
+    """A step; its kind is the name of its figure, to which the page links."""
+    seen = (when(change.created_at), f"run {change.run}", change.machine)
+    confirmed = f"{plural(change.runs_after, 'run')} on the new level"
+    reasons = "; ".join(change.environment)
+    advice = f"look at what changed with it: {reasons}" if reasons else "nothing that was recorded changed"
+    return Finding(
+        "doubt" if change.change > 0 else "note",
+        figure,
+        (),
+        plain(", ".join((*seen, confirmed)), LONGEST),
+        plain(advice, 2 * LONGEST),
+        plain(f"{change_text(change)} {change.series}", LONGEST),
+    )
+
+
+def _figure(one: Series) -> Figure:
+    seconds = [seen.median_seconds for seen in one.seen]
+    # An interval may be far wider than the curve; beyond twice the largest median it is cut.
+    top = 2 * max(seconds)
+    ends = [(seen.low_seconds, seen.high_seconds) for seen in one.seen]
+    known = [(low, min(high, top)) for low, high in ends if low is not None and high is not None]
+    whole = len(known) == len(ends)
+    medians = drawing.Series(
+        "median of a run", Kind.MEASURED, 0,
+        tuple(float(number) for number in range(1, len(seconds) + 1)), tuple(seconds),
+        tuple(low for low, _ in known) if whole else (), tuple(high for _, high in known) if whole else (),
+        trusted=tuple(not seen.doubts for seen in one.seen),
+    )  # fmt: skip
+    levels = [
+        drawing.Series(
+            f"level {format_seconds(level.median)}", Kind.REFERENCE, -1,
+            (float(level.start + 1), float(level.end)), (level.median, level.median),
+        )
+        for level in one.levels
+    ]  # fmt: skip
+    steps = {
+        level.start: f"{format_change(change.change)} {'slower' if change.change > 0 else 'faster'}"
+        for level, change in zip(one.levels[1:], one.changes, strict=True)
+    }
+    marked = sorted({*steps, *one.moved})
+    notes = [f"{one.seen[place].run}: {'; '.join(lines)}" for place, lines in sorted(one.moved.items())]
+    first, last = (when(seen.created_at)[:10] for seen in (one.seen[0], one.seen[-1]))
+    return Figure(
+        key=one.label,
+        topic="history",
+        title=plain(one.label, LONGEST),
+        subtitle=plain(f"{one.machine} · {plural(len(seconds), 'run')} · {first} to {last}", LONGEST),
+        x=Axis("run, the oldest first", "run", "linear"),
+        y=Axis("median time", "seconds", "linear"),
+        series=(medians, *levels),
+        footnote=tuple(plain(note, 2 * LONGEST) for note in notes) or ("Nothing recorded changed",),
+        marks=tuple(Mark(place + 0.5, steps.get(place, "changed")) for place in marked),
+    )
+
+
+def _rows(series: Sequence[Series]) -> Mapping[str, Any]:
+    """Every median as the page's table takes it."""
+    seen = [(one, each) for one in series for each in one.seen]
+    seconds = [each.median_seconds for _, each in seen]
+    texts = {
+        "series": [plain(one.label, LONGEST) for one, _ in seen],
+        "machine": [plain(one.machine) for one, _ in seen],
+        "run": [plain(each.run) for _, each in seen],
+        "began": [when(each.created_at) for _, each in seen],
+        "median": [format_seconds(one) for one in seconds],
+        "flags": ["; ".join(each.doubts) for _, each in seen],
+    }
+    columns: list[dict[str, Any]] = [
+        {"header": name, "csv": name, "right": name == "median", **stored(cells)}
+        for name, cells in texts.items()
+    ]
+    columns[4] |= {"csv": "median_seconds", "numbers": seconds}
+    return {"columns": columns, "rows": len(seen), "status": stored(["ok"] * len(seen)), "baseline": []}

@@ -28,7 +28,12 @@ def made(medians: list[float], text: str = "run", levels: tuple[Level, ...] | No
 def contents(monkeypatch: pytest.MonkeyPatch) -> list[PageContent]:
     """What pages are made of, instead of pages."""
     found: list[PageContent] = []
-    monkeypatch.setattr(history, "render_page", lambda content: found.append(content) or "")
+
+    def kept(content: PageContent) -> str:
+        found.append(content)
+        return ""
+
+    monkeypatch.setattr(history, "render_page", kept)
     return found
 
 

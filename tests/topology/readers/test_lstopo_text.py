@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, TopologyClass
 from ccbench.topology.readers.hwloc import read, recognises
-from tests.topology.damage import read_or_refused
-from tests.topology.dumps import entries, names, text_of
-from tests.topology.facts import compare
-
-ENTRIES = [entry for entry in entries("other") if entry["kind"] == "lstopo text"]
 
 TEXT = """\
 Machine (P#0 total=63GB)
@@ -37,11 +28,6 @@ Machine (P#0 total=63GB)
         OpenFabrics "mlx5_0"
       PCI L#3 (busid=0001:01:00.0 id=0000:0000 class=0300(VGA))
 """
-
-
-@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
-def test_every_fact_of_a_real_text_is_found(entry: dict[str, Any]) -> None:
-    assert compare(entry, read(text_of(entry))) == []
 
 
 def test_gpus_and_cards_stand_on_their_numa_nodes() -> None:
@@ -72,12 +58,3 @@ def test_other_text_is_refused() -> None:
     assert not recognises("Package arrived\n")
     with pytest.raises(MachineError, match="lstopo"):
         read("hello\n")
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_flipped_characters_never_raise_anything_but_a_machine_error(data: st.DataObject) -> None:
-    text = list(TEXT)
-    for _ in range(data.draw(st.integers(1, 12))):
-        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.characters())
-    read_or_refused(read, "".join(text))

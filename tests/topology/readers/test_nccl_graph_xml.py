@@ -1,23 +1,8 @@
-from typing import Any
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, TopologyClass
-from ccbench.topology.readers import nccl_xml
 from ccbench.topology.readers.nccl_graph_xml import read, recognises
-from tests.topology.dumps import entries, names, needs_dumps, text_of
-from tests.topology.facts import checked_facts, compare
-
-DUMPS = [entry for entry in entries("nccl_xml") if "graph XML" in entry["kind"]]
-
-CLASS_NOT_TOLD = {
-    "nccl_xml/4gpu_SYS_graph_with_nets.xml": "paths over sockets: bridged pairs give the same file",
-    "nccl_xml/azure_ncv4_graph.xml": "paths over sockets: GPUs without NVLink give the same file",
-}
-
 
 Channel = list[tuple[str, int | str]]
 
@@ -32,17 +17,6 @@ def graph(attributes: str, *channels: Channel) -> str:
 
 def ring(*gpus: int | str) -> Channel:
     return [("gpu", gpu) for gpu in gpus]
-
-
-@needs_dumps
-@pytest.mark.parametrize("entry", DUMPS, ids=names(DUMPS))
-def test_the_facts_of_a_real_graph_file_are_found(entry: dict[str, Any]) -> None:
-    text = text_of(entry)
-    assert recognises(text)
-    assert not nccl_xml.recognises(text)
-    missed = [miss.split(": ")[1] for miss in compare(entry, read(text))]
-    assert missed == (["topology_class"] if entry["file"] in CLASS_NOT_TOLD else [])
-    assert len(checked_facts(entry)) > len(missed)
 
 
 @pytest.mark.parametrize(
@@ -151,33 +125,3 @@ def test_the_class_is_told_only_where_it_follows(
 )
 def test_what_looks_wrong_is_noticed_with_its_line(text: str, kind: str | None, line: int) -> None:
     assert (kind, line) in [(notice.kind, notice.line) for notice in read(text).notices]
-
-
-@needs_dumps
-@pytest.mark.parametrize("entry", DUMPS, ids=names(DUMPS))
-def test_a_file_cut_anywhere_is_noticed_and_never_claims_more(entry: dict[str, Any]) -> None:
-    text = text_of(entry)
-    whole = read(text)
-    for end in range(0, len(text.rstrip()), 64):
-        try:
-            cut = read(text[:end])
-        except MachineError:
-            continue
-        assert any(notice.kind == "truncated" for notice in cut.notices)
-        assert len(cut.gpus) <= len(whole.gpus)
-        assert cut.topology_class in (whole.topology_class, TopologyClass.UNKNOWN)
-
-
-@needs_dumps
-@settings(max_examples=60, deadline=None)
-@given(st.data())
-def test_flipped_bytes_give_a_topology_or_a_machine_error(data: st.DataObject) -> None:
-    raw = bytearray(text_of(data.draw(st.sampled_from(DUMPS))).encode())
-    for _ in range(data.draw(st.integers(1, 4))):
-        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    text = raw.decode("utf-8", errors="surrogateescape")
-    recognises(text)
-    try:
-        read(text)
-    except MachineError as error:
-        assert "\n" not in str(error)  # noqa: PT017 - both outcomes are allowed

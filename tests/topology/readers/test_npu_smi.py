@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import LinkKind, TopologyClass
 from ccbench.topology.readers.npu_smi import read, recognises
-from tests.topology.damage import read_or_refused
-from tests.topology.dumps import entries, names, text_of
-from tests.topology.facts import compare
-
-ENTRIES = [entry for entry in entries("other") if entry["kind"].startswith("npu-smi")]
 
 TEXT = """\
 \t   NPU0       NPU1       NPU2       CPU Affinity
@@ -28,11 +19,6 @@ Legend:
   X    = Self
   SYS  = Path traversing PCIe and NUMA nodes.
 """
-
-
-@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
-def test_every_fact_of_a_real_output_is_found(entry: dict[str, Any]) -> None:
-    assert compare(entry, read(text_of(entry))) == []
 
 
 def test_every_hccs_cell_is_a_link_without_a_rate() -> None:
@@ -91,12 +77,3 @@ def test_other_text_is_refused(text: str) -> None:
     assert not recognises(text)
     with pytest.raises(MachineError, match="npu-smi"):
         read(text)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_flipped_characters_never_raise_anything_but_a_machine_error(data: st.DataObject) -> None:
-    text = list(TEXT)
-    for _ in range(data.draw(st.integers(1, 12))):
-        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.characters())
-    read_or_refused(read, "".join(text))

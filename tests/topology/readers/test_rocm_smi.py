@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, LinkKind, TopologyClass
 from ccbench.topology.readers.rocm_smi import read, recognises
-from tests.topology.damage import read_or_refused
-from tests.topology.dumps import entries, names, text_of
-from tests.topology.facts import compare
-
-ENTRIES = [entry for entry in entries("other") if entry["kind"].startswith("rocm-smi")]
 
 TEXT = """\
 ============================ Weight between two GPUs ============================
@@ -43,11 +35,6 @@ GPU[0]\t\t: (Topology) Numa Affinity: 0
 GPU[1]\t\t: (Topology) Numa Node: 1
 GPU[2]\t\t: (Topology) Numa Node: -1
 """
-
-
-@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
-def test_every_fact_of_a_real_output_is_found(entry: dict[str, Any]) -> None:
-    assert compare(entry, read(text_of(entry))) == []
 
 
 def test_only_xgmi_pairs_are_links_with_their_weight() -> None:
@@ -114,12 +101,3 @@ def test_other_text_is_refused(text: str) -> None:
 def test_json_nested_without_end_is_refused() -> None:
     with pytest.raises(MachineError, match="rocm-smi"):
         read('{"a":' * 100_000)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_flipped_characters_never_raise_anything_but_a_machine_error(data: st.DataObject) -> None:
-    text = list(TEXT)
-    for _ in range(data.draw(st.integers(1, 12))):
-        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.sampled_from("0123456789GPU XMI=\n[]"))
-    read_or_refused(read, "".join(text))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -9,13 +8,8 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, LinkState, Topology, TopologyClass
-from ccbench.topology.readers import smi_topo
 from ccbench.topology.readers.smi_nvlink import read, recognises
-from tests.topology.damage import changed, read_or_refused
-from tests.topology.dumps import entries, names, text_of
-from tests.topology.facts import checked_facts, compare
-
-ENTRIES = entries("smi_nvlink")
+from tests.topology.damage import read_or_refused
 
 
 def status(model: str, rates: list[list[str]], first: int = 0) -> str:
@@ -35,64 +29,6 @@ def remote(ends: list[list[tuple[str, int]]], model: str = "NVIDIA A100-SXM4-40G
 
 def kinds(topology: Topology) -> set[str]:
     return {notice.kind for notice in topology.notices}
-
-
-def open_class(entry: dict[str, Any], topology: Topology) -> bool:
-    """Whether the reader leaves the class open, and the machine's is among what it leaves."""
-    wanted = entry["expected"]["topology_class"]
-    return (
-        topology.topology_class is TopologyClass.UNKNOWN
-        and wanted in topology.facts["topology_class_candidates"]
-        and "not_visible" in kinds(topology)
-    )
-
-
-@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
-def test_every_fact_of_a_real_output_is_found(entry: dict[str, Any]) -> None:
-    text = text_of(entry)
-    assert recognises(text)
-    assert not smi_topo.recognises(text)
-    topology = read(text)
-    missed = compare(entry, topology)
-    if open_class(entry, topology):
-        # The manifest gives the machine's class; this output alone fits two kinds of boards.
-        missed = [miss for miss in missed if miss.split(": ")[1] not in ("topology_class", "nvswitch")]
-        assert topology.facts["nvswitch"] in (None, entry["expected"]["nvswitch"])
-    assert len(checked_facts(entry)) > 0
-    assert not missed
-
-
-def test_few_real_outputs_leave_the_class_open() -> None:
-    if not ENTRIES:
-        pytest.skip("no dumps")
-    left = [entry["file"] for entry in ENTRIES if open_class(entry, read(text_of(entry)))]
-    assert len(left) <= 3, left
-
-
-@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
-def test_an_output_cut_anywhere_is_read_or_refused(entry: dict[str, Any]) -> None:
-    text = text_of(entry)
-    whole = read(text)
-    for length in range(0, len(text), 64):
-        try:
-            part = read(text[:length])
-        except MachineError:
-            continue
-        assert len(part.gpus) <= len(whole.gpus)
-        for gpu, links in part.facts["links"].items():
-            assert links["total"] <= whole.facts["links"][gpu]["total"]
-            assert set(links.get("GBps_per_link", ())) <= set(
-                whole.facts["links"][gpu].get("GBps_per_link", ())
-            )
-
-
-@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
-@settings(max_examples=20, deadline=None)
-@given(changes=st.lists(st.tuples(st.integers(0, 10_000), st.characters()), min_size=1, max_size=12))
-def test_an_output_with_changed_characters_is_read_or_refused(
-    entry: dict[str, Any], changes: list[tuple[int, str]]
-) -> None:
-    read_or_refused(read, changed(text_of(entry), changes))
 
 
 @settings(max_examples=200, deadline=None)

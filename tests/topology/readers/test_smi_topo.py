@@ -14,9 +14,8 @@ from ccbench.topology.readers import read_text
 from ccbench.topology.readers.smi_table import tables_of
 from ccbench.topology.readers.smi_topo import read, recognises
 from ccbench.topology.text import plain_lines
-from tests.topology.damage import changed, read_or_refused
+from tests.topology.damage import read_or_refused
 from tests.topology.dumps import entries, names, text_of
-from tests.topology.facts import checked_facts, compare
 
 ENTRIES = entries("smi_topo")
 
@@ -60,45 +59,6 @@ def kinds(topology: Topology) -> set[str]:
 
 
 # 2xA100_NV12_two_numa states the class of the machine while saying that the matrix alone cannot tell it.
-OPEN = {"topology_class", "nvswitch"}
-
-
-@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
-def test_every_fact_of_a_real_output_is_found(entry: dict[str, Any]) -> None:
-    text = text_of(entry)
-    assert recognises(text)
-    topology = read(text)
-    missed = compare(entry, topology)
-    if "topology_class_from_matrix_alone" in entry["expected"]:
-        assert topology.topology_class is TopologyClass.UNKNOWN
-        assert entry["expected"]["topology_class"] in topology.facts["topology_class_candidates"]
-        missed = [miss for miss in missed if miss.split(": ")[1] not in OPEN]
-    assert len(checked_facts(entry)) > 0
-    assert not missed
-
-
-@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
-def test_an_output_cut_anywhere_is_read_or_refused(entry: dict[str, Any]) -> None:
-    text = text_of(entry)
-    whole = read(text)
-    for length in range(0, len(text), 64):
-        try:
-            part = read(text[:length])
-        except MachineError:
-            continue
-        assert len(part.gpus) <= max(len(whole.gpus), 1)
-        for pair, label in part.matrix.items():
-            assert whole.matrix.get(pair, label) == label
-
-
-@pytest.mark.thinned(12)
-@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
-@settings(max_examples=15, deadline=None)
-@given(changes=st.lists(st.tuples(st.integers(0, 10_000), st.characters()), min_size=1, max_size=12))
-def test_an_output_with_changed_characters_is_read_or_refused(
-    entry: dict[str, Any], changes: list[tuple[int, str]]
-) -> None:
-    read_or_refused(read, changed(text_of(entry), changes))
 
 
 @settings(max_examples=200, deadline=None)

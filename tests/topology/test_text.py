@@ -60,7 +60,8 @@ def test_lists_overlap_where_they_name_a_number_in_common(
 )
 def test_tags_of_launchers_disappear_and_what_they_tagged_keeps_its_indentation(tag: str) -> None:
     assert without_tags(f"{tag}  + PCI[24.0]") in ("  + PCI[24.0]", " + PCI[24.0]")
-    assert without_tags("[0] 1048576 262144 float") == "[0] 1048576 262144 float"
+    assert without_tags("[0] 1048576 262144 float") == "1048576 262144 float"
+    assert without_tags("[0] NCCL INFO Trees [0] 1") == "[0] NCCL INFO Trees [0] 1"
 
 
 def test_a_figure_knows_half_a_unit_of_its_last_digit() -> None:

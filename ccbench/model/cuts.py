@@ -1,4 +1,4 @@
-"""Rates that no algorithm exceeds on a graph of links: bounds by cuts, each with the links that make it.
+"""Rates that no algorithm exceeds on a graph of links: bounds by cuts.
 
 All rates are exact fractions of bytes per second, ``algbw`` in the sense of nccl-tests: size over time, where
 the size of all_gather and reduce_scatter is the full buffer and that of all_to_all what one rank sends.
@@ -6,7 +6,7 @@ They hold for datasheet rates; nothing here knows of protocols.
 
 The optimum of all_gather is that of Zhao et al. (ForestColl, arXiv 2402.06787): the largest rate x per shard
 such that for every set S of vertices that lacks a rank, x times the ranks in S can leave S. It is found by
-Dinkelbach's iteration over minimum cuts; the last cut is the explanation.
+Dinkelbach's iteration over minimum cuts.
 
 Capacities are exact: rates become whole numbers of one common unit. The solver knows 32-bit numbers only;
 where the scaled numbers do not fit they are rounded for the search, while every cut that comes out is counted
@@ -46,9 +46,8 @@ class FlowGraph:
     capacity: whole numbers of ``unit_bytes_per_second``, one per link.
     """
 
-    names: tuple[str, ...]
+    vertices: int
     compute: tuple[int, ...]
-    links: tuple[Link, ...]
     source: NDArray[np.int64]
     target: NDArray[np.int64]
     capacity: tuple[int, ...]
@@ -62,13 +61,9 @@ class FlowGraph:
     def _sizes(self) -> NDArray[np.object_]:
         return np.array(self.capacity, dtype=object)
 
-    def crossing(self, side: Side) -> NDArray[np.int64]:
-        """Indices of the links that lead out of ``side``."""
-        return np.flatnonzero(side[self.source] & ~side[self.target])
-
     def capacity_out(self, side: Side) -> int:
         """Capacity of all links out of ``side``, exact."""
-        return int(self._sizes[self.crossing(side)].sum())
+        return int(self._sizes[side[self.source] & ~side[self.target]].sum())
 
     def ranks_in(self, side: Side) -> int:
         """How many ranks ``side`` holds."""
@@ -76,7 +71,7 @@ class FlowGraph:
 
     def side_of(self, vertices: Iterable[int]) -> Side:
         """The side that holds exactly ``vertices``."""
-        side = np.zeros(len(self.names), dtype=np.bool_)
+        side = np.zeros(self.vertices, dtype=np.bool_)
         side[list(vertices)] = True
         return side
 
@@ -100,7 +95,7 @@ class _Solver:
         from scipy.sparse import csr_array
 
         self.graph = graph
-        vertices, ranks = len(graph.names), len(graph.compute)
+        vertices, ranks = graph.vertices, len(graph.compute)
         self.start, self.end = vertices, vertices + 1
         # Links between the same two vertices are one edge here.
         keys, self.edge_of_link = np.unique(graph.source * vertices + graph.target, return_inverse=True)
@@ -150,7 +145,7 @@ class _Solver:
         residual.data[residual.data < 0] = 0
         residual.eliminate_zeros()
         reached = breadth_first_order(residual, self.start, return_predecessors=False)
-        side = np.zeros(len(self.graph.names) + 2, dtype=np.bool_)
+        side = np.zeros(self.graph.vertices + 2, dtype=np.bool_)
         side[reached] = True
         return side[:-2]
 
@@ -165,14 +160,12 @@ def flow_graph(topology: Topology) -> FlowGraph:
     ranks = [device.name for device in topology.gpus]
     if len(ranks) < 2:
         raise MachineError(f"{topology.name}: {len(ranks)} GPUs; a bound needs at least two")
-    names = tuple(device.name for device in topology.devices)
-    index = {name: position for position, name in enumerate(names)}
+    index = {device.name: position for position, device in enumerate(topology.devices)}
     links = tuple(link for link in topology.links if may_carry(link) and link.source != link.target)
     capacity, unit = _whole(topology.name, links)
     return FlowGraph(
-        names,
+        len(index),
         tuple(index[name] for name in ranks),
-        links,
         np.array([index[link.source] for link in links], dtype=np.int64),
         np.array([index[link.target] for link in links], dtype=np.int64),
         capacity,
@@ -203,45 +196,11 @@ def _machines(topology: Topology) -> list[list[int]]:
     return list(nodes.values())
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A set of devices and the links that lead into it (out of it where ``outward``).
+def _gather_bound(graph: FlowGraph, sinks: Sequence[int]) -> tuple[Fraction, Side]:
+    """Largest size over time at which every rank of ``sinks`` hears all others, and the cut that limits it.
 
-    ranks: GPUs inside; links: all that cross in the direction that counts.
+    Dinkelbach: a rate that some cut does not carry falls to what that cut carries, until no cut is tighter.
     """
-
-    ranks: tuple[str, ...]
-    links: tuple[Link, ...]
-    bytes_per_second: Fraction
-    outward: bool = False
-
-    def __str__(self) -> str:
-        names = [f"{link.source} -> {link.target}" for link in self.links[:3]]
-        more = f" and {len(self.links) - 3} more" if len(self.links) > 3 else ""
-        inside = ", ".join(self.ranks[:8]) + (", ..." if len(self.ranks) > 8 else "")
-        way = "out of" if self.outward else "into"
-        rate = f"{float(self.bytes_per_second) / 1e9:.4g} GB/s"
-        return f"{rate} {way} {inside} by {', '.join(names) or 'no link at all'}{more}"
-
-
-@dataclass(frozen=True)
-class RateBound:
-    """No algorithm moves more than ``algbw_bytes_per_second``; ``cuts`` say why."""
-
-    algbw_bytes_per_second: Fraction
-    cuts: tuple[Cut, ...]
-
-
-def _cut(graph: FlowGraph, side: Side, inside: Side, turned: bool) -> Cut:
-    """Links out of ``side``, told as those of the set ``inside`` (``side`` or its complement)."""
-    links = tuple(graph.links[index] for index in graph.crossing(side))
-    outward = bool(inside[side].all()) != turned
-    ranks = tuple(graph.names[vertex] for vertex in graph.compute if inside[vertex])
-    return Cut(ranks, links, graph.capacity_out(side) * graph.unit_bytes_per_second, outward)
-
-
-def _gather_bound(graph: FlowGraph, sinks: Sequence[int], turned: bool = False) -> RateBound:
-    """Largest rate per shard at which every rank of ``sinks`` hears all others; Dinkelbach on cuts."""
     ranks = len(graph.compute)
     side, rate = _poorest(graph, sinks)
     verified: set[int] = set()
@@ -259,35 +218,33 @@ def _gather_bound(graph: FlowGraph, sinks: Sequence[int], turned: bool = False) 
         pending.pop()
         if len(sinks) == ranks:
             verified.add(sink)
-    algbw = rate * ranks * graph.unit_bytes_per_second
-    return RateBound(algbw, (_cut(graph, side, ~side, turned),))
+    return rate * ranks * graph.unit_bytes_per_second, side
 
 
 def _poorest(graph: FlowGraph, sinks: Sequence[int]) -> tuple[Side, Fraction]:
     """The cut round the one sink into which least can flow: a first guess that often is the answer."""
-    into = dict.fromkeys(range(len(graph.names)), 0)
+    into = dict.fromkeys(range(graph.vertices), 0)
     for target, capacity in zip(graph.target.tolist(), graph.capacity, strict=True):
         into[target] += capacity
     poorest = min(sinks, key=lambda sink: into[sink])
     return ~graph.side_of([poorest]), Fraction(into[poorest], len(graph.compute) - 1)
 
 
-def _spanning_bound(graph: FlowGraph, start: int, turned: bool) -> RateBound:
+def _spanning_bound(graph: FlowGraph, start: int) -> Fraction:
     """The least maximum flow from ``start`` to any rank, which trees can use up (Edmonds)."""
-    side = graph.side_of([start])
-    rate = Fraction(graph.capacity_out(side))
+    rate = Fraction(graph.capacity_out(graph.side_of([start])))
     pending = [vertex for vertex in graph.compute if vertex != start]
     while pending:
         supply = [rate if vertex == start else Fraction(0) for vertex in graph.compute]
         found = graph.cut_below(rate, supply, pending[-1])
         if found is not None and found[start] and graph.capacity_out(found) < rate:
-            side, rate = found, Fraction(graph.capacity_out(found))
+            rate = Fraction(graph.capacity_out(found))
         else:
             pending.pop()
-    return RateBound(rate * graph.unit_bytes_per_second, (_cut(graph, side, ~side, turned),))
+    return rate * graph.unit_bytes_per_second
 
 
-def _all_reduce_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> RateBound:
+def _all_reduce_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> Fraction:
     """A limit for every all_reduce that reduces and copies in GPUs only.
 
     Of each byte, whichever way the ranks are split into k groups, at least 2(k - 1) messages leave a group
@@ -295,22 +252,16 @@ def _all_reduce_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> Ra
     sum of what can leave the groups. Tried: single ranks, equal runs of consecutive ranks, machines, and the
     two sides of all_gather's cut.
     """
-    gathered = _gather_bound(graph, graph.compute)
-    inside = set(gathered.cuts[0].ranks)
-    two = [[v for v in graph.compute if (graph.names[v] in inside) is chosen] for chosen in (True, False)]
-    best: RateBound | None = None
+    _, cut = _gather_bound(graph, graph.compute)
+    two = [[vertex for vertex in graph.compute if cut[vertex] == chosen] for chosen in (False, True)]
+    rates = []
     for groups in (*_equal_runs(graph.compute), machines, two):
         with_ranks = [group for group in groups if set(group) & set(graph.compute)]
-        if len(with_ranks) < 2:
-            continue
-        sides = [_separating(graph, group, len(with_ranks) <= MOST_FLOWS) for group in with_ranks]
-        leaving = sum(graph.capacity_out(side) for side in sides) * graph.unit_bytes_per_second
-        algbw = leaving / (2 * (len(sides) - 1))
-        if best is None or algbw < best.algbw_bytes_per_second:
-            cuts = tuple(_cut(graph, side, side, False) for side in sides)
-            best = RateBound(algbw, cuts)
-    assert best is not None  # the single ranks are always at least two groups
-    return best
+        if len(with_ranks) >= 2:
+            sides = [_separating(graph, group, len(with_ranks) <= MOST_FLOWS) for group in with_ranks]
+            leaving = sum(graph.capacity_out(side) for side in sides) * graph.unit_bytes_per_second
+            rates.append(leaving / (2 * (len(sides) - 1)))
+    return min(rates)  # the single ranks are always at least two groups
 
 
 def _equal_runs(ranks: Sequence[int]) -> list[list[list[int]]]:
@@ -326,7 +277,7 @@ def _separating(graph: FlowGraph, group: Sequence[int], by_flow: bool) -> Side:
     """The cheapest known cut that has the ranks of ``group`` on its side and all other ranks beyond."""
     ranks = [vertex for vertex in graph.compute if vertex in set(group)]
     candidates = [graph.side_of(group), graph.side_of(ranks)]
-    if by_flow and len(graph.names) <= 4 * MOST_FLOWS:
+    if by_flow and graph.vertices <= 4 * MOST_FLOWS:
         candidates.append(_least_cut(graph, ranks))
     return min(candidates, key=graph.capacity_out)
 
@@ -337,7 +288,7 @@ def _least_cut(graph: FlowGraph, ranks: Sequence[int]) -> Side:
     The others are merged into one of them, which a flow to a single sink needs.
     """
     others = [vertex for vertex in graph.compute if vertex not in set(ranks)]
-    alias = np.arange(len(graph.names))
+    alias = np.arange(graph.vertices)
     alias[others] = others[0]
     source, target = alias[graph.source], alias[graph.target]
     inner = (source == target).tolist()
@@ -357,24 +308,21 @@ def _least_cut(graph: FlowGraph, ranks: Sequence[int]) -> Side:
     return np.asarray(result)
 
 
-def _all_to_all_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> RateBound:
+def _all_to_all_bound(graph: FlowGraph, machines: Sequence[Sequence[int]]) -> Fraction:
     """A limit for all_to_all: what s of p ranks owe the others, s (p - s) / p sizes, must leave them.
 
     The worst set is hard to find; tried are single ranks, machines, and consecutive halves, quarters and so
     on of the ranks, both directions each. Every one of them is a limit, so the least is.
     """
     ranks = list(graph.compute)
-    best: tuple[Fraction, Cut] | None = None
-    for direction, turned in ((graph, False), (graph.reversed(), True)):
+    rates = []
+    for direction in (graph, graph.reversed()):
         for flows, group in enumerate(_blocks(ranks, machines)):
             side = _separating(direction, group, flows < MOST_FLOWS)
             inside = direction.ranks_in(side)
             leaving = direction.capacity_out(side) * graph.unit_bytes_per_second
-            algbw = leaving * len(ranks) / (inside * (len(ranks) - inside))
-            if best is None or algbw < best[0]:
-                best = algbw, _cut(direction, side, side, turned)
-    assert best is not None  # there are at least two single ranks
-    return RateBound(best[0], (best[1],))
+            rates.append(leaving * len(ranks) / (inside * (len(ranks) - inside)))
+    return min(rates)
 
 
 def _blocks(ranks: Sequence[int], nodes: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -388,24 +336,22 @@ def _blocks(ranks: Sequence[int], nodes: Sequence[Sequence[int]]) -> list[list[i
     return inside + blocks + [[vertex] for vertex in ranks]
 
 
-def _send_recv_bound(graph: FlowGraph) -> RateBound:
+def _send_recv_bound(graph: FlowGraph) -> Fraction:
     """A limit for the ring shift: each rank sends ``size`` to the next one and receives as much."""
-    choices = [
-        (direction.capacity_out(direction.side_of([vertex])), vertex, direction, turned)
-        for direction, turned in ((graph, False), (graph.reversed(), True))
+    capacities = (
+        direction.capacity_out(direction.side_of([vertex]))
+        for direction in (graph, graph.reversed())
         for vertex in graph.compute
-    ]
-    capacity, vertex, direction, turned = min(choices, key=lambda choice: choice[0])
-    side = direction.side_of([vertex])
-    return RateBound(capacity * graph.unit_bytes_per_second, (_cut(direction, side, side, turned),))
+    )
+    return min(capacities) * graph.unit_bytes_per_second
 
 
 TURNED = ("reduce_scatter", "scatter", "reduce")
 """Collectives whose bound is that of another with every link turned round; reduction in GPUs only."""
 
 
-def cut_bound(collective: str, topology: Topology, root: int = 0) -> RateBound:
-    """The bound of a collective that moves data; of all_to_all_v with blocks of one size.
+def cut_bound(collective: str, topology: Topology, root: int = 0) -> Fraction:
+    """The most bytes per second that a collective moves, size over time; of all_to_all_v with equal blocks.
 
     Of all_gather, reduce_scatter, gather, scatter, broadcast and reduce it is the optimum, of the others a
     limit. Raises MachineError as ``flow_graph`` does, and for a root that is no rank.
@@ -413,16 +359,15 @@ def cut_bound(collective: str, topology: Topology, root: int = 0) -> RateBound:
     graph, machines = flow_graph(topology), _machines(topology)
     if not 0 <= root < len(graph.compute):
         raise MachineError(f"root: {root} is not a rank; write 0 to {len(graph.compute) - 1}")
-    turned = collective in TURNED
-    if turned:
+    if collective in TURNED:
         graph = graph.reversed()
     match collective:
         case "all_gather" | "reduce_scatter":
-            return _gather_bound(graph, graph.compute, turned)
+            return _gather_bound(graph, graph.compute)[0]
         case "gather" | "scatter":
-            return _gather_bound(graph, [graph.compute[root]], turned)
+            return _gather_bound(graph, [graph.compute[root]])[0]
         case "broadcast" | "reduce":
-            return _spanning_bound(graph, graph.compute[root], turned)
+            return _spanning_bound(graph, graph.compute[root])
         case "all_reduce":
             return _all_reduce_bound(graph, machines)
         case "all_to_all" | "all_to_all_v":

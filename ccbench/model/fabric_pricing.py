@@ -36,6 +36,7 @@ from ccbench.model.patterns import Pipeline, Traffic, traffic_for, traffic_of
 from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric
 from ccbench.topology.routing import Floats, Ints
+from ccbench.units import plural
 
 MOST_PIECES_UNDER_WAY = 4096
 
@@ -277,7 +278,7 @@ class FabricPrices:
             hops = max(
                 *(load.hops for load in self.loads.steps), *(load.hops for load in self.loads.pipelines), 0, 0
             )
-            words = f"latency of {_many(self.steps(index), 'step')} over up to {_many(hops, 'link')}"
+            words = f"latency of {plural(self.steps(index), 'step')} over up to {plural(hops, 'link')}"
             parts.append((float(self.latency[index]), words))
         parts.sort(key=lambda part: -part[0])
         told = [part for part in parts if part[0] >= 0.005 * total]
@@ -300,10 +301,6 @@ class FabricPrices:
     def _slot_bytes(self, index: int) -> float:
         cut = self.loads.traffic.pieces * max(1, int(self.pieces[index]))
         return float(self.size_bytes[index]) / cut
-
-
-def _many(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _decimal(size_bytes: float) -> str:

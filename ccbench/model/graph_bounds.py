@@ -156,7 +156,7 @@ def _limits(collective: str, fabric: Fabric, root: int, in_network: bool) -> tup
         # Every set of ranks holds rank 0 or lacks it: what leaves it is cut by the first or by the second.
         reducing = in_network and collective == "all_reduce"
         names = ("broadcast", "reduce") if reducing else (collective,)
-        rates += [cut_bound(name, topology, root).algbw_bytes_per_second for name in names]
+        rates += [cut_bound(name, topology, root) for name in names]
     return latency, float(min(rates))
 
 

@@ -34,7 +34,7 @@ WIRE = Wire(50e9, 1e-6)
 )
 def test_known_optima_of_all_gather_by_levels_and_by_flows(fabric: Fabric, expected: str) -> None:
     decimals = len(expected.partition(".")[2])
-    by_flow = cut_bound("all_gather", fabric.topology()).algbw_bytes_per_second
+    by_flow = cut_bound("all_gather", fabric.topology())
     for algbw in (level_bound(fabric, "all_gather")[0], by_flow):
         assert f"{float(algbw) / 1e9:.{decimals}f}" == expected
 
@@ -58,7 +58,7 @@ def test_known_optima_of_all_gather_by_levels_and_by_flows(fabric: Fabric, expec
 @pytest.mark.parametrize("collective", LIMITS)
 def test_levels_never_say_less_than_flows_and_mostly_the_same(fabric: Fabric, collective: str) -> None:
     by_level = level_bound(fabric, collective)[0]
-    by_flow = cut_bound(collective, fabric.topology()).algbw_bytes_per_second
+    by_flow = cut_bound(collective, fabric.topology())
     assert by_level >= by_flow * (1 - 1e-12) or collective in {"all_to_all", "all_reduce"}
     if collective in {"all_gather", "reduce_scatter", "broadcast", "reduce", "send_recv"}:
         assert by_level == by_flow

@@ -259,10 +259,8 @@ class CalibratedCluster:
 def save_calibrated(machine: CalibratedCluster, path: str | Path) -> None:
     """Write ``machine`` so that ``load_calibrated(path)`` gives the same value; MachineError if it cannot."""
     plain = asdict(machine) | {"constants": dict(machine.constants), "origins": dict(machine.origins)}
-    first = ("kind", "version")
-    write_plain(
-        {name: plain[name] for name in (*first, *(each for each in plain if each not in first))}, path
-    )
+    # The kind first, by which a reader knows the file.
+    write_plain({"kind": plain.pop("kind"), "version": plain.pop("version")} | plain, path)
 
 
 def load_calibrated(path: str | Path) -> CalibratedCluster:

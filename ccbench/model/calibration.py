@@ -20,8 +20,7 @@ import numpy as np
 
 from ccbench.errors import MachineError
 from ccbench.machine.host import module_command, single_threaded
-from ccbench.model.arithmetic import BLOCK_BYTES
-from ccbench.model.calibration_worker import COPY, REDUCE, payload_bytes
+from ccbench.model.calibration_worker import BLOCK_BYTES, COPY, REDUCE, payload_bytes
 from ccbench.model.machine import (
     COPY_TRAFFIC,
     REDUCE_TRAFFIC,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from ccbench.model.fabric_loads import FabricCosts
 from ccbench.model.fabric_pricing import FabricPrices, price_algorithm
 from ccbench.model.graph_bounds import bound_on_fabric
 from ccbench.model.library.clusters import library_system
-from ccbench.model.library.constants import shipped
+from ccbench.model.library.constants import read_table, shipped
 from ccbench.model.library.predictor import predict_library
 from ccbench.model.library.system import Generation, Intra, LibraryPoint, LibraryRequest, LibrarySystem
 from ccbench.model.prediction import Prediction
@@ -160,35 +161,7 @@ class ClusterPoint:
     extrapolated: str = ""
 
 
-_EFFICIENCY_OF_KIND: dict[LinkKind, str] = {
-    LinkKind.NVLINK: "nvlink",
-    LinkKind.C2C: "nvlink_mesh",
-    LinkKind.XGMI: "xgmi",
-    LinkKind.HCCS: "hccs",
-    LinkKind.PCIE: "pcie",
-    LinkKind.INTER_SOCKET: "pcie",
-    LinkKind.INFINIBAND: "fabric",
-    LinkKind.ROCE: "fabric",
-    LinkKind.EFA: "efa",
-    LinkKind.ETHERNET: "tcp",
-}
-"""The library model's efficiency that holds on a link; NVLink-C2C is taken as NVLink without switches, and
-between sockets GPUs' traffic is PCIe's, so both are assumptions."""
-
-KIND_LATENCY_SECONDS: dict[LinkKind, float] = {
-    LinkKind.NVLINK: 0.4e-6,
-    LinkKind.C2C: 0.4e-6,
-    LinkKind.XGMI: 0.5e-6,
-    LinkKind.HCCS: 0.5e-6,
-    LinkKind.PCIE: 0.5e-6,
-    LinkKind.INTER_SOCKET: 0.2e-6,
-    LinkKind.INFINIBAND: 1.0e-6,
-    LinkKind.ROCE: 1.0e-6,
-    LinkKind.EFA: 7.0e-6,
-    LinkKind.ETHERNET: 15.0e-6,
-}
-"""Of one link where its source states none: half of NCCL's 0.6 us LL hop (times 1.3) for each of the two
-links of a way through a switch; network ports so that two of them make up the library model's hop."""
+LINKS_FILE = Path(__file__).with_name("links.yaml")
 
 SENDER_SECONDS = 1.0e-6
 """A flag seen and a copy begun by one thread block. Assumed: no published figure, and none of ccbench's own
@@ -198,7 +171,8 @@ kernels on GPUs yet; of the order of one hop of NCCL's LL (0.6 us over NVLink, s
 def kind_efficiency(system: LibrarySystem) -> dict[LinkKind, float]:
     """Share of a link's nominal rate that schedules get: constants of the library model (docs/model.md)."""
     table = shipped().table
-    found = {kind: table[f"efficiency.{name}"] for kind, name in _EFFICIENCY_OF_KIND.items()}
+    links = read_table(LINKS_FILE).items()
+    found = {LinkKind(kind): table[f"efficiency.{name}"] for kind, (name, _) in links}
     if system.intra is Intra.NVSWITCH and system.generation is Generation.HOPPER:
         found[LinkKind.NVLINK] = table["efficiency.nvlink_hopper"]
     elif system.intra is not Intra.NVSWITCH:
@@ -290,7 +264,8 @@ def fabric_costs(cluster: Cluster) -> FabricCosts:
 
     def made() -> FabricCosts:
         fabric = cluster.fabric
-        latencies = np.array([KIND_LATENCY_SECONDS.get(kind, 0.0) for kind in LINK_KINDS])
+        links = read_table(LINKS_FILE)
+        latencies = np.array([links[kind.value][1] if kind.value in links else 0.0 for kind in LINK_KINDS])
         stated = fabric.link_latency_seconds
         by_kind = latencies[fabric.link_kind_codes]
         return FabricCosts(SENDER_SECONDS, np.where(stated > 0, stated, by_kind), _efficiencies(cluster))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -190,16 +191,12 @@ class PredictionContext:
 
     def _cluster(self, ranks: int, nodes: int) -> Cluster | None:
         if (ranks, nodes) not in self._clusters:
-            self._clusters[ranks, nodes] = self._opened(ranks, nodes)
+            self._clusters[ranks, nodes] = None
+            # None where there are more ranks than GPUs, or no network named: nothing to price.
+            with suppress(CcbenchError):
+                if self.gpus is not None and self.gpus.gpus:
+                    self._clusters[ranks, nodes] = cluster_of(self.gpus, nodes, self.network, ranks)
         return self._clusters[ranks, nodes]
-
-    def _opened(self, ranks: int, nodes: int) -> Cluster | None:
-        if self.gpus is None or not self.gpus.gpus:
-            return None
-        try:
-            return cluster_of(self.gpus, nodes, self.network, ranks)
-        except CcbenchError:
-            return None  # more ranks than GPUs, or no network named: nothing to price
 
 
 def named_context(name: str, network: str | None = None) -> PredictionContext:

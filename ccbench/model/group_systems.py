@@ -10,7 +10,6 @@ as the machine's graph says.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,8 +36,6 @@ class GroupPlacement:
     """Groups that are all alike: each has ``ranks_per_node`` ranks on each of ``nodes`` nodes.
 
     ranks: of one group. groups_per_node: that stand on one node together when all of them run.
-    node_stride: nodes from one node of a group to its next one; 0 where there is one. It is told, not priced:
-        the network is taken not to block.
     gpu_sets: which GPUs of its node each of those groups has; () for runs of neighbours from GPU 0 on.
     Raises UsageError where the numbers contradict each other.
     """
@@ -47,7 +44,6 @@ class GroupPlacement:
     ranks_per_node: int
     nodes: int
     groups_per_node: int = 1
-    node_stride: int = 1
     gpu_sets: tuple[GpuSet, ...] = ()
 
     def __post_init__(self) -> None:
@@ -100,16 +96,9 @@ def placement_of(groups: Groups, gpus_per_node: int) -> GroupPlacement | None:
     together = {tuple(sorted(sets)) for sets in on_node.values()}
     if len(together) != 1:
         return None
-    nodes = sorted(of_groups[0])
     own = next(iter(of_groups[0].values()))
     others = [one for one in next(iter(together)) if one != own]
-    return GroupPlacement(
-        len(groups[0]), len(own), len(nodes), len(others) + 1, _stride(nodes), (own, *others)
-    )
-
-
-def _stride(nodes: Sequence[int]) -> int:
-    return nodes[1] - nodes[0] if len(nodes) > 1 else 0
+    return GroupPlacement(len(groups[0]), len(own), len(of_groups[0]), len(others) + 1, (own, *others))
 
 
 def axis_placement(layout: Layout, axis: str, gpus_per_node: int) -> GroupPlacement:
@@ -121,10 +110,9 @@ def axis_placement(layout: Layout, axis: str, gpus_per_node: int) -> GroupPlacem
     layout.size(axis)
     joined = axis.split("-")
     gpus = min(gpus_per_node, layout.ranks)
-    # One step of an axis moves so many GPUs within a node, or so many nodes.
+    # Of each axis how many steps stay within a node, and how many GPUs on one of them moves.
     inside: list[tuple[int, int, bool]] = []
-    across: list[tuple[int, int, bool]] = []
-    stride = 1
+    stride = nodes = 1
     for name, size in _sizes(layout, axis):
         within = min(size, max(1, gpus // stride))
         filled = stride * within
@@ -133,14 +121,12 @@ def axis_placement(layout: Layout, axis: str, gpus_per_node: int) -> GroupPlacem
         if stride >= gpus and stride % gpus:
             raise _cut(layout, name, gpus_per_node)
         inside.append((within, stride, name in joined))
-        across.append((size // within, max(1, stride * within // gpus), name in joined))
+        nodes *= size // within if name in joined else 1
         stride *= size
     ours = _offsets([(size, step) for size, step, own in inside if own])
     starts = _offsets([(size, step) for size, step, own in inside if not own])
-    nodes = math.prod(size for size, _, own in across if own)
-    steps = [step for size, step, own in across if own and size > 1]
     sets = tuple(tuple(start + offset for offset in ours) for start in starts)
-    return GroupPlacement(len(ours) * nodes, len(ours), nodes, len(starts), min(steps, default=0), sets)
+    return GroupPlacement(len(ours) * nodes, len(ours), nodes, len(starts), sets)
 
 
 def _sizes(layout: Layout, axis: str) -> list[tuple[str, int]]:

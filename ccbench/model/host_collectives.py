@@ -27,7 +27,7 @@ from ccbench.model.host_plans import (
     own_choice,
     pipeline_broadcast,
 )
-from ccbench.model.machine import Machine, Rates, SharedMemory
+from ccbench.model.machine import Machine
 from ccbench.model.prediction import Prediction
 from ccbench.model.pricing import bound_seconds
 from ccbench.model.rank_subset import subset_of
@@ -39,10 +39,6 @@ github.com/pytorch/gloo)."""
 
 LAUNCHES_LIMIT = 10_000
 """In a row, whose first one is then of no weight."""
-
-
-def _pipelines(ranks: int, root: int) -> dict[str, Plan]:
-    return {f"pipeline {size}": pipeline_broadcast(ranks, root, size) for size in SEGMENTS_BYTES}
 
 
 def plan_seconds(
@@ -135,26 +131,25 @@ def _plans(case: Case, network: HostNetwork, size_bytes: int, root: int, algorit
             return {own: TOLD_PLANS[case.collective][own](ranks, root)}
     plans = {name: make(ranks, root) for name, make in MPI_PLANS[case.collective].items()}
     if case.collective == "broadcast":
-        plans |= _pipelines(ranks, root)
+        plans |= {f"pipeline {size}": pipeline_broadcast(ranks, root, size) for size in SEGMENTS_BYTES}
     named = algorithm.removeprefix("mpi:").replace("-", "_")
     return {name: plan for name, plan in plans.items() if name.split()[0] == named} if named else plans
 
 
 def _own_work(case: Case, size_bytes: int, host: Machine | None) -> tuple[float, float]:
-    """Seconds that a rank adds for each byte, and copies for before it sends; none where messages hide it."""
+    """Seconds that a rank adds for each byte, and copies for before it sends; none where messages hide it.
+
+    All ranks work on an input and an output of this size, on few cores by turns.
+    """
     if host is None:
         return 0.0, 0.0
+    fabric = host.fabric
+    working = min(case.ranks, fabric.cores)
     adding, copying = (
-        _seconds_per_byte(rates, host.fabric, case.ranks, size_bytes)
-        for rates in (host.fabric.reduce, host.fabric.copy)
+        case.ranks / float(rates.at(2 * size_bytes, working, fabric.cores))
+        for rates in (fabric.reduce, fabric.copy)
     )
     return adding, _copied_share(case) * size_bytes * copying
-
-
-def _seconds_per_byte(rates: Rates, fabric: SharedMemory, ranks: int, size_bytes: int) -> float:
-    """Of one of ``ranks`` that all work on an input and an output of this size, on few cores by turns."""
-    working = min(ranks, fabric.cores)
-    return ranks / float(rates.at(2 * size_bytes, working, fabric.cores))
 
 
 def _copied_share(case: Case) -> float:

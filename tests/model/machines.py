@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from hypothesis import strategies as st
 
-from ccbench.model.arithmetic import KEYS
+from ccbench.model.calibration_worker import KEYS
 from ccbench.model.machine import Machine, RatePoint, Rates, SharedMemory
 
 

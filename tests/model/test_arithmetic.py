@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ccbench.dtypes import CPU_DTYPES, numpy_dtype
-from ccbench.model.arithmetic import BLOCK_BYTES, KEYS, Arithmetic
+from ccbench.model.calibration_worker import BLOCK_BYTES, KEYS, Arithmetic
 from ccbench.model.machine import ARITHMETIC, calls_of
 
 

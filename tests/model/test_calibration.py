@@ -12,9 +12,8 @@ import pytest
 from ccbench.dtypes import CPU_DTYPES
 from ccbench.errors import MachineError
 from ccbench.model import calibration
-from ccbench.model.arithmetic import BLOCK_BYTES
 from ccbench.model.calibration import PEAK_MARGIN, machine_from_samples, quick_machine
-from ccbench.model.calibration_worker import KINDS, Probe, Samples, collect, payload_bytes
+from ccbench.model.calibration_worker import BLOCK_BYTES, KINDS, Probe, Samples, collect, payload_bytes
 from ccbench.model.machine import ARITHMETIC, Machine, calls_of, load_machine, save_machine
 from tests.faults import traces
 

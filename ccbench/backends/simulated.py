@@ -99,33 +99,15 @@ def _schedule(case: Case, algorithm: str) -> Schedule:
 class _Choice:
     """What runs, and how long one launch of it takes without noise.
 
-    beside: of what runs at the same time, its schedule and how long its own part and the other take of
-    ``seconds``; None where nothing does.
+    concurrent: of what runs at the same time, its schedule. shares: of ``seconds``, what the case's own
+    collective and the concurrent one take.
     """
 
     schedule: Schedule
     algorithm: str
     seconds: float
-    beside: tuple[Schedule, float, float] | None = None
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """Samples in seconds per launch, shape (samples,); ``starts``: each rank's delay, (ranks, samples).
-
-    ends: how early each of what runs at the same time may end, as a share of its time, (parts, samples).
-    """
-
-    samples: Floats
-    warmup: Floats
-    starts: Floats
-    ends: Floats
-    launches: int
-    stop_reason: str
-
-    def of_ranks(self) -> Floats:
-        """The samples as each rank saw them: from its own start to the common end, per launch."""
-        return np.asarray(self.samples - self.starts / self.launches)
+    concurrent: Schedule | None = None
+    shares: tuple[float, float] = (1.0, 1.0)
 
 
 class SimulatedTeam:
@@ -164,28 +146,55 @@ class SimulatedTeam:
             return replace(blank, detail=reason)
         try:
             choice = self._choose(case)
-            wrong, checked = _all_wrong_elements(case, choice)
+            wrong, checked = wrong_elements(choice.schedule, case)
+            if case.concurrent_case and choice.concurrent:
+                # Numbered after the case's own groups, as other backends have it.
+                salts = len(case.members) * GROUP_SALTS
+                wrong += wrong_elements(choice.concurrent, case.concurrent_case, salts)[0]
         except CcbenchError as error:
             return replace(blank, status=Status.FAILED, detail=str(error))
-        one_round = self._rounds[case.case_id]
-        self._rounds[case.case_id] += 1
-        drawn = _draw(
-            choice.seconds, case, sampling, [self._seed, one_round], self._exit_seconds(choice.seconds)
-        )
+        partly = f"result checked on a count of {checked} instead of {case.count}"
         return replace(
-            blank,
+            self._sampled(blank, choice, sampling),
             status=Status.WRONG if wrong else Status.OK,
-            detail=_detail(case, checked),
+            detail="" if checked == case.count else partly,
             algorithm_used=choice.algorithm,
             wrong_elements=wrong,
-            launches_per_sample=drawn.launches,
-            samples_seconds=tuple(drawn.samples.tolist()),
-            warmup_seconds=tuple(drawn.warmup.tolist()),
-            skew_seconds=tuple(drawn.starts.max(axis=0).tolist()),
-            rank_samples_seconds=tuple(map(tuple, drawn.of_ranks().tolist())),
-            group_names=_part_names(case),
-            group_samples_seconds=_part_samples(case, choice, drawn),
-            stop_reason=drawn.stop_reason,
+        )
+
+    def _sampled(self, blank: Measurement, choice: _Choice, sampling: Sampling) -> Measurement:
+        """``blank`` with samples until ``sampling`` is content, on a clock that advances by themselves."""
+        case, seconds = blank.case, choice.seconds
+        number = self._rounds[case.case_id]
+        self._rounds[case.case_id] += 1
+        random = np.random.default_rng([self._seed, number, int(case.case_id, 16)])
+        samples = seconds * random.lognormal(0.0, NOISE_SIGMA, max(sampling.maximum_samples, 1))
+        launches = 1
+        if case.mode != "isolated":
+            wanted = math.ceil(sampling.minimum_sample_seconds / max(seconds, 1e-12))
+            launches = min(max(wanted, 1), MOST_LAUNCHES)
+        count, reason = _stop(samples, launches, sampling)
+        samples = samples[:count]
+        warmup = seconds * random.lognormal(0.0, NOISE_SIGMA, 2)
+        # Ranks leave the barrier before a sample as they see its flag; the first of them starts the clock.
+        starts = self._exit_seconds(seconds) * random.random((len(case.communicating_ranks), count))
+        starts -= starts.min(axis=0)
+        names, shares = _parts(case, choice)
+        ends = np.exp(-np.abs(random.normal(0.0, END_SIGMA, (len(names), count))))
+        # The last part to end ends the sample, the others a little earlier.
+        parts = shares[:, None] * ends
+        parts = parts / parts.max(axis=0) * samples if names else parts
+        return replace(
+            blank,
+            launches_per_sample=launches,
+            samples_seconds=tuple(samples.tolist()),
+            warmup_seconds=tuple(warmup.tolist()),
+            skew_seconds=tuple(starts.max(axis=0).tolist()),
+            # As each rank saw them: from its own start to the common end, per launch.
+            rank_samples_seconds=tuple(map(tuple, (samples - starts / launches).tolist())),
+            group_names=names,
+            group_samples_seconds=tuple(map(tuple, parts.tolist())),
+            stop_reason=reason,
         )
 
     def _exit_seconds(self, launch_seconds: float) -> float:
@@ -204,9 +213,8 @@ class SimulatedTeam:
         pairs = (case, alone.schedule), (other, beside.schedule)
         both = schedules_at_once(self._machine, *pairs)
         seconds = both.prediction.predicted_seconds
-        return replace(
-            alone, seconds=seconds, beside=(beside.schedule, both.main_seconds, both.other_seconds)
-        )
+        shares = both.main_seconds / seconds, both.other_seconds / seconds
+        return replace(alone, seconds=seconds, concurrent=beside.schedule, shares=shares)
 
     def _alone(self, case: Case) -> _Choice:
         if case.algorithm != "default":
@@ -239,62 +247,13 @@ class SimulatedTeam:
         return float(case_prices(case, machine, schedule, self._loads[key]).seconds[0])
 
 
-def _all_wrong_elements(case: Case, choice: _Choice) -> tuple[int, int]:
-    """(wrong elements of all that ran, the count on which the case's own schedule was executed)."""
-    wrong, checked = wrong_elements(choice.schedule, case)
+def _parts(case: Case, choice: _Choice) -> tuple[tuple[str, ...], Floats]:
+    """Names of what runs at the same time, groups or collectives, and each one's share of a sample."""
     other = case.concurrent_case
-    if other is not None and choice.beside is not None:
-        # Numbered after the case's own groups, as other backends have it.
-        salts = len(case.members) * GROUP_SALTS
-        wrong += wrong_elements(choice.beside[0], other, salts)[0]
-    return wrong, checked
-
-
-def _part_names(case: Case) -> tuple[str, ...]:
-    if case.concurrent:
-        return group_names(case)
-    return tuple(f"ranks {format_ranks(members)}" for members in case.members) if case.groups else ()
-
-
-def _part_samples(case: Case, choice: _Choice, drawn: _Drawn) -> tuple[tuple[float, ...], ...]:
-    """Each part's share of the samples: of two collectives what each takes, of groups all of it; the last one
-    to end ends the sample, the others a little earlier.
-    """
-    other = case.concurrent_case
-    groups = len(case.members) if case.groups or other else 0
-    shares = [1.0] * groups
-    if other is not None and choice.beside is not None:
-        _, main, beside = choice.beside
-        shares = [main / choice.seconds] * groups + [beside / choice.seconds] * len(other.members)
-    if not shares:
-        return ()
-    nominal = np.array(shares)[:, None] * drawn.ends[: len(shares)]
-    nominal /= nominal.max(axis=0)
-    return tuple(map(tuple, (nominal * drawn.samples).tolist()))
-
-
-def _detail(case: Case, checked_count: int) -> str:
-    if checked_count == case.count:
-        return ""
-    return f"result checked on a count of {checked_count} instead of {case.count}"
-
-
-def _draw(seconds: float, case: Case, sampling: Sampling, seeds: list[int], exit_seconds: float) -> _Drawn:
-    """Samples until ``sampling`` is content, on a clock that advances by the samples themselves."""
-    random = np.random.default_rng([*seeds, int(case.case_id, 16)])
-    most = max(sampling.maximum_samples, 1)
-    samples = seconds * random.lognormal(0.0, NOISE_SIGMA, most)
-    launches = 1
-    if case.mode != "isolated":
-        wanted = math.ceil(sampling.minimum_sample_seconds / max(seconds, 1e-12))
-        launches = min(max(wanted, 1), MOST_LAUNCHES)
-    count, reason = _stop(samples, launches, sampling)
-    warmup = seconds * random.lognormal(0.0, NOISE_SIGMA, 2)
-    # Ranks leave the barrier before a sample as they see its flag; the first of them starts the clock.
-    starts = exit_seconds * random.random((len(case.communicating_ranks), count))
-    starts -= starts.min(axis=0)
-    ends = np.exp(-np.abs(random.normal(0.0, END_SIGMA, (len(_part_names(case)), count))))
-    return _Drawn(samples[:count], warmup, starts, ends, launches, reason)
+    if other is None:
+        names = tuple(f"ranks {format_ranks(members)}" for members in case.members) if case.groups else ()
+        return names, np.ones(len(names))
+    return group_names(case), np.repeat(choice.shares, (len(case.members), len(other.members)))
 
 
 def _stop(samples: Floats, launches: int, sampling: Sampling) -> tuple[int, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
@@ -219,17 +220,13 @@ class SimulatedTeam:
     def _alone(self, case: Case) -> _Choice:
         if case.algorithm != "default":
             return self._priced(case, case.algorithm)
-        names = algorithms_of(case.collective)
-        choices = [choice for name in names if (choice := self._priced_if_possible(case, name))]
+        choices = []
+        for name in algorithms_of(case.collective):
+            with suppress(ScheduleError):  # not for this number of ranks
+                choices.append(self._priced(case, name))
         if not choices:
             raise ScheduleError(f"{case.label}: no algorithm exists for {case.group_ranks} ranks")
         return min(choices, key=lambda choice: choice.seconds)
-
-    def _priced_if_possible(self, case: Case, algorithm: str) -> _Choice | None:
-        try:
-            return self._priced(case, algorithm)
-        except ScheduleError:
-            return None  # not for this number of ranks
 
     def _priced(self, case: Case, algorithm: str) -> _Choice:
         schedule = _schedule(case, algorithm)

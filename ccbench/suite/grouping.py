@@ -28,7 +28,7 @@ from ccbench.groups import (
     read_groups,
 )
 from ccbench.suite.ranges import MOST_RANKS
-from ccbench.suite.readers import MisfitError, items, read_at, whole_number, words
+from ccbench.suite.readers import MisfitError, read_at, several, whole_number, words
 from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
@@ -83,10 +83,7 @@ def read_layout(value: Any) -> LayoutSizes:
         else:
             sizes[name] = read_at((name,), _axis_size, value[name])
     if "dp" in sizes:
-        try:
-            _layout_of(sizes)
-        except UsageError as problem:
-            raise MisfitError(str(problem).removeprefix("layout: ")) from None
+        read_at((), _layout_of, sizes)
     return tuple(sizes.items())
 
 
@@ -121,11 +118,10 @@ def _axis_size(value: Any) -> int:
 
 def read_group_expressions(value: Any) -> tuple[str, ...]:
     """Expressions and axes; ``all`` for all ranks together; a list of lists of ranks is one value."""
-    several = value if isinstance(value, (list, tuple)) else ()
-    one_value = several and all(isinstance(group, (list, tuple)) for group in several)
-    if one_value and all(isinstance(rank, int) for group in several for rank in group):
+    groups = value if _is_list(value) else ()
+    if groups and all(_is_list(group) and all(isinstance(rank, int) for rank in group) for group in groups):
         value = [value]
-    return tuple(dict.fromkeys(read_at(place, _groups, item) for place, item in items(value, "expression")))
+    return several("expression", _groups)(value)
 
 
 def _groups(item: Any) -> str:
@@ -133,32 +129,22 @@ def _groups(item: Any) -> str:
         return ""
     if is_axis(item):
         return str(item)
-    try:
-        return read_groups(item if isinstance(item, str) else str(item).replace("(", "[").replace(")", "]"))
-    except UsageError as problem:
-        raise MisfitError(str(problem)) from None
+    return read_groups(item if isinstance(item, str) else str(item).replace("(", "[").replace(")", "]"))
 
 
 def is_axis(item: Any) -> bool:
     """Whether ``item`` names an axis of a layout, or several joined by ``-``; MisfitError if none can be."""
     if not isinstance(item, str) or not item or not set(item.split("-")) <= _AXIS_NAMES:
         return False
-    try:
-        Layout().size(item)
-    except UsageError as problem:
-        raise MisfitError(str(problem).removeprefix("layout: ")) from None
+    read_at((), Layout().size, item)
     return True
 
 
 read_group_modes = words("group mode", GROUP_MODES)
 
 
-def read_concurrent(value: Any) -> tuple[str, ...]:
-    """What runs at the same time: a collective, with ``on`` and groups of its own; ``nothing`` for none."""
-    return tuple(dict.fromkeys(read_at(place, _beside, item) for place, item in items(value, "collective")))
-
-
-def _beside(item: Any) -> str:
+def _concurrent(item: Any) -> str:
+    """A collective, with ``on`` and groups of its own; ``nothing`` for none."""
     if item in (NOTHING, ""):
         return ""
     parts = item.partition(" on ") if isinstance(item, str) else (item, "", "")
@@ -171,27 +157,25 @@ def _beside(item: Any) -> str:
     return f"{name} on {_groups(groups) or 'all'}" if on else name
 
 
-def read_traffics(value: Any) -> tuple[str, ...]:
-    """``balanced``, ``zipf:1.2``, ``hot:0.5``; a list of lists of numbers is one value."""
-    several = value if isinstance(value, (list, tuple)) else ()
-    if several and all(isinstance(row, (list, tuple)) and not any(map(_nested, row)) for row in several):
-        value = [value]
-    return tuple(dict.fromkeys(read_at(place, _traffic, item) for place, item in items(value, "traffic")))
+read_concurrent = several("collective", _concurrent)
 
 
-def _nested(item: Any) -> bool:
+def _is_list(item: Any) -> bool:
     return isinstance(item, (list, tuple))
 
 
-def _traffic(item: Any) -> str:
-    try:
-        return read_traffic(item if isinstance(item, str) else _as_text(item))
-    except UsageError as problem:
-        raise MisfitError(str(problem).removeprefix("traffic: ")) from None
+def read_traffics(value: Any) -> tuple[str, ...]:
+    """``balanced``, ``zipf:1.2``, ``hot:0.5``; a list of lists of numbers is one value."""
+    rows = value if _is_list(value) else ()
+    if rows and all(_is_list(row) and not any(map(_is_list, row)) for row in rows):
+        value = [value]
+    return several("traffic", lambda item: read_traffic(item if isinstance(item, str) else _as_text(item)))(
+        value
+    )
 
 
 def _as_text(item: Any) -> str:
-    if not isinstance(item, (list, tuple)):
+    if not _is_list(item):
         raise MisfitError(
             f"{shown(item)} is no traffic; write {BALANCED}, 'zipf:1.2', 'hot:0.5' or a matrix of amounts"
         )
@@ -203,18 +187,17 @@ def _as_text(item: Any) -> str:
         ) from None
 
 
-def read_pairs(value: Any) -> tuple[str, ...]:
-    """``ring``, ``each``, ``both``, or pairs such as ``0>3`` and ``0<>3``."""
-    return tuple(dict.fromkeys(read_at(place, _pair, item) for place, item in items(value, "pair")))
-
-
 def _pair(item: Any) -> str:
+    """``ring``, ``each``, ``both``, or a pair such as ``0>3`` and ``0<>3``."""
     if item in PAIR_SETS:
         return str(item)
     try:
         return str(parse_pair(item if isinstance(item, str) else shown(item)))
     except UsageError as problem:
         raise MisfitError(f"{problem}; or one of {', '.join(PAIR_SETS)}") from None
+
+
+read_pairs = several("pair", _pair)
 
 
 # -- what fits together in one sweep ------------------------------------------------------------------------

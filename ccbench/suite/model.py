@@ -68,6 +68,10 @@ def _whole(lowest: int, highest: int) -> Reads:
     return Reads(read, {"type": "integer", "minimum": lowest, "maximum": highest})
 
 
+def _texts(read: Callable[[Any], tuple[str, ...]], *types: str) -> Reads:
+    return Reads(read, one_or_many({"type": types[0] if len(types) == 1 else list(types)}), write=list)
+
+
 def _words(read: Callable[[Any], tuple[str, ...]], *known: str) -> Reads:
     return Reads(read, one_or_many({"enum": list(known)}), write=list)
 
@@ -82,20 +86,19 @@ def _values(axis: Axis) -> Reads:
     return Reads(readers.numbers(axis.noun, lowest, highest), schema, write=list)
 
 
-def _read_name(value: Any) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise MisfitError(
-            f"{shown(value)} is not a name for a run folder; write letters, digits, '.', '_', '-', at most 64"
-        )
-    return value
+def _text(kind: str, fits: Callable[[str], object], cure: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not fits(value):
+            raise MisfitError(f"{shown(value)} is not a {kind}; write {cure}")
+        return " ".join(value.split())
+
+    return read
 
 
-def _read_question(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > LONGEST_QUESTION:
-        raise MisfitError(
-            f"{shown(value)} is not a question; write a text of at most {LONGEST_QUESTION} letters"
-        )
-    return " ".join(value.split())
+_read_name = _text("name for a run folder", _NAME.fullmatch, "letters, digits, '.', '_', '-', at most 64")
+_read_question = _text(
+    "question", lambda text: len(text) <= LONGEST_QUESTION, f"a text of at most {LONGEST_QUESTION} letters"
+)
 
 
 def _one_of(kind: str, *known: str) -> Reads:
@@ -207,33 +210,21 @@ class Sweep(_SweptKeys):
     """Points to measure: every combination of what its keys say."""
 
     collective: Annotated[tuple[str, ...], _words(readers.read_collectives, *COLLECTIVES, "all")]
-    algorithm: Annotated[
-        tuple[str, ...], Reads(readers.read_algorithms, one_or_many({"type": "string"}), write=list)
-    ] = ("default",)
+    algorithm: Annotated[tuple[str, ...], _texts(readers.read_algorithms, "string")] = ("default",)
     size: Annotated[tuple[int | ranges.Range, ...], ranges.SIZES] = ranges.DEFAULT_SIZES
     ranks: Annotated[tuple[int, ...] | str, ranges.RANKS] = "auto"
     backends: Annotated[tuple[str, ...], _words(readers.read_sweep_backends, *backend_names(), "all")] = (
         Field(default_factory=backend_names)
     )
     root: Annotated[tuple[int, ...] | str, ranges.ROOTS] = (0,)
-    pairs: Annotated[
-        tuple[str, ...], Reads(grouping.read_pairs, one_or_many({"type": "string"}), write=list)
-    ] = (grouping.PAIRS_OF_RING,)
+    pairs: Annotated[tuple[str, ...], _texts(grouping.read_pairs, "string")] = (grouping.PAIRS_OF_RING,)
     layout: Annotated[grouping.LayoutSizes, Reads(grouping.read_layout, _LAYOUT_SCHEMA, _layout_written)] = ()
-    groups: Annotated[
-        tuple[str, ...],
-        Reads(grouping.read_group_expressions, one_or_many({"type": ["string", "array"]}), write=list),
-    ] = ("",)
+    groups: Annotated[tuple[str, ...], _texts(grouping.read_group_expressions, "string", "array")] = ("",)
     group_mode: Annotated[tuple[str, ...], _words(grouping.read_group_modes, *grouping.GROUP_MODES)] = (
         "concurrent",
     )
-    concurrent: Annotated[
-        tuple[str, ...], Reads(grouping.read_concurrent, one_or_many({"type": "string"}), write=list)
-    ] = ("",)
-    traffic: Annotated[
-        tuple[str, ...],
-        Reads(grouping.read_traffics, one_or_many({"type": ["string", "array"]}), write=list),
-    ] = ("",)
+    concurrent: Annotated[tuple[str, ...], _texts(grouping.read_concurrent, "string")] = ("",)
+    traffic: Annotated[tuple[str, ...], _texts(grouping.read_traffics, "string", "array")] = ("",)
 
     def asked(self, name: str) -> tuple[Any, ...]:
         """The values of one of the axes in SWEPT, as cases hold them."""

@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ccbench.suite.readers import MisfitError, Reads, items, one_or_many, range_schema, read_at, whole_number
+from ccbench.suite.readers import (
+    MisfitError,
+    Reads,
+    items,
+    one_or_many,
+    range_schema,
+    read_at,
+    several,
+    whole_number,
+)
 from ccbench.units import format_size, parse_size, shown, suggestion
 
 LARGEST_SIZE_BYTES = 2**50
@@ -165,7 +174,7 @@ def read_ranks(value: Any) -> tuple[int, ...] | str:
     """``auto``, or numbers of ranks: one, a list, or a range by factor or step."""
     if value == "auto":
         return "auto"
-    parts = [read_at(place, _some_ranks, item) for place, item in items(value, "number of ranks")]
+    parts = several("number of ranks", _some_ranks)(value)
     return tuple(dict.fromkeys(ranks for part in parts for ranks in part))
 
 
@@ -186,8 +195,7 @@ def read_roots(value: Any) -> tuple[int, ...] | str:
     """``all``, or root ranks: one or a list."""
     if value == "all":
         return "all"
-    roots = [read_at(place, _root, item) for place, item in items(value, "root")]
-    return tuple(dict.fromkeys(roots))
+    return several("root", _root)(value)
 
 
 def _root(item: Any) -> int:

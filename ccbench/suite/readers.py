@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.capabilities import backend_names
 from ccbench.collectives import COLLECTIVES
+from ccbench.errors import UsageError
 from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
@@ -36,13 +37,13 @@ class MisfitError(ValueError):
 
 
 def read_at(place: Sequence[str | int], read: Callable[[Any], Any], value: Any) -> Any:
-    """``read(value)``, its error moved to ``place`` inside the key."""
+    """``read(value)``, its error moved to ``place`` inside the key, whose name the error need not repeat."""
     try:
         return read(value)
     except MisfitError as problem:
         raise MisfitError(str(problem), *place, *problem.place) from None
-    except ValueError as problem:
-        raise MisfitError(str(problem), *place) from None
+    except (ValueError, UsageError) as problem:
+        raise MisfitError(re.sub("^(layout|traffic): ", "", str(problem)), *place) from None
 
 
 def items(value: Any, kind: str) -> list[tuple[tuple[int, ...], Any]]:
@@ -54,6 +55,15 @@ def items(value: Any, kind: str) -> list[tuple[tuple[int, ...], Any]]:
     if len(value) > MOST_ITEMS:
         raise MisfitError(f"lists {len(value)} values; write at most {MOST_ITEMS}, or a range where one fits")
     return [((index,), item) for index, item in enumerate(value)]
+
+
+def several(kind: str, read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """A reader of one value or a list of values, each once; ``read`` makes one."""
+
+    def read_all(value: Any) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys(read_at(place, read, item) for place, item in items(value, kind)))
+
+    return read_all
 
 
 def words(
@@ -77,14 +87,7 @@ def words(
 
 def numbers(kind: str, lowest: int, highest: int) -> Callable[[Any], tuple[int, ...]]:
     """A reader of one or more whole numbers from ``lowest`` to ``highest``."""
-
-    def read(value: Any) -> tuple[int, ...]:
-        def number(item: Any) -> int:
-            return whole_number(item, lowest, highest, kind)
-
-        return tuple(dict.fromkeys(read_at(place, number, item) for place, item in items(value, kind)))
-
-    return read
+    return several(kind, lambda item: whole_number(item, lowest, highest, kind))
 
 
 def read_backends(value: Any) -> tuple[str, ...]:
@@ -100,16 +103,14 @@ def read_sweep_backends(value: Any) -> tuple[str, ...]:
 read_collectives = words("collective", tuple(COLLECTIVES), tuple(COLLECTIVES))
 
 
-def read_algorithms(value: Any) -> tuple[str, ...]:
-    """Names such as ``ring`` or ``hierarchical:4``, ``default`` and ``all``; a backend knows which exist."""
-    found = []
-    for place, item in items(value, "algorithm"):
-        if not isinstance(item, str) or not _ALGORITHM.fullmatch(item):
-            raise MisfitError(
-                f"{shown(item)} is not an algorithm; write 'ring', 'hierarchical:4' or 'all'", *place
-            )
-        found.append(item)
-    return tuple(dict.fromkeys(found))
+def _algorithm(item: Any) -> str:
+    """A name such as ``ring`` or ``hierarchical:4``, ``default`` or ``all``; a backend knows which exist."""
+    if not isinstance(item, str) or not _ALGORITHM.fullmatch(item):
+        raise MisfitError(f"{shown(item)} is not an algorithm; write 'ring', 'hierarchical:4' or 'all'")
+    return item
+
+
+read_algorithms = several("algorithm", _algorithm)
 
 
 def whole_number(value: Any, lowest: int, highest: int, kind: str) -> int:

@@ -122,7 +122,7 @@ declare(
         "cuda",
         home="ccbench.backends.cuda:BACKEND",
         workers={
-            ONE_PROCESS: "ccbench.backends.cuda.crew:CudaCrew",
+            ONE_PROCESS: "ccbench.backends.cuda.single_process:CudaCrew",
             PER_GPU: "ccbench.backends.cuda.ipc:IpcCrew",
         },
         lacks={("processes", PER_GPU): ("transport", *GROUPS)},
@@ -139,7 +139,7 @@ declare(
     Capabilities(
         "cuda-host",
         home="ccbench.backends.cuda_host:BACKEND",
-        workers={ONE_PROCESS: "ccbench.backends.cuda_host_endpoint:EmulatedCrew"},
+        workers={ONE_PROCESS: "ccbench.backends.cuda_host:EmulatedCrew"},
         values={**BY_KERNELS, "mode": ONE_BY_ONE, **GROUPS},
         most_ranks=16,
         device=Device.EMULATED_GPU,

@@ -6,11 +6,241 @@ measurement is flagged ``emulation``, and nothing follows from comparing them.
 
 from __future__ import annotations
 
-from ccbench.backends.base import DeclaredBackend
-from ccbench.backends.kernels.building import compiler
-from ccbench.backends.kernels.sources import unsupported
-from ccbench.cases import Case
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ccbench.backends.base import DeclaredBackend, OutOfMemory
+from ccbench.backends.cpu.memory import Activity, Control
+from ccbench.backends.crew import WholeCrew, WholeEndpoint
+from ccbench.backends.kernels import abi
+from ccbench.backends.kernels.building import Build, built, compiler
+from ccbench.backends.kernels.host_engine import (
+    HostCall,
+    HostCommunicator,
+    HostOptions,
+    HostWorld,
+    communicator_bytes,
+)
+from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_buffers, channels_for
+from ccbench.backends.kernels.plans import PlanRequest, plan_for
+from ccbench.backends.kernels.sources import KernelChoice, choose, unsupported
+from ccbench.cases import NO_OP, NO_ROOT, Case
+from ccbench.collectives import collective
+from ccbench.dtypes import numpy_dtype
 from ccbench.errors import MissingDependency
+from ccbench.machine.flags import Flag
+from ccbench.machine.host import available_memory_bytes
+from ccbench.verification import Array, Mismatch, Part, Piece, part_of, poison
+
+CHANNELS = 2
+SLOTS = 4
+SLOT_BYTES = 16 << 10
+PACKETS_BYTES = 1 << 20
+STAGING_BYTES = 4 << 20
+COMPARE = Build("compare.cu")
+LANES = 8
+"""Small, because every lane is a fiber; the protocols meet the same cases as on a device."""
+
+SPARE_BYTES = 8 << 20
+"""Room for plans, programs and tables of addresses."""
+
+MEMORY_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class EmulatedOutput:
+    """Implements ``ccbench.backends.crew.Output`` for ``output``, a view of the world's memory."""
+
+    world: HostWorld
+    output: Array
+    build: Build = COMPARE
+
+    @property
+    def elements(self) -> int:
+        """How many it has."""
+        return len(self.output)
+
+    def read(self) -> Array:
+        """What is in it."""
+        return self.output
+
+    def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
+        """By the kernel ``compare``, which a rank runs alone."""
+        world, mark = self.world, self.world.used
+        table, periods = abi.compare_tables(pieces)
+        alone = world.communicator([0])
+        at = world.allocate(periods.nbytes)
+        world.view(at, periods.nbytes)[:] = periods.view(np.uint8)
+        place = self.output.ctypes.data - world.arena.ctypes.data
+        dtype = abi.COPY_TYPES[self.output.itemsize]
+        call = HostCall("compare", dtype, 0, [at], [place], program=table.view(np.int32), communicator=alone)
+        world.run(self.build, [call], HostOptions(lanes=LANES))
+        lanes = world.area(0, "staging", alone).view(abi.COMPARED)[: world.channels * LANES].copy()
+        world.free_after(mark)
+        return abi.compared(lanes)
+
+
+class EmulatedEndpoint(WholeEndpoint):
+    """Implements ``ccbench.backends.crew.TeamEndpoint`` on a HostWorld."""
+
+    flags = (Flag.EMULATION,)
+
+    def __init__(self, control: Control, ranks: int) -> None:
+        super().__init__(control)
+        self._ranks = ranks
+        self._room_bytes = 0
+        self._world: HostWorld | None = None
+        self._parts: dict[int, Part] = {}
+        self._calls: list[HostCall] = []
+        self._inputs: dict[int, Array] = {}
+        self._outputs: dict[int, Array] = {}
+
+    def prepare(self, case: Case) -> str:
+        """Build the kernel, place the buffers; returns the algorithm that runs."""
+        self.say(Activity.PREPARING)
+        self.arm(case)
+        parts = [part for rank in case.communicating_ranks if (part := part_of(case, rank))]
+        self._parts = {part.members[part.seat]: part for part in parts}
+        groups = {part.group: part for part in parts}.values()
+        seen = parts[0].case  # of every group, for they are all of one size
+        choice = choose(seen)
+        self._build = Build(choice.entry.file)
+        built(self._build)
+        layout = all_buffers(seen)
+        needed = sum(one.total_bytes + ALIGNMENT_BYTES for one in layout) + self._own_bytes(case, seen)
+        compared = max(one.output_bytes for one in layout)  # at most: what an output is compared with
+        world = self._roomy_world(len(groups) * needed + compared)
+        self._begin = world.used
+        self._inputs, self._outputs = {}, {}
+        # Groups have flags and counters of their own, so that what one does never counts in another.
+        self._calls = [
+            self._call(choice, seen, world, world.communicator(one.members) if case.groups else None, layout)
+            for one in groups
+        ]
+        self._seed = 0
+        return choice.algorithm
+
+    def _own_bytes(self, case: Case, seen: Case) -> int:
+        """Room of a group's communicator; that of all ranks is the world's."""
+        areas = WorkAreas(seen.ranks, CHANNELS, SLOTS, SLOT_BYTES, PACKETS_BYTES, STAGING_BYTES)
+        return communicator_bytes(areas) if case.groups else 0
+
+    def _call(
+        self,
+        choice: KernelChoice,
+        case: Case,
+        world: HostWorld,
+        communicator: HostCommunicator | None,
+        layout: tuple[RankBuffers, ...],
+    ) -> HostCall:
+        """One group's launch, with its members' buffers. case: as the group sees it."""
+        offsets = [world.allocate(max(one.total_bytes, ALIGNMENT_BYTES)) for one in layout]
+        members = communicator.members if communicator else tuple(range(case.ranks))
+        dtype: np.dtype[np.generic] = numpy_dtype(case.dtype)
+        for rank, at, one in zip(members, offsets, layout, strict=True):
+            self._inputs[rank] = world.view(at + one.input_offset, one.input_bytes).view(dtype)
+            self._outputs[rank] = world.view(at + one.output_offset, one.output_bytes).view(dtype)
+        channels = channels_for(case.size_bytes, CHANNELS)
+        root = 0 if case.root == NO_ROOT else case.root
+        request = PlanRequest(
+            case.collective, case.ranks, channels, root, case.size_bytes, schedule=choice.schedule
+        )
+        plan = plan_for(choice.entry.file, request)
+        return HostCall(
+            entry=choice.entry.name,
+            dtype=case.dtype,
+            count=case.count,
+            inputs=[at + one.input_offset for at, one in zip(offsets, layout, strict=True)],
+            outputs=[at + one.output_offset for at, one in zip(offsets, layout, strict=True)],
+            op="sum" if case.op == NO_OP else case.op,
+            root=root,
+            plan=plan.plan,
+            program=plan.program,
+            channels=channels,
+            communicator=communicator,
+        )
+
+    def _roomy_world(self, needed_bytes: int) -> HostWorld:
+        """The communicator, made anew where its memory is too small for the case."""
+        if self._world is not None and needed_bytes <= self._room_bytes:
+            return self._world
+        available = available_memory_bytes()
+        if available is not None and needed_bytes > MEMORY_SHARE * available:
+            raise OutOfMemory(f"needs {needed_bytes} bytes, {int(MEMORY_SHARE * available)} are to be had")
+        self._world = None
+        self._room_bytes = max(needed_bytes, 1 << 20)
+        self._world = HostWorld(
+            self._ranks,
+            CHANNELS,
+            slots=SLOTS,
+            slot_bytes=SLOT_BYTES,
+            packets_bytes=PACKETS_BYTES,
+            staging_bytes=STAGING_BYTES,
+            spare_bytes=self._room_bytes + SPARE_BYTES,
+        )
+        return self._world
+
+    def refill(self, salt: int, launches: int = 1) -> None:
+        """Fill every rank's input with the data of ``salt``."""
+        for rank, buffer in self._inputs.items():
+            self._parts[rank].fill(buffer, salt, launches)
+
+    def poison(self) -> None:
+        """Make every rank's output wrong everywhere."""
+        for buffer in self._outputs.values():
+            poison(buffer)
+
+    def launch(self, times: int) -> None:
+        """Run the collective ``times`` times, the fibers in another order at every call."""
+        assert self._world is not None
+        self._seed += 1
+        for _, fault in self._faults:
+            fault.before_launches(times)
+        calls = [one if times == 1 else _repeated(one, times) for one in self._calls]
+        self._world.run(self._build, calls, HostOptions(lanes=LANES, seed=self._seed))
+
+    def launch_and_time_waits(self, times: int) -> float:
+        """As ``launch``; the ranks wait for nobody but each other, in no time of their own."""
+        self.launch(times)
+        return 0.0
+
+    def check(self, salt: int, launches: int) -> Mismatch | None:
+        """Compare every rank's output with what is right."""
+        if not collective(self._case.collective).moves_data:
+            return None
+        return self.checked(self._case, self.outputs(), salt, launches)
+
+    def outputs(self) -> Iterator[tuple[int, EmulatedOutput]]:
+        """Every rank's output."""
+        assert self._world is not None
+        for rank, output in self._outputs.items():
+            yield rank, EmulatedOutput(self._world, output)
+
+    def finish(self) -> None:
+        """Give the buffers' room back; the communicator stays."""
+        self._inputs, self._outputs = {}, {}
+        if self._world is not None:
+            self._world.free_after(self._begin)
+        self.say(Activity.IDLE)
+
+
+def _repeated(call: HostCall, times: int) -> HostCall:
+    return replace(call, iterations=times)
+
+
+class EmulatedCrew(WholeCrew):
+    """Implements ``ccbench.backends.crew.Crew``."""
+
+    def __init__(self, ranks: int, sample_capacity: int) -> None:
+        super().__init__(sample_capacity)
+        self._ranks = ranks
+
+    def endpoint(self, process: int) -> EmulatedEndpoint:
+        """The one endpoint."""
+        return EmulatedEndpoint(self.control, self._ranks)
+
 
 MOST_ELEMENTS = 1 << 24
 """Of one rank's largest buffer: an element takes tens of nanoseconds here."""

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from ccbench.backends.cpu.memory import Control
-from ccbench.backends.cuda_host import BACKEND
-from ccbench.backends.cuda_host_endpoint import EmulatedEndpoint
+from ccbench.backends.cuda_host import BACKEND, EmulatedEndpoint
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.sources import kernel_algorithms
 from ccbench.cases import NO_ROOT, Case, Measurement, Sampling, Status

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from ccbench.backends.cpu.memory import Control
-from ccbench.backends.cuda.whole import CudaEndpoint
-from ccbench.backends.cuda_host_endpoint import EmulatedEndpoint
+from ccbench.backends.cuda.single_process import CudaEndpoint
+from ccbench.backends.cuda_host import EmulatedEndpoint
 from ccbench.backends.kernels.building import compiler
 from ccbench.backends.kernels.sources import kernel_algorithms
 from ccbench.cases import NO_ROOT, ONE_PROCESS, Case, Sampling

@@ -10,7 +10,7 @@ import pytest
 from ccbench.backends import open_backend
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.runtime import Cuda, open_cuda
-from ccbench.backends.cuda.whole import CudaEndpoint
+from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.errors import CcbenchError
 
 HERE = Path(__file__).parent

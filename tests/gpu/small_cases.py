@@ -10,7 +10,7 @@ import sys
 
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.runtime import open_cuda
-from ccbench.backends.cuda.whole import CudaEndpoint
+from ccbench.backends.cuda.single_process import CudaEndpoint
 
 from .cases import POINTS, case_of
 

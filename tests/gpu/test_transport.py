@@ -7,7 +7,7 @@ import pytest
 
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.backends.cuda.whole import CudaEndpoint
+from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.backends.kernels.sources import unsupported
 from ccbench.runner.measure import measure
 

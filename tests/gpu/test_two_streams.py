@@ -11,7 +11,7 @@ import pytest
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.launching import CollectiveFailed
 from ccbench.backends.cuda.runtime import CAPTURE_THREAD, Cuda, DeviceFacts
-from ccbench.backends.cuda.whole import CudaEndpoint
+from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.runner.measure import measure
 
 from .cases import SAMPLING, case_of

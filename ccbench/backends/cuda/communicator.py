@@ -4,6 +4,12 @@ By default all of it lies in the ranks' devices, and peers write into it by peer
 host`` what peers write (flags, packets, message slots) lies in pinned memory of the host that every device
 addresses, as in NCCL's shared-memory transport (NVIDIA/nccl, src/transport/shm.cc); what only the rank itself
 touches stays in its device. Each transport has memory and counters of its own, so that cases may alternate.
+
+A kernel's own input and output stay in its device unless a peer reads or writes them. With ``transport:
+host`` the case's data then go through an image in pinned memory: copied there before the kernel and back
+after it, in the same stream, so that the copies are part of the time. That is sound because no kernel lets a
+peer touch a rank's buffers before that rank's kernel has begun or after it has ended (kernels/README.md,
+"Direct messages" and "Pull").
 """
 
 from __future__ import annotations
@@ -12,13 +18,121 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.runtime import do_all
 from ccbench.backends.kernels import abi
-from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, ZEROED, WorkAreas, rounded_up, tuning
+from ccbench.backends.kernels.layout import (
+    ALIGNMENT_BYTES,
+    ZEROED,
+    RankBuffers,
+    WorkAreas,
+    rounded_up,
+    tuning,
+)
+from ccbench.backends.kernels.sources import KernelEntry
+
+
+@dataclass(frozen=True)
+class PeerAccess:
+    """inputs: peers read a rank's input; outputs: peers write a rank's output."""
+
+    inputs: bool
+    outputs: bool
+
+
+NOTHING = PeerAccess(inputs=False, outputs=False)
+INPUTS = PeerAccess(inputs=True, outputs=False)
+OUTPUTS = PeerAccess(inputs=False, outputs=True)
+BOTH = PeerAccess(inputs=True, outputs=True)
+
+PEER_ACCESS: dict[str, PeerAccess] = {
+    "barrier": NOTHING,
+    "ring_all_reduce": OUTPUTS,
+    "ring_all_gather": OUTPUTS,
+    "ring_broadcast": OUTPUTS,
+    "ring_reduce_scatter": NOTHING,
+    "ring_reduce": NOTHING,
+    "ring_send_recv": NOTHING,
+    "tree_all_reduce": OUTPUTS,
+    "tree_broadcast": OUTPUTS,
+    "tree_reduce": NOTHING,
+    "mesh_one_shot_all_reduce": NOTHING,
+    "mesh_two_shot_all_reduce": BOTH,
+    "mesh_all_gather": OUTPUTS,
+    "mesh_gather": OUTPUTS,
+    "mesh_scatter": INPUTS,
+    "mesh_reduce_scatter": INPUTS,
+    "mesh_broadcast": BOTH,
+    "mesh_reduce": BOTH,
+    # In place it would exchange with peers' inputs; with the outputs staged no rank works in place.
+    "mesh_all_to_all": OUTPUTS,
+    "schedule": NOTHING,
+}
+"""Read from the sources, and proven by tests in which what a kernel may not reach is no address at all."""
+
+
+def peer_access_of(entry: KernelEntry) -> PeerAccess:
+    """What peers touch; of a kernel that nobody has looked at: everything. ``ll`` is packets only."""
+    return PEER_ACCESS.get(entry.name, NOTHING if entry.file == "ll.cu" else BOTH)
+
+
+@dataclass(frozen=True)
+class RankPlaces:
+    """Where one rank's memory is: its work areas by name, and bases of its buffers (0: not to be addressed).
+
+    image: base of the buffers' image in pinned memory, 0 where there is none.
+    """
+
+    work: Mapping[str, int]
+    buffers: int
+    image: int = 0
+
+
+def own_view(access: PeerAccess, one: RankBuffers, places: RankPlaces) -> NDArray[Any]:
+    """RANK_VIEW of a rank as its own device sees it."""
+    view: NDArray[Any] = np.zeros(1, abi.RANK_VIEW)
+    view["input"] = (places.image if places.image and access.inputs else places.buffers) + one.input_offset
+    view["output"] = (places.image if places.image and access.outputs else places.buffers) + one.output_offset
+    for name, address in places.work.items():
+        view[name] = address
+    return view
+
+
+def pinned_view(view: NDArray[Any], access: PeerAccess, written_by_peers: Sequence[str]) -> NDArray[Any]:
+    """The same with only what lies in pinned memory: all that another device may address."""
+    touched = [name for name, is_so in (("input", access.inputs), ("output", access.outputs)) if is_so]
+    kept = {*written_by_peers, *touched}
+    seen: NDArray[Any] = view.copy()
+    for name in set(abi.RANK_VIEW.names or ()) - kept:
+        seen[name] = 0
+    return seen
+
+
+def views_of(
+    access: PeerAccess,
+    layout: Sequence[RankBuffers],
+    places: Mapping[int, RankPlaces],
+    here: range,
+    written_by_peers: Sequence[str] | None,
+) -> NDArray[Any]:
+    """The table of RANK_VIEW that the device of the ranks ``here`` is handed.
+
+    written_by_peers: areas in pinned memory, which is all that it sees of other ranks; None where devices
+    address each other's memory.
+    """
+    rows = []
+    for rank, one in enumerate(layout):
+        view = own_view(access, one, places[rank])
+        hidden = written_by_peers is not None and rank not in here
+        rows.append(pinned_view(view, access, written_by_peers or ()) if hidden else view)
+    table: NDArray[Any] = np.concatenate(rows)
+    return table
+
 
 WRITTEN_BY_PEERS = ("flags", "packets", "fifo")
 """Areas of ``abi.RANK_VIEW`` that other ranks' blocks write."""

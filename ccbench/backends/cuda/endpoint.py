@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeEndpoint
-from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, Communicator, host_areas
+from ccbench.backends.cuda.communicator import (
+    NOTHING,
+    WRITTEN_BY_PEERS,
+    Communicator,
+    RankPlaces,
+    host_areas,
+    peer_access_of,
+    views_of,
+)
 from ccbench.backends.cuda.gate import Gate, holding, open_gate, without_gate
 from ccbench.backends.cuda.group import Group, Transfer
 from ccbench.backends.cuda.launching import (
@@ -30,15 +38,6 @@ from ccbench.backends.cuda.launching import (
     sample_launches,
 )
 from ccbench.backends.cuda.modules import Kernel
-from ccbench.backends.cuda.orders import found_orders
-from ccbench.backends.cuda.reach import (
-    NOTHING,
-    RankPlaces,
-    copies_after,
-    copies_before,
-    reach_of,
-    views_of,
-)
 from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, do_all
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP
 from ccbench.backends.kernels.abi import GivenUp
@@ -49,7 +48,7 @@ from ccbench.backends.kernels.layout import (
     lanes_for,
     work_areas,
 )
-from ccbench.backends.kernels.plans import PlanRequest, plan_for
+from ccbench.backends.kernels.plans import PlanRequest, plan_for, topology_orders
 from ccbench.backends.kernels.sources import KernelChoice, choose
 from ccbench.cases import ALONE, Case, CaseFacts
 from ccbench.dtypes import numpy_dtype
@@ -72,7 +71,7 @@ class CudaRanks(WholeEndpoint):
 
     shares: the ranks of every device. Where one has several the measurement is flagged ``loopback``.
     processors: multiprocessors of the smallest of all ranks' devices, so that all lay out memory alike.
-    apart: two devices of which one cannot address the other's memory, None where all can.
+    no_access: two devices of which one cannot address the other's memory, None where all can.
     """
 
     def __init__(
@@ -82,19 +81,19 @@ class CudaRanks(WholeEndpoint):
         shares: Sequence[range],
         processors: int,
         limit_seconds: float,
-        apart: tuple[int, int] | None = None,
+        no_access: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(control)
         for group in groups:
             group.require_compiler()  # said once, not by every case
         self.groups = groups
         self._limit_seconds = limit_seconds
-        self._apart = apart
+        self._no_access = no_access
         most = max(map(len, shares))
         self.flags = (Flag.LOOPBACK,) if most > 1 else ()
         self.areas = work_areas(sum(map(len, shares)), most, processors)
         self._communicators: dict[str, Communicator] = {}
-        self._reach = NOTHING
+        self._peer_access = NOTHING
         self._transport = ""
         self._layout: tuple[RankBuffers, ...] = ()
         self._gate: Gate | None = None
@@ -119,13 +118,13 @@ class CudaRanks(WholeEndpoint):
         self._host_seconds = []
         # Devices that cannot address each other's memory can all address the host's.
         several = len({group.facts.number for group in self.groups}) > 1
-        self._transport = HOST if self._apart and several else case.transport
+        self._transport = HOST if self._no_access and several else case.transport
         refused = self._refused()
         if refused:
             raise CannotRun(refused)
         choice = choose(case)
         self._layout = all_buffers(case)
-        self._reach = reach_of(choice.entry) if self._transport == HOST else NOTHING
+        self._peer_access = peer_access_of(choice.entry) if self._transport == HOST else NOTHING
         self._reserve_work()
         self._reserve_buffers()
         self._load(choice)
@@ -180,7 +179,7 @@ class CudaRanks(WholeEndpoint):
         for group in self.groups:
             for rank in group.ranks:
                 group.reserve_buffer(rank, self._layout[rank].total_bytes)
-                if self._reach != NOTHING:
+                if self._peer_access != NOTHING:
                     group.reserve_image(rank, self._layout[rank].total_bytes)
 
     def _load(self, choice: KernelChoice) -> None:
@@ -221,7 +220,7 @@ class CudaRanks(WholeEndpoint):
     def _views(self, here: range) -> NDArray[Any]:
         """What the device of the ranks ``here`` is told of every rank's memory."""
         hidden = WRITTEN_BY_PEERS if self._transport == HOST else None
-        return views_of(self._reach, self._layout, self._rank_places(), here, hidden)
+        return views_of(self._peer_access, self._layout, self._rank_places(), here, hidden)
 
     def _rank_places(self) -> dict[int, RankPlaces]:
         places = self.communicator.places
@@ -232,16 +231,21 @@ class CudaRanks(WholeEndpoint):
         }
 
     def _transfers(self, group: Group) -> tuple[list[Transfer], list[Transfer]]:
-        """Copies to and from the images of a device's ranks, before and after each launch."""
+        """Copies to and from the images of a device's ranks, before and after each launch.
+
+        An image has the offsets of its buffer. Before: what peers, and the rank itself, read of it; after:
+        what they wrote.
+        """
         before, after = [], []
         for rank in group.ranks:
             buffer, image = group.buffers.addresses[rank], group.images.addresses.get(rank, 0)
-            for copy in copies_before(self._reach, self._layout[rank]):
-                at = copy.offset
-                before.append(Transfer(image + at, buffer + at, copy.size_bytes, TO_HOST))
-            for copy in copies_after(self._reach, self._layout[rank]):
-                at = copy.offset
-                after.append(Transfer(buffer + at, image + at, copy.size_bytes, TO_DEVICE))
+            one = self._layout[rank]
+            if self._peer_access.inputs and one.input_bytes:
+                at = one.input_offset
+                before.append(Transfer(image + at, buffer + at, one.input_bytes, TO_HOST))
+            if self._peer_access.outputs and one.output_bytes:
+                at = one.output_offset
+                after.append(Transfer(buffer + at, image + at, one.output_bytes, TO_DEVICE))
         return before, after
 
     def _ready_gate(self) -> None:
@@ -257,7 +261,7 @@ class CudaRanks(WholeEndpoint):
         if self._transport == HOST:
             return ()
         if self._orders is None:
-            self._orders = () if Flag.LOOPBACK in self.flags else found_orders(self.groups)
+            self._orders = () if Flag.LOOPBACK in self.flags else ring_orders(self.groups)
         return self._orders
 
     def facts(self) -> CaseFacts:
@@ -324,7 +328,7 @@ class CudaRanks(WholeEndpoint):
         """Make every rank's output wrong everywhere."""
         for group, rank, at, one in self._places():
             group.set_bytes(at + one.output_offset, POISON_BYTE, one.output_bytes)
-            if self._reach.outputs:  # else the image would hold the last launch's result
+            if self._peer_access.outputs:  # else the image would hold the last launch's result
                 image = group.images.addresses[rank]
                 ctypes.memset(image + one.output_offset, POISON_BYTE, one.output_bytes)
 
@@ -437,3 +441,13 @@ class CudaRanks(WholeEndpoint):
         memory: Array = np.empty(largest, np.uint8)
         for group, rank, at, one in self._places():
             yield rank, DeviceOutput(group, at + one.output_offset, memory[: one.output_bytes].view(dtype))
+
+
+def ring_orders(groups: Sequence[Group]) -> tuple[tuple[int, ...], ...]:
+    """Rings for one rank per device, from what the system shows of the links between them."""
+    from ccbench.machine.detection import detect
+
+    topology = detect()
+    names = {gpu.bus_id.lower(): gpu.name for gpu in topology.gpus if gpu.bus_id}
+    devices = [names.get(group.facts.bus_id.lower(), "") for group in groups]
+    return topology_orders(topology, devices) if all(devices) and len(devices) > 1 else ()

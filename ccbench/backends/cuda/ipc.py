@@ -15,21 +15,15 @@ from functools import partial
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control, Word, fence
+from ccbench.backends.cuda.communicator import RankPlaces
 from ccbench.backends.cuda.endpoint import CudaRanks, T
 from ccbench.backends.cuda.gate import Gate, GateBoard, open_gate
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import LIMIT_SECONDS
-from ccbench.backends.cuda.reach import RankPlaces
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, no_peer_access, open_cuda, starting
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.cases import Case
 from ccbench.errors import CcbenchError
-
-HANDLE_BYTES = 64
-"""CUDA_IPC_HANDLE_SIZE."""
-
-WORK, BUFFERS = 0, 1
-"""The two allocations of a rank."""
 
 SPIN_SECONDS, SLEEP_SECONDS = 0.02, 5e-5
 """A barrier before a sample is over long before it would sleep: who sleeps starts late."""
@@ -41,46 +35,49 @@ CLOSING_SECONDS = 1.5
 """How long a team may take to close before it is killed: longer than one waits for the dead, shorter than the
 runner waits for the team's leader (CLOSE_SECONDS)."""
 
-REASON_BYTES = 1000
+NOTE_BYTES = 1000
+"""Of what a rank tells with a step: CUDA's handles have 64 bytes, a reason is cut where it is longer."""
 
 FINE, CANNOT_RUN, OUT_OF_MEMORY, FAILED = range(4)
 """What became of one rank's share of a step that all ranks take together."""
 
 
-class HandleBoard:
+class Notes:
+    """A verdict and some bytes of every rank, in memory that is made before the fork."""
+
+    def __init__(self, ranks: int) -> None:
+        self._memory = mmap.mmap(-1, ranks * NOTE_BYTES)
+
+    def write(self, rank: int, verdict: int, text: bytes = b"") -> None:
+        """Leave a rank's."""
+        begin, text = rank * NOTE_BYTES, text[: NOTE_BYTES - 3]
+        self._memory[begin + 1 : begin + 3] = len(text).to_bytes(2, "little")
+        self._memory[begin + 3 : begin + 3 + len(text)] = text
+        fence()
+        self._memory[begin] = verdict  # last: whoever sees it sees the text
+
+    def read(self, rank: int) -> tuple[int, bytes]:
+        """What a rank left."""
+        begin = rank * NOTE_BYTES
+        verdict = self._memory[begin]
+        fence()
+        length = int.from_bytes(self._memory[begin + 1 : begin + 3], "little")
+        return verdict, self._memory[begin + 3 : begin + 3 + length]
+
+
+class Board:
     """What ranks tell each other besides numbers; made before the fork.
 
-    Every rank leaves the handles of its two allocations here, the reason why it gave up a step that all take
-    together, and the reason why it is not there at all.
+    steps: of each rank what became of its share of a step, with the reason or what the others need of it;
+    readers may look between the next two barriers. gate: by which all devices start together.
     """
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
-        self._memory = mmap.mmap(-1, ranks * 2 * HANDLE_BYTES)
-        self._reasons = mmap.mmap(-1, ranks * REASON_BYTES)
-        self._absent = mmap.mmap(-1, ranks * REASON_BYTES)
+        self.steps = Notes(ranks)
+        self._absent = Notes(ranks)
         self._closing = mmap.mmap(-1, ranks)
         self.gate = GateBoard(ranks)
-
-    def _place(self, rank: int, allocation: int) -> slice:
-        begin = (2 * rank + allocation) * HANDLE_BYTES
-        return slice(begin, begin + HANDLE_BYTES)
-
-    def write(self, rank: int, allocation: int, handle: bytes) -> None:
-        """Leave a handle; readers may look after the next barrier."""
-        self._memory[self._place(rank, allocation)] = handle.ljust(HANDLE_BYTES, b"\0")
-
-    def read(self, rank: int, allocation: int) -> bytes:
-        """The handle that a rank left."""
-        return self._memory[self._place(rank, allocation)]
-
-    def give_reason(self, rank: int, verdict: int, text: str = "") -> None:
-        """Leave what became of a step; readers may look between the next two barriers."""
-        _write_reason(self._reasons, rank, verdict, text)
-
-    def reason(self, rank: int) -> tuple[int, str]:
-        """What became of a rank's step, and why."""
-        return _read_reason(self._reasons, rank)
 
     def close(self, rank: int) -> None:
         """Say that this rank has nothing of others' open any more, and never will have."""
@@ -95,33 +92,18 @@ class HandleBoard:
 
     def leave(self, rank: int, text: str) -> None:
         """Say that this rank takes part in nothing, for good."""
-        _write_reason(self._absent, rank, FAILED, text)
+        self._absent.write(rank, FAILED, text.encode())
 
     def absence(self, rank: int) -> str:
         """Why a rank takes part in nothing; '' when it does, or has not said yet."""
-        return _read_reason(self._absent, rank)[1] if self._absent[rank * REASON_BYTES] else ""
-
-
-def _write_reason(board: mmap.mmap, rank: int, verdict: int, text: str) -> None:
-    begin = rank * REASON_BYTES
-    raw = text.encode()[: REASON_BYTES - 2]
-    board[begin + 1 : begin + REASON_BYTES] = raw.ljust(REASON_BYTES - 1, b"\0")
-    fence()
-    board[begin] = verdict  # last: whoever sees it sees the text
-
-
-def _read_reason(board: mmap.mmap, rank: int) -> tuple[int, str]:
-    begin = rank * REASON_BYTES
-    verdict = board[begin]
-    fence()
-    raw = board[begin + 1 : begin + REASON_BYTES]
-    return verdict, raw.rstrip(b"\0").decode(errors="ignore")
+        verdict, text = self._absent.read(rank)
+        return text.decode(errors="ignore") if verdict else ""
 
 
 class IpcEndpoint(CudaRanks):
     """Implements ``ccbench.backends.crew.TeamEndpoint`` for one rank."""
 
-    def __init__(self, rank: int, control: Control, board: HandleBoard, cuda: Cuda) -> None:
+    def __init__(self, rank: int, control: Control, board: Board, cuda: Cuda) -> None:
         self.rank = rank
         self.ranks = board.ranks
         self.prefix = f"rank {rank}: "
@@ -135,12 +117,12 @@ class IpcEndpoint(CudaRanks):
         device = device_of_rank(shares, rank)
         group = Group(cuda, cuda.facts(device), range(rank, rank + 1))
         processors = min(cuda.facts(one).processors for one in range(len(shares)))
-        apart = cuda.pair_without_access(range(len(shares)))  # every rank comes to the same answer
-        super().__init__(control, [group], shares, processors, LIMIT_SECONDS, apart)
+        no_access = cuda.pair_without_access(range(len(shares)))  # every rank comes to the same answer
+        super().__init__(control, [group], shares, processors, LIMIT_SECONDS, no_access)
 
     def _refused(self) -> str | None:
         """Processes share no pinned memory that could take what peers exchange."""
-        return no_peer_access(self._apart) if self._apart else None
+        return no_peer_access(self._no_access) if self._no_access else None
 
     def arm(self, case: Case) -> None:
         """Only this rank's faults are this process's."""
@@ -149,17 +131,17 @@ class IpcEndpoint(CudaRanks):
 
     # -- each other's memory -----------------------------------------------------------------------------
 
-    def _exchange(self, allocation: int, address: int) -> dict[int, int]:
+    def _exchange(self, address: int) -> dict[int, int]:
         """Addresses of all ranks' allocations, as this process sees them. Collective; all succeed or none."""
         runtime = self._cuda.runtime
         self._cuda.use(self.groups[0].facts.number)
-        self.together(lambda: self._board.write(self.rank, allocation, runtime.ipcGetMemHandle(address)))
+        _, handles = self._step(lambda: bytes(runtime.ipcGetMemHandle(address)), bytes)
         opened = {self.rank: address}
 
         def open_all() -> None:
             for rank in range(self.ranks):
                 if rank != self.rank:
-                    opened[rank] = int(runtime.ipcOpenMemHandle(self._board.read(rank, allocation)))
+                    opened[rank] = int(runtime.ipcOpenMemHandle(handles[rank]))
 
         try:
             self.together(open_all)
@@ -175,7 +157,7 @@ class IpcEndpoint(CudaRanks):
     def _reserve_work(self) -> None:
         super()._reserve_work()
         if not self._peer_work:
-            self._peer_work = self._exchange(WORK, self.communicator.device[self.rank])
+            self._peer_work = self._exchange(self.communicator.device[self.rank])
 
     def _reserve_buffers(self) -> None:
         """As large on every rank as the largest needs, so that all know without asking when all must grow."""
@@ -188,7 +170,7 @@ class IpcEndpoint(CudaRanks):
         except BaseException:
             self.groups[0].release_buffers()  # nobody has opened it
             raise
-        self._peer_buffers = self._exchange(BUFFERS, self.groups[0].buffers.addresses[self.rank])
+        self._peer_buffers = self._exchange(self.groups[0].buffers.addresses[self.rank])
         self._capacity_bytes = needed
 
     def _release_buffers(self) -> None:
@@ -232,22 +214,39 @@ class IpcEndpoint(CudaRanks):
 
         Every rank ends the case in the same way, and nobody waits for a rank that gave up.
         """
+        return self._step(action, lambda value: b"")[0]
+
+    def _step(self, action: Callable[[], T], told: Callable[[T], bytes]) -> tuple[T, list[bytes]]:
+        """As ``together``; with what every rank told of what its action gave."""
         failed: Exception | None = None
         try:
             value = action()
+            verdict, text = FINE, told(value)
         except Exception as error:
-            failed = error
-        verdict = FINE if failed is None else _verdict(failed)
-        self._board.give_reason(self.rank, verdict, str(failed) if failed else "")
+            failed, verdict, text = error, _verdict(error), str(error).encode()
+        self._board.steps.write(self.rank, verdict, text)
         self.barrier()
-        reasons = [self._board.reason(rank) for rank in range(self.ranks)]
-        self.barrier()
+        notes = [self._board.steps.read(rank) for rank in range(self.ranks)]
+        self.barrier()  # nobody writes again before all have read
         if failed is not None:
             raise failed
-        for rank, (verdict, text) in enumerate(reasons):
+        for rank, (verdict, text) in enumerate(notes):
             if verdict != FINE:
-                raise _ERRORS[verdict](f"rank {rank}: {text}")
-        return value
+                raise _ERRORS[verdict](f"rank {rank}: {text.decode(errors='ignore')}")
+        return value, [text for _, text in notes]
+
+    def _numbers(self, mine: int) -> list[int]:
+        """Every rank's number. Collective."""
+        _, found = self._step(lambda: mine, lambda value: value.to_bytes(8, "little", signed=True))
+        return [int.from_bytes(one, "little", signed=True) for one in found]
+
+    def least(self, value: int) -> int:
+        """The least value of all ranks. Collective."""
+        return min(self._numbers(value))
+
+    def agree(self, value: int) -> int:
+        """Rank 0's value, on every rank."""
+        return self._numbers(value)[0]
 
     def _opened_gate(self) -> tuple[Gate | None, str]:
         return open_gate(self._cuda, self.groups, (self._board.gate, self.rank), self.least)
@@ -256,9 +255,12 @@ class IpcEndpoint(CudaRanks):
 
     def barrier(self) -> None:
         """All ranks' barrier counters reach the same number; CannotRun when one takes part in nothing."""
-        self._arrive()
+        self._barriers += 1
+        fence()
+        self.control.words[self.control.index(self.rank, Word.BARRIER)] = self._barriers
         for step in range(1, self.ranks):
             self._wait_for((self.rank + step) % self.ranks)
+        fence()
         self._met = True
 
     def _all_close_within(self, seconds: float) -> bool:
@@ -275,11 +277,6 @@ class IpcEndpoint(CudaRanks):
             time.sleep(SLEEP_SECONDS)
         return True
 
-    def _arrive(self) -> None:
-        self._barriers += 1
-        fence()
-        self.control.words[self.control.index(self.rank, Word.BARRIER)] = self._barriers
-
     def _wait_for(self, rank: int) -> None:
         """Until ``rank`` has come; the team's watchdog ends a wait in vain."""
         words, index = self.control.words, self.control.index(rank, Word.BARRIER)
@@ -292,26 +289,6 @@ class IpcEndpoint(CudaRanks):
             absence = self._board.absence(rank)
             if absence:
                 raise CannotRun(f"rank {rank}: {absence}")
-        fence()
-
-    def least(self, value: int) -> int:
-        """The least value of all ranks. Collective."""
-        control = self.control
-        control.words[control.index(self.rank, Word.ARRIVED)] = value
-        self.barrier()
-        found = min(control.read(rank, Word.ARRIVED) for rank in range(self.ranks))
-        self.barrier()
-        return found
-
-    def agree(self, value: int) -> int:
-        """Rank 0's value, on every rank."""
-        control = self.control
-        if self.rank == 0:
-            control.words[control.index(0, Word.DECISION)] = value
-        self.barrier()
-        agreed = control.read(0, Word.DECISION)
-        self.barrier()
-        return agreed
 
 
 def _verdict(error: Exception) -> int:
@@ -339,7 +316,7 @@ class IpcCrew:
     def __init__(self, ranks: int, sample_capacity: int) -> None:
         self.processes = ranks
         self.control = Control(ranks, sample_capacity)
-        self._board = HandleBoard(ranks)
+        self._board = Board(ranks)
 
     def endpoint(self, process: int) -> IpcEndpoint:
         """The endpoint of rank ``process``; CUDA starts here, in the process that uses it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ccbench.backends.cuda.whole import CudaEndpoint
+from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.backends.kernels.sources import kernel_algorithms
 from ccbench.cases import NO_ROOT, Case, Sampling
 from ccbench.collectives import COLLECTIVES

@@ -9,7 +9,7 @@ import pytest
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda import modules
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.backends.cuda.whole import CudaEndpoint
+from ccbench.backends.cuda.single_process import CudaEndpoint
 
 from .cases import Opened
 from .emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from ccbench.backends import cuda
-from ccbench.backends.cuda import BACKEND, crew, driver_missing, ipc, modules, sources_digest
+from ccbench.backends.cuda import BACKEND, driver_missing, ipc, modules, single_process, sources_digest
 from ccbench.backends.cuda.runtime import Cuda, do_all, open_cuda
 from ccbench.backends.kernels.compiler import CompilationFailed
 from ccbench.cases import PROCESSES, Case
@@ -117,9 +117,9 @@ def test_streams_of_one_device_have_queues_of_their_own_before_cuda_starts(
         seen.append(os.environ["CUDA_DEVICE_MAX_CONNECTIONS"])
         raise BackendUnavailable("no device")
 
-    monkeypatch.setattr(crew, "open_cuda", refuse)
+    monkeypatch.setattr(single_process, "open_cuda", refuse)
     with pytest.raises(BackendUnavailable):
-        crew.CudaCrew(2, 16).endpoint(0)
+        single_process.CudaCrew(2, 16).endpoint(0)
     assert seen == ["32"]
 
 
@@ -205,9 +205,9 @@ def test_allocations_are_whole_pages_and_other_errors_pass_through() -> None:
         cuda_calls.allocate(1)
 
 
-@pytest.mark.parametrize(("module", "made"), [(crew, crew.CudaCrew), (ipc, ipc.IpcCrew)])
+@pytest.mark.parametrize(("module", "made"), [(single_process, single_process.CudaCrew), (ipc, ipc.IpcCrew)])
 def test_a_device_that_cannot_be_had_is_one_sentence(
-    module: ModuleType, made: type[crew.CudaCrew | ipc.IpcCrew], monkeypatch: pytest.MonkeyPatch
+    module: ModuleType, made: type[single_process.CudaCrew | ipc.IpcCrew], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def exclusive() -> Cuda:
         raise CudaError(46)

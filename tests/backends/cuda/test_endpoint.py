@@ -12,7 +12,7 @@ from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.communicator import Communicator
 from ccbench.backends.cuda.group import NotCoResident
 from ccbench.backends.cuda.launching import CollectiveFailed, DeviceOutput, graph_sizes
-from ccbench.backends.cuda.whole import CudaEndpoint
+from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.backends.endpoint import DeviceTimed
 from ccbench.backends.kernels.layout import ZEROED
 from ccbench.errors import BackendUnavailable

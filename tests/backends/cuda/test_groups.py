@@ -14,7 +14,7 @@ from ccbench.backends.base import CannotRun
 from ccbench.backends.cuda import BACKEND
 from ccbench.backends.cuda.group import NotCoResident
 from ccbench.backends.cuda.launching import CollectiveFailed
-from ccbench.backends.cuda.whole import CudaEndpoint, runs
+from ccbench.backends.cuda.single_process import CudaEndpoint, runs
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.cases import NO_ROOT, PER_GPU, Case, CaseFacts
 from ccbench.collectives import COLLECTIVES

@@ -7,22 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ccbench.backends.cuda.ipc import BUFFERS, HANDLE_BYTES, WORK, HandleBoard
+from ccbench.backends.cuda.ipc import NOTE_BYTES, Notes
 from ccbench.machine.host import single_threaded
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_every_handle_has_a_place_of_its_own() -> None:
-    board = HandleBoard(3)
-    handles = {
-        (rank, which): bytes([7 * rank + which + 1] * HANDLE_BYTES)
-        for rank in range(3)
-        for which in (WORK, BUFFERS)
-    }
-    for (rank, which), handle in handles.items():
-        board.write(rank, which, handle)
-    assert all(board.read(rank, which) == handle for (rank, which), handle in handles.items())
+def test_every_note_has_a_place_of_its_own_and_may_hold_any_bytes() -> None:
+    notes = Notes(3)
+    written = {rank: (rank, bytes([rank, 0] * (NOTE_BYTES // 2 * rank // 3))) for rank in range(3)}
+    for rank, (verdict, text) in written.items():
+        notes.write(rank, verdict, text)
+    assert {rank: notes.read(rank) for rank in range(3)} == written
 
 
 def test_ranks_in_processes_of_their_own_reduce_and_gather_right() -> None:

@@ -12,7 +12,7 @@ import pytest
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda import ipc, modules
-from ccbench.backends.cuda.ipc import HandleBoard, IpcCrew, IpcEndpoint
+from ccbench.backends.cuda.ipc import Board, IpcCrew, IpcEndpoint
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.kernels.layout import all_buffers
 from ccbench.backends.kernels.sources import choose
@@ -51,7 +51,7 @@ class World:
 
     endpoints: list[IpcEndpoint]
     runtimes: list[SharedRuntime]
-    board: HandleBoard
+    board: Board
 
     def all(self, step: Callable[[IpcEndpoint], object], ranks: range = range(RANKS)) -> list[object]:
         """What every rank got from ``step``, all at once; errors are results too."""
@@ -70,7 +70,7 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(modules, "compile_program", compiled_to_text)
     monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
-    control, board = Control(RANKS, 16), HandleBoard(RANKS)
+    control, board = Control(RANKS, 16), Board(RANKS)
     opened: dict[int, int] = {}
     runtimes = [SharedRuntime(devices=RANKS, open_everywhere=opened) for _ in range(RANKS)]
     made = [
@@ -196,13 +196,12 @@ def test_a_crew_leaves_word_of_a_rank_that_does_not_start(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("text", ["", "short", "ä" * 1000])
 def test_reasons_of_any_length_and_language_come_through(text: str) -> None:
-    board = HandleBoard(2)
-    board.give_reason(1, 2, text)
-    verdict, read = board.reason(1)
-    assert verdict == 2
+    board = Board(2)
+    board.leave(1, text)
+    read = board.absence(1)
     assert text.startswith(read)
     assert read or not text
-    assert board.reason(0) == (0, "")
+    assert board.absence(0) == ""
 
 
 def test_devices_without_peer_access_are_refused_with_the_other_backend_as_cure(
@@ -210,7 +209,7 @@ def test_devices_without_peer_access_are_refused_with_the_other_backend_as_cure(
 ) -> None:
     monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
     runtime = EmulatedRuntime(devices=2, peers=False)
-    endpoint = IpcEndpoint(0, Control(2, 16), HandleBoard(2), Cuda(runtime, runtime))
+    endpoint = IpcEndpoint(0, Control(2, 16), Board(2), Cuda(runtime, runtime))
     with pytest.raises(
         CannotRun, match=r"no peer access.*take `processes: one`, which goes through the host"
     ):

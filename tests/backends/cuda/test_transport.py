@@ -9,9 +9,15 @@ import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda import BACKEND
-from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, piece
+from ccbench.backends.cuda.communicator import (
+    BOTH,
+    NOTHING,
+    PEER_ACCESS,
+    WRITTEN_BY_PEERS,
+    peer_access_of,
+    piece,
+)
 from ccbench.backends.cuda.launching import CollectiveFailed
-from ccbench.backends.cuda.reach import BOTH, NOTHING, REACHES, reach_of
 from ccbench.backends.kernels.layout import ZEROED, work_areas
 from ccbench.backends.kernels.sources import KernelEntry, entries
 from ccbench.cases import PER_GPU
@@ -47,13 +53,13 @@ def test_every_kernel_is_right_on_devices_that_see_only_pinned_memory_of_each_ot
                 "none",
             }
             continue
-        reach = reach_of(entries()[name])
+        access = peer_access_of(entries()[name])
         for rank, view in enumerate(views):
             assert kinds(runtime, device, view, WRITTEN_BY_PEERS) == {"pinned"}
             assert kinds(runtime, device, view, OWN) == {"own" if rank == device else "none"}
             hidden = "own" if rank == device else "none"
-            assert kinds(runtime, device, view, ("input",)) == {"pinned" if reach.inputs else hidden}
-            assert kinds(runtime, device, view, ("output",)) == {"pinned" if reach.outputs else hidden}
+            assert kinds(runtime, device, view, ("input",)) == {"pinned" if access.inputs else hidden}
+            assert kinds(runtime, device, view, ("output",)) == {"pinned" if access.outputs else hidden}
     endpoint.close()
     assert not runtime.allocated
     assert not runtime.pinned
@@ -180,7 +186,7 @@ def test_only_one_process_stages() -> None:
 def test_a_kernel_that_reaches_further_than_the_table_says_is_found(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, collective: str, algorithm: str
 ) -> None:
-    monkeypatch.setitem(REACHES, f"{algorithm}_{collective}", NOTHING)
+    monkeypatch.setitem(PEER_ACCESS, f"{algorithm}_{collective}", NOTHING)
     endpoint, _ = opened(3, devices=3, peers=False)
     case = case_of(collective, algorithm, 3, transport="host")
     try:
@@ -191,8 +197,8 @@ def test_a_kernel_that_reaches_further_than_the_table_says_is_found(
 
 def test_every_entry_is_accounted_for_and_a_new_one_is_staged_whole() -> None:
     others = {name for name, one in entries().items() if one.file not in ("ll.cu", "compare.cu")}
-    assert others == set(REACHES)
-    assert reach_of(KernelEntry("new_all_reduce", "new.cu", reduces=True)) == BOTH
+    assert others == set(PEER_ACCESS)
+    assert peer_access_of(KernelEntry("new_all_reduce", "new.cu", reduces=True)) == BOTH
 
 
 @pytest.mark.parametrize("shared", [(), WRITTEN_BY_PEERS])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ccbench.backends.cuda_host_endpoint import EmulatedOutput
+from ccbench.backends.cuda_host import EmulatedOutput
 from ccbench.backends.kernels.abi import NONE_DIFFERS
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import HostCall, HostOptions, HostWorld, KernelFailed, KernelRace

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.cuda_host_endpoint import EmulatedOutput
+from ccbench.backends.cuda_host import EmulatedOutput
 from ccbench.backends.kernels.abi import COPY_TYPES, NONE_DIFFERS
 from ccbench.backends.kernels.host_engine import HostWorld
 from ccbench.cases import Case

@@ -8,17 +8,19 @@ whether their groups run at once or one alone, so that both are measured on the 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
+from ccbench.backends.crew import WholeCrew
 from ccbench.backends.cuda.endpoint import HOST, CudaRanks
 from ccbench.backends.cuda.gate import Gate, refuse_blocking
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import LIMIT_SECONDS, DeviceOutput
-from ccbench.backends.cuda.runtime import Cuda, device_count, do_all
+from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, open_cuda, starting
 from ccbench.backends.kernels.abi import GivenUp
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.cases import ALL_GROUPS, Case, CaseFacts
@@ -37,9 +39,9 @@ class GroupRanks(CudaRanks):
         members: Sequence[int],
         processors: int,
         limit_seconds: float,
-        apart: tuple[int, int] | None,
+        no_access: tuple[int, int] | None,
     ) -> None:
-        super().__init__(control, groups, [one.ranks for one in groups], processors, limit_seconds, apart)
+        super().__init__(control, groups, [one.ranks for one in groups], processors, limit_seconds, no_access)
         self.members = tuple(members)
         self.devices = DeviceWatch([])  # the endpoint of all ranks looks at them
 
@@ -66,14 +68,14 @@ class CudaEndpoint(CudaRanks):
         shares = ranks_of_devices(ranks, min(device_count(cuda), devices or ranks))
         used = range(len(shares))
         refuse_blocking(len(used), "processes: per_gpu")
-        apart = cuda.pair_without_access(used)
-        if apart is None:
+        no_access = cuda.pair_without_access(used)
+        if no_access is None:
             cuda.enable_peers(used)
         self._cuda = cuda
         self._shares = shares
         groups = [Group(cuda, cuda.facts(device), share) for device, share in enumerate(shares)]
         processors = min(group.facts.processors for group in groups)
-        super().__init__(control, groups, shares, processors, limit_seconds, apart)
+        super().__init__(control, groups, shares, processors, limit_seconds, no_access)
         self._grouping = ""
         self._worlds: tuple[GroupRanks, ...] = ()
         self._active: tuple[GroupRanks, ...] = ()
@@ -132,7 +134,7 @@ class CudaEndpoint(CudaRanks):
             groups.append(Group(self._cuda, share, places))
         of_one = min(one.facts.processors // len(one.ranks) for one in groups)
         processors = of_one * max(len(one.ranks) for one in groups)
-        return GroupRanks(self.control, groups, members, processors, self._limit_seconds, self._apart)
+        return GroupRanks(self.control, groups, members, processors, self._limit_seconds, self._no_access)
 
     def _close_worlds(self) -> None:
         worlds, self._worlds, self._active, self._grouping = self._worlds, (), (), ""
@@ -248,3 +250,19 @@ def runs(members: Sequence[int], shares: Sequence[range]) -> list[tuple[int, ran
     places = itertools.groupby(range(len(members)), key=lambda place: devices[place])
     listed = [(device, list(group)) for device, group in places]
     return [(device, range(group[0], group[-1] + 1)) for device, group in listed]
+
+
+class CudaCrew(WholeCrew):
+    """Implements ``ccbench.backends.crew.Crew``."""
+
+    def __init__(self, ranks: int, sample_capacity: int) -> None:
+        super().__init__(sample_capacity)
+        self._ranks = ranks
+
+    def endpoint(self, process: int) -> CudaEndpoint:
+        """The one endpoint; CUDA starts here, in the process that uses it."""
+        # Kernels of several groups wait for each other on one device. Streams that share a hardware queue, as
+        # all do with the 1 that Megatron's scripts export, start one kernel when the one before has ended.
+        os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
+        with starting():
+            return CudaEndpoint(self.control, self._ranks, open_cuda())

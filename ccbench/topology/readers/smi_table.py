@@ -334,10 +334,11 @@ class Matrix:
         if topology_class is TopologyClass.UNKNOWN and len(self.gpus) > 2:
             return None
         totals = links_per_gpu(self.nvlinks, len(self.gpus))
-        if topology_class is TopologyClass.NVSWITCH:
-            rows = [[n for (one, _), n in self.nvlinks.items() if one == gpu] for gpu in range(len(totals))]
-            totals = [max(row, default=0) for row in rows]
         switched = topology_class is TopologyClass.NVSWITCH
+        if switched:
+            totals = [0] * len(self.gpus)
+            for (gpu, _), links in self.nvlinks.items():
+                totals[gpu] = max(totals[gpu], links)
         return [
             None if gpu in self.unread and not (switched and total) else total
             for gpu, total in enumerate(totals)

@@ -68,7 +68,6 @@ class Nccl:
         declare(native)
         self.version = int(module.get_version())
         self._refuse_another_library()
-        self._depth = 0
 
     def _refuse_another_library(self) -> None:
         found = ctypes.c_int(0)
@@ -165,27 +164,25 @@ class Nccl:
     # -- groups ------------------------------------------------------------------------------------------
 
     @contextmanager
-    def group(self) -> Iterator[None]:
-        """Have calls inside happen together when it ends; groups may be nested.
+    def group(self, end: Callable[[], None] | None = None) -> Iterator[None]:
+        """Have calls inside happen together when it ends; groups may be nested. end: instead of its end.
 
         What one thread asks of several communicators must be asked in one group, or the first call waits
         for the second for ever. An exception inside drops the calls.
         """
-        self._start()
+        self._by_cupy(self.module.groupStart, "ncclGroupStart")
         try:
             yield
         except BaseException:
-            self._drop()
+            # A call without a communicator fails the group, at any depth, so that nothing of it runs.
+            self.native.ncclBroadcast(None, None, 0, 0, 0, None, None)
+            with suppress(NcclFailed):
+                self._by_cupy(self.module.groupEnd, "ncclGroupEnd")
             raise
-        self._end()
-
-    def _start(self) -> None:
-        self._by_cupy(self.module.groupStart, "ncclGroupStart")
-        self._depth += 1
-
-    def _end(self) -> None:
-        self._depth -= 1
-        self._by_cupy(self.module.groupEnd, "ncclGroupEnd")
+        if end is None:
+            self._by_cupy(self.module.groupEnd, "ncclGroupEnd")
+        else:
+            end()
 
     def _by_cupy(self, function: Callable[[], Any], call: str) -> Any:
         try:
@@ -193,32 +190,19 @@ class Nccl:
         except Exception as error:
             raise self.failure(error, call) from None
 
-    def _drop(self) -> None:
-        """End a group so that nothing of it runs: a call without a communicator fails it, at any depth."""
-        self.native.ncclBroadcast(None, None, 0, 0, 0, None, None)
-        with suppress(NcclFailed):
-            self._end()
-
     def simulate(self, calls: Iterable[Callable[[], None]]) -> float | None:
         """Return NCCL's own estimate, in seconds, of all ``calls`` in one group.
 
         Nothing is moved. None where NCCL has no estimate (before 2.22, or not for these calls). Raises
         NcclFailed as the calls themselves do.
         """
-        if not self.has("ncclGroupSimulateEnd"):
+        name = "ncclGroupSimulateEnd"
+        if not self.has(name):
             return None
-        if self._depth:
-            raise UsageError("an estimate is asked for outside of groups")
-        self._start()
-        try:
+        info = SimulationInfo(ctypes.sizeof(SimulationInfo), SIMULATION_MAGIC, self.version, UNDEFINED_FLOAT)
+        with self.group(lambda: self.check(self.function(name)(ctypes.byref(info)), name)):
             for call in calls:
                 call()
-        except BaseException:
-            self._drop()
-            raise
-        self._depth -= 1
-        info = SimulationInfo(ctypes.sizeof(SimulationInfo), SIMULATION_MAGIC, self.version, UNDEFINED_FLOAT)
-        self.check(self.native.ncclGroupSimulateEnd(ctypes.byref(info)), "ncclGroupSimulateEnd")
         # Microseconds, as the tuner's times (NCCL user guide, "ncclSimInfo_t"); negative where not known.
         return float(info.estimated_time) * 1e-6 if info.estimated_time > 0 else None
 

@@ -102,11 +102,11 @@ class Communicator:
 
         It raises NcclFailed with NCCL's words. Here: UsageError, and CannotRun for what this NCCL lacks.
         """
-        parts: list[tuple[str, Callable[[], None]]] = [
-            (name, partial(self._function(name, call.algorithms), *arguments))
+        parts: list[Callable[[], None]] = [
+            partial(self._one, name, partial(self._function(name, call.algorithms), *arguments))
             for name, arguments in nccl_calls(self.nccl, self.rank, self.ranks, call, stream)
         ]
-        return partial(self._one, *parts[0]) if len(parts) == 1 else partial(self._several, parts)
+        return parts[0] if len(parts) == 1 else partial(self._several, parts)
 
     def _one(self, name: str, enqueue: Callable[[], None]) -> None:
         try:
@@ -114,11 +114,10 @@ class Communicator:
         except Exception as error:
             raise self.nccl.failure(error, name) from None
 
-    def _several(self, parts: list[tuple[str, Callable[[], None]]]) -> None:
-        if parts:
-            with self.nccl.group():
-                for name, enqueue in parts:
-                    self._one(name, enqueue)
+    def _several(self, parts: list[Callable[[], None]]) -> None:
+        with self.nccl.group():  # one of nothing does nothing
+            for enqueue in parts:
+                enqueue()
 
     def _function(self, name: str, algorithms: str) -> Callable[..., None]:
         config: tuple[Any, ...] = ()
@@ -301,11 +300,11 @@ class Communicators:
         # Where processes drive one rank each, the first member's number is its process's.
         starts = members[0] in self._devices
         unique_id = self._exchange.broadcast(self._nccl.unique_id() if starts else None, members[0])
-        size = len(members)
-        return {
-            rank: communicator_of(self._nccl, size, unique_id, members.index(rank), self._devices[rank])
+        made = [
+            communicator_of(self._nccl, len(members), unique_id, members.index(rank), self._devices[rank])
             for rank in own
-        }
+        ]
+        return dict(zip(own, made, strict=True))
 
     def _split(self, groups: Groups) -> ByRank:
         world = self.world()

@@ -297,7 +297,7 @@ class Launches:
         taken: dict[int, float] = {}
         for _ in range(times):
             if case.mode == "cold":
-                self.flush_caches(limit_seconds)
+                self.on_devices(Group.flush_cache, limit_seconds)
             self.run(1, case.mode, limit_seconds, gated)
             for number, seconds in self.part_seconds().items():
                 taken[number] = taken.get(number, 0.0) + seconds
@@ -365,16 +365,10 @@ class Launches:
                 one.context.follow(one.part.stream)
                 one.context.begin(one.part.stream)
 
-    def flush_caches(self, limit_seconds: float) -> None:
-        """Empty the caches of all devices."""
+    def on_devices(self, enqueue: Callable[[Group], None], limit_seconds: float) -> None:
+        """Enqueue something on every device, such as ``Group.keep_busy``, and wait for its end."""
         for context in self._contexts:
-            context.device.flush_cache()
-        self.wait(limit_seconds)
-
-    def keep_busy(self, limit_seconds: float) -> None:
-        """Have all devices work for about a millisecond."""
-        for context in self._contexts:
-            context.device.keep_busy()
+            enqueue(context.device)
         self.wait(limit_seconds)
 
     # -- waiting ---------------------------------------------------------------------------------------------

@@ -53,12 +53,6 @@ class NcclCommunicator:
         check_status(result)
         self._comm = handle
 
-    @classmethod
-    def _wrapped(cls, handle: int) -> NcclCommunicator:
-        made = cls.__new__(cls)
-        made._comm = handle
-        return made
-
     @property
     def comm(self) -> int:
         return self._comm
@@ -83,9 +77,6 @@ class NcclCommunicator:
     ) -> None:
         self._call("ncclBroadcast", sendbuff, recvbuff, count, datatype, -1, root, stream)
 
-    def bcast(self, buff: int, count: int, datatype: int, root: int, stream: int) -> None:
-        self._call("ncclBroadcast", buff, buff, count, datatype, -1, root, stream)
-
     def reduceScatter(  # noqa: N802
         self, sendbuf: int, recvbuf: int, recvcount: int, datatype: int, op: int, stream: int
     ) -> None:
@@ -99,23 +90,6 @@ class NcclCommunicator:
 
     def recv(self, recvbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
         self._call("ncclRecv", 0, recvbuf, count, datatype, -1, peer, stream)
-
-    def _member(self) -> Any:
-        member, result = self._state.ready(self._comm)
-        check_status(result)
-        return member
-
-    def device_id(self) -> int:
-        return int(self._member().device)
-
-    def rank_id(self) -> int:
-        return int(self._member().rank)
-
-    def size(self) -> int:
-        return int(self._member().clique.ranks)
-
-    def check_async_error(self) -> None:
-        check_status(self._member().state)
 
     def destroy(self) -> None:
         if self._comm:

@@ -17,7 +17,6 @@ from ccbench.backends.cuda.launching import DeviceOutput
 from ccbench.backends.endpoint import Apart, DeviceTimed
 from ccbench.backends.nccl import endpoint as endpoint_module
 from ccbench.backends.nccl import hangs
-from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.hangs import CollectiveHung, limit_for
 from ccbench.backends.nccl.launches import RankContext
 from ccbench.cases import UNEVEN, Case
@@ -714,23 +713,6 @@ def test_any_cases_after_each_other_are_exact_and_leave_nothing(several: list[Ca
     assert not process.nccl_memory
     assert not process.members
     assert not process.world.deadlocks
-
-
-def test_the_endpoint_is_what_a_team_asks_for() -> None:
-    endpoint, _ = opened(2)
-    for name in (
-        "next_salt",
-        "prepare",
-        "core_latency_seconds",
-        "remark",
-        "facts",
-        "finish",
-        "barrier",
-        "agree",
-    ):
-        assert callable(getattr(NcclRanks, name))
-    assert endpoint.agree(7) == 7
-    assert endpoint.prefix == ""
 
 
 def test_later_rounds_are_compared_on_the_device_and_a_wrong_one_is_seen(

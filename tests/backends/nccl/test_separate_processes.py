@@ -1,4 +1,7 @@
-"""Communicators of several processes, each played by a thread with an NCCL of its own, on the double."""
+"""Communicators of several processes, each played by a thread with an NCCL of its own, on the double.
+
+What they do when all goes well is in test_processes.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,10 @@ import numpy as np
 import pytest
 
 from ccbench.backends.nccl.binding import NcclFailed
-from ccbench.backends.nccl.collectives import Amounts, Call
+from ccbench.backends.nccl.collectives import Call
 from ccbench.backends.nccl.communicators import Communicator, communicator_of
-from ccbench.cases import UNEVEN
-from ccbench.collectives import COLLECTIVES, reference
 
-from .bench import NEW, OLD
+from .bench import NEW
 from .double import Process, World
 
 RANKS = 3
@@ -61,67 +62,10 @@ def started(version: int, cupy: int = 14) -> tuple[list[Rank], list[Communicator
         return ranks, list(pool.map(start, ranks))
 
 
-@pytest.mark.parametrize("version", [OLD, NEW])
-@pytest.mark.parametrize(
-    "name", [name for name, row in COLLECTIVES.items() if row.moves_data and name != UNEVEN]
-)
-def test_a_collective_among_processes(name: str, version: int) -> None:
-    ranks, comms = started(version)
-    row, count, root = COLLECTIVES[name], 3, 1
-    op = "sum" if row.reduces else "none"
-    inputs = [
-        np.arange(row.input_count(count, RANKS, rank, root), dtype=np.int32) + 100 * rank
-        for rank in range(RANKS)
-    ]
-    expected = reference(inputs, op, name, root)
-    most = RANKS * count
-
-    def run(one: Rank) -> list[int]:
-        comm = comms[one.rank]
-        assert (comm.rank, comm.ranks) == (one.rank, RANKS)
-        source, target = one.place(inputs[one.rank].tolist(), most), one.place([-1] * most, most)
-        comm.prepared(Call(name, source, target, count, "int32", op, root), one.stream)()
-        return one.read(target, len(expected[one.rank]))
-
-    assert together(ranks, run) == [result.tolist() for result in expected]
-    together(ranks, lambda one: comms[one.rank].destroy())
-
-
-def test_uneven_blocks_among_processes() -> None:
-    ranks, comms = started(NEW)
-    sent = np.array([[1, 0, 3], [0, 0, 0], [2, 2, 0]])
-
-    def run(one: Rank) -> list[int]:
-        amounts = Amounts(tuple(sent[one.rank].tolist()), tuple(sent[:, one.rank].tolist()))
-        source = one.place([100 * one.rank + at for at in range(4)], 4)
-        target = one.place([-1] * 4, 4)
-        call = Call("all_to_all_v", source, target, 0, "int32", amounts=amounts)
-        comms[one.rank].prepared(call, one.stream)()
-        return one.read(target, 4)
-
-    expected = [[0, 200, 201, -1], [202, 203, -1, -1], [1, 2, 3, -1]]
-    assert together(ranks, run) == expected
-    # Where nothing is exchanged nobody is asked to.
-    assert sorted(len(one.process.log) for one in ranks) == [1, 3, 4]
-
-
 @pytest.mark.parametrize("cupy", [13, 14])
 def test_unique_ids_pass_between_processes_with_either_cupy(cupy: int) -> None:
     _, comms = started(NEW, cupy)
     assert [comm.rank for comm in comms] == [0, 1, 2]
-
-
-def test_processes_split_their_communicator() -> None:
-    ranks, comms = started(NEW)
-
-    def run(one: Rank) -> list[int]:
-        part = comms[one.rank].split(one.rank % 2, -one.rank)
-        assert part is not None
-        address = one.place([one.rank], 1)
-        part.prepared(Call("all_reduce", address, address, 1, "int32", "sum"), one.stream)()
-        return [part.rank, part.ranks, *one.read(address, 1)]
-
-    assert together(ranks, run) == [[1, 2, 2], [0, 1, 1], [0, 2, 2]]
 
 
 def test_a_rank_that_never_comes_is_a_hang() -> None:

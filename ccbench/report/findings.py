@@ -45,14 +45,14 @@ LONGEST_EVIDENCE = 800
 SMALLEST_FOR_BOUND = 64 * 1024
 """Bytes; below, the bound is the time of little more than one flag, and a share of it says nothing."""
 
-BLAMED = "blamed"
-"""Kind of what the verdict of health names."""
-
 
 def run_findings(run: Run, points: Sequence[Point] | None = None) -> tuple[Finding, ...]:
     """Everything found in ``run``, problems first; ``points`` are the run's, where they are at hand."""
     points = points_of(run) if points is None else points
-    found = [*_empty(run, points), *_blamed(run), *findings_of(points), *_machine(run.manifest)]
+    # Whom the verdict of health blames; wrong data and unstable times have findings of their own.
+    health = health_of(run).findings if wants_health(run) else ()
+    blamed = [one for one in health if one.kind in ADVICE]
+    found = [*_empty(run, points), *blamed, *findings_of(points), *_machine(run.manifest)]
     if run.problems:
         unread = f"{plural(len(run.problems), 'file')} of the run cannot be read"
         found.append(
@@ -72,14 +72,6 @@ def _finding(
     severity: str, kind: str, subject: str, evidence: str, advice: str, cases: int = 0
 ) -> Finding:  # fmt: skip
     return Finding(severity, kind, (), plain(evidence, LONGEST_EVIDENCE), advice, subject, cases)
-
-
-def _blamed(run: Run) -> Iterator[Finding]:
-    """Whom the verdict of health blames; wrong data and unstable times have findings of their own."""
-    for one in health_of(run).findings if wants_health(run) else ():
-        if one.kind in ADVICE:
-            subject = f"{one.title.capitalize()}: {one.what}"
-            yield _finding("problem", BLAMED, subject, one.evidence, ADVICE[one.kind])
 
 
 def _empty(run: Run, points: Sequence[Point]) -> Iterator[Finding]:
@@ -306,7 +298,7 @@ RULES: tuple[Rule, ...] = (
 
 def verdict_lines(run: Run) -> list[str]:
     """Who is to blame, what was measured, how near to model and bound, the first findings with advice."""
-    told = [one for one in run_findings(run) if one.severity != "note" and one.kind != BLAMED]
+    told = [one for one in run_findings(run) if one.severity != "note" and one.kind not in ADVICE]
     lines = [*summary_lines(run), *map(str, told[:MOST_NAMED])]
     rest = plural(len(told) - MOST_NAMED, "finding")
     return lines + [f"... and {rest} more, in the report's page"] * (len(told) > MOST_NAMED)

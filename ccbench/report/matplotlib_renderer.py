@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ccbench.report.axes import apply_axes, limits
-from ccbench.report.bar_drawing import draw_bars, draw_lanes
+from ccbench.report.charts import draw_bars, draw_lanes, draw_map
 from ccbench.report.drawing import (
     BLUE,
     FAINT,
@@ -27,7 +27,6 @@ from ccbench.report.drawing import (
     picture_bytes,
 )
 from ccbench.report.figure import Figure, Kind, Series
-from ccbench.report.map_drawing import draw_map
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccbench.errors import RunFolderError
 from ccbench.plan.planned import Planned
 from ccbench.plan.step import Step
 from ccbench.plan.text import plan_document, plan_lines
 from ccbench.plan.textbook import Bucketed
 from ccbench.plan.timeline import KINDS, timeline
 from ccbench.report.figure import Axis, Bars, Figure, Lanes, Layer, Piece
-from ccbench.results.folder import write_atomically
+from ccbench.report.writing import write_file
 from ccbench.units import format_seconds
 
 TIME = Axis("time of a step", "seconds", "linear")
@@ -235,15 +234,6 @@ def write_plan(planned: Planned, folder: Path) -> tuple[Path, ...]:
     for figure in plan_figures(planned):
         for form in ("svg", "png"):
             files[f"{figure.key}.{form}"] = render(figure, form)
-    written = []
     for name, content in files.items():
-        target = folder / name
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(target, content)
-        except OSError as error:
-            raise RunFolderError(
-                f"{target}: cannot be written ({error.strerror or error}); name another place with -o"
-            ) from error
-        written.append(target)
-    return tuple(written)
+        write_file(folder / name, content)
+    return tuple(folder / name for name in files)

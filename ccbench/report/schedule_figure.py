@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ccbench.errors import UsageError
-from ccbench.report.drawing import check_ending, save_picture
+from ccbench.report.drawing import BLUE, GREY, INK, VERMILION, check_ending, save_picture
 from ccbench.schedules.describe import local_steps, sent_text, slot_range
 from ccbench.schedules.registry import ALGORITHMS
 from ccbench.schedules.schedule import Schedule, Step
+from ccbench.units import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,11 +25,10 @@ FIRST_STEPS, LAST_STEPS = 12, 6
 MOST_LABELS_A_STEP = 20
 MOST_ARROWS_A_STEP = 250
 
-# Okabe and Ito, "Color Universal Design", 2008: told apart with any common colour blindness; dashes and
-# markers say the same on a grey print.
-COMBINE, COPY = "#D55E00", "#0072B2"
+# Dashes and markers say the same on a grey print.
+COMBINE, COPY = VERMILION, BLUE
 DASHES = (0, (3.2, 1.6))
-INK, GREY, LANE, BAND = "#222222", "#666666", "#dddddd", "#f4f4f2"
+LANE, BAND = "#dddddd", "#f4f4f2"
 
 STEP_INCHES, LANE_INCHES = 1.25, 0.52
 LABEL_LANES, LABEL_INCHES = 0.27, 0.16
@@ -134,9 +134,9 @@ def _columns(schedule: Schedule) -> Iterator[Column]:
 def _texts(figure: Figure, schedule: Schedule, width: float, height: float) -> None:
     left = 0.25 / width
     root = f", root {schedule.root}" if schedule.root >= 0 else ""
-    title = f"{schedule.collective} {schedule.algorithm}, {_counted(schedule.ranks, 'rank')}{root}"
+    title = f"{schedule.collective} {schedule.algorithm}, {plural(schedule.ranks, 'rank')}{root}"
     local = local_steps(schedule)
-    steps = _counted(schedule.steps, "step") + (f" (+ {local} of local moves)" if local else "")
+    steps = plural(schedule.steps, "step") + (f" (+ {local} of local moves)" if local else "")
     subtitle = f"{steps}; each rank sends {sent_text(schedule)}"
     if any(phase.flows <= MOST_LABELS_A_STEP for phase in schedule.phases):
         subtitle += "; labels are slots"
@@ -159,10 +159,6 @@ def _texts(figure: Figure, schedule: Schedule, width: float, height: float) -> N
         handlelength=3.4,
         fontsize=8.5,
     )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _lanes(axes: Axes, schedule: Schedule, columns: list[Column]) -> None:

@@ -11,6 +11,7 @@ from ccbench.schedules.proof import Contributions
 from ccbench.schedules.registry import ALGORITHMS
 from ccbench.schedules.schedule import Phase, Schedule, Step
 from ccbench.schedules.traffic import sent_pieces
+from ccbench.units import plural
 
 MOST_RANKS_SHOWN = 8
 MOST_PIECES_SHOWN = 8
@@ -55,7 +56,7 @@ def slot_range(schedule: Schedule, first: int, width: int) -> str:
 def _header(schedule: Schedule) -> Iterator[str]:
     name = f"{schedule.collective} {schedule.algorithm}"
     root = f", root {schedule.root}" if schedule.root >= 0 else ""
-    yield f"{name}, {_counted(schedule.ranks, 'rank')}{root}"
+    yield f"{name}, {plural(schedule.ranks, 'rank')}{root}"
     for row in ALGORITHMS:
         if (row.collective, row.name) == (schedule.collective, schedule.algorithm):
             if row.parameter:
@@ -75,7 +76,7 @@ def local_steps(schedule: Schedule) -> int:
 
 def proven_text(schedule: Schedule) -> str:
     """What a proof of ``schedule`` has shown, in one sentence without its full stop."""
-    row, ranks = collective(schedule.collective), _counted(schedule.ranks, "rank")
+    row, ranks = collective(schedule.collective), plural(schedule.ranks, "rank")
     if not row.moves_data:
         return f"every one of {ranks} has heard of every other"
     if row.reduces:
@@ -157,7 +158,7 @@ def _step_at(schedule: Schedule, index: int) -> Step:
 
 
 def _gap(hidden: range) -> tuple[str, str]:
-    return "", f"... {_counted(len(hidden), 'more step')} ..."
+    return "", f"... {plural(len(hidden), 'more step')} ..."
 
 
 def _hidden(total: int) -> range:
@@ -175,7 +176,7 @@ def _step(schedule: Schedule, step: Step, total: int) -> Iterator[str]:
         how = "combined" if phase.reduces else "copied"
         how += ", written by the sources" if phase.pushed else ", read by the targets"
     yield ""
-    yield f"step {step.index + 1} of {total}: {_counted(phase.flows, 'flow')}, {how}"
+    yield f"step {step.index + 1} of {total}: {plural(phase.flows, 'flow')}, {how}"
     lines = range(phase.flows)
     cut = phase.flows > FIRST_FLOWS + LAST_FLOWS + 1
     for flow in lines[:FIRST_FLOWS] if cut else lines:
@@ -226,7 +227,3 @@ def _line(name: str, cells: list[str], widths: list[int]) -> str:
 
 def _is_local(phase: Phase) -> bool:
     return not bool(np.any(phase.source != phase.target))
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

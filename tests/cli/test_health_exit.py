@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.analysis.health import HealthFinding, HealthVerdict
+from ccbench.analysis.health import HealthVerdict
 from ccbench.cases import Status
 from ccbench.cli.run import _exit_code
 from ccbench.runner.run import RunOutcome
+from ccbench.topology.graph import Finding
 
 HEALTHY = HealthVerdict((), ())
-SICK = HealthVerdict((HealthFinding("slow_rank", "rank 2", "late"),), ())
+SICK = HealthVerdict((Finding("problem", "slow_rank", ("rank 2",), "late", ""),), ())
 DOUBTFUL = HealthVerdict((), (), "other load")
 
 

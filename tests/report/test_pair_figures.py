@@ -11,8 +11,8 @@ from ccbench.analysis.health import PairMatrix, pair_matrices
 from ccbench.cases import Measurement
 from ccbench.groups import Pair
 from ccbench.report import screen_table, write_report
+from ccbench.report.charts import draw_map
 from ccbench.report.figure import Figure
-from ccbench.report.map_drawing import draw_map
 from ccbench.report.matplotlib_renderer import render
 from ccbench.report.pair_figures import (
     class_lines,

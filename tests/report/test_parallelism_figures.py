@@ -11,7 +11,7 @@ import pytest
 from ccbench.errors import RunFolderError
 from ccbench.plan.document import read_plan
 from ccbench.plan.planned import Asked, Planned, plan_out
-from ccbench.report.bar_drawing import _seen, _ticks_around
+from ccbench.report.charts import _seen, _ticks_around
 from ccbench.report.figure import Figure, Lanes, Piece
 from ccbench.report.matplotlib_renderer import render
 from ccbench.report.parallelism_figures import by_kind, plan_figures, write_plan

@@ -30,6 +30,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import DEVICE_FAULTS
 from ccbench.results import Point, Run
 from ccbench.runner.rounds import NO_TEAM
+from ccbench.topology.graph import Finding
 from ccbench.units import format_ratio, format_seconds, format_size, plural
 
 HEALTH = "health"
@@ -60,34 +61,27 @@ MOST_BLAMED = 3
 _UNTIMED = (Status.FAILED, Status.TIMED_OUT, Status.OUT_OF_MEMORY)
 
 
-@dataclass(frozen=True)
-class HealthFinding:
-    """One thing that is wrong.
-
-    kind: wrong_data, no_result, device, slow_rank, slow_pair, slow_group, unstable.
-    what: the rank, pair, group, device or case. evidence: one sentence without its full stop.
-    """
-
-    kind: str
-    what: str
-    evidence: str
-
-    @property
-    def title(self) -> str:
-        """The kind in words."""
-        return "unstable timing" if self.kind == "unstable" else self.kind.replace("_", " ")
-
-    def __str__(self) -> str:
-        text = ": ".join(part for part in (self.title, self.what, self.evidence) if part)
-        return f"{text}. Do: {ADVICE[self.kind]}" if self.kind in ADVICE else text
-
-
 ADVICE = {
     "device": "drain the device and run its maker's diagnosis ('dcgmi diag -r 3')",
     "slow_rank": "look at that rank's device, its links, its processor and what else runs there",
     "slow_pair": "look at the path between the two ('ccbench topo' shows it): cable, port, switch, PCIe slot",
     "slow_group": "look at what its ranks alone share: a host, a switch, a NIC",
 }
+
+
+def _finding(kind: str, what: str, evidence: str) -> Finding:
+    """One thing that is wrong; its devices are the rank, pair, group, device or case.
+
+    kind: wrong_data, no_result, device, slow_rank, slow_pair, slow_group, unstable. evidence: one sentence
+    without its full stop.
+    """
+    severity = "doubt" if kind == "unstable" else "problem"
+    subject = ": ".join(part for part in (_title(kind).capitalize(), what) if part)
+    return Finding(severity, kind, (what,) * bool(what), evidence, ADVICE.get(kind, ""), subject)
+
+
+def _title(kind: str) -> str:
+    return "unstable timing" if kind == "unstable" else kind.replace("_", " ")
 
 
 @dataclass(frozen=True)
@@ -97,7 +91,7 @@ class HealthVerdict:
     doubt: why nothing can be said, empty where something can.
     """
 
-    findings: tuple[HealthFinding, ...]
+    findings: tuple[Finding, ...]
     evidence: tuple[str, ...]
     doubt: str = ""
 
@@ -121,11 +115,11 @@ class HealthVerdict:
         return lines + [f"  looked at: {text}" for text in self.evidence]
 
 
-def _named(findings: Sequence[HealthFinding]) -> str:
+def _named(findings: Sequence[Finding]) -> str:
     """Every kind of finding with the ranks, pairs, groups, devices or cases that it names."""
     names: dict[str, list[str]] = defaultdict(list)
     for one in findings:
-        names[one.title] += [one.what] * bool(one.what)
+        names[_title(one.kind)] += one.devices
     texts = [
         ": ".join([title, *[", ".join(named[:MOST_BLAMED])] * bool(named)])
         + " and more" * (len(named) > MOST_BLAMED)  # of very many, findings have the first only
@@ -179,19 +173,19 @@ def _doubt(timed: Sequence[Point]) -> str:
     return f"times of {share} are flagged: {flags}; only wrong data and gross faults show"
 
 
-def _wrong(points: Sequence[Point]) -> list[HealthFinding]:
+def _wrong(points: Sequence[Point]) -> list[Finding]:
     wrong = [point for point in points if point.status is Status.WRONG]
     found = []
     for point in wrong[:MOST_NAMED]:
         rank = re.match(r"(rank \d+): ", point.detail)  # as verification says it
         what = f"{rank[1]} in {point.label}" if rank else point.label
-        found.append(HealthFinding("wrong_data", what, point.detail.removeprefix(rank[0] if rank else "")))
+        found.append(_finding("wrong_data", what, point.detail.removeprefix(rank[0] if rank else "")))
     if len(wrong) > MOST_NAMED:
-        found.append(HealthFinding("wrong_data", "", f"and {len(wrong) - MOST_NAMED} more cases"))
+        found.append(_finding("wrong_data", "", f"and {len(wrong) - MOST_NAMED} more cases"))
     return found
 
 
-def _without_result(points: Sequence[Point]) -> list[HealthFinding]:
+def _without_result(points: Sequence[Point]) -> list[Finding]:
     """Cases that failed or hung, by reason: the reason names the rank."""
     reasons: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for point in points:
@@ -199,7 +193,7 @@ def _without_result(points: Sequence[Point]) -> list[HealthFinding]:
             reasons[point.status.value, point.detail].append(point)
     ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
     return [
-        HealthFinding("no_result", f"{members[0].label}{_others(len(members))}", f"{status}, {detail}")
+        _finding("no_result", f"{members[0].label}{_others(len(members))}", f"{status}, {detail}")
         for (status, detail), members in ordered[:MOST_NAMED]
     ]
 
@@ -208,24 +202,22 @@ def _others(count: int) -> str:
     return f" and {count - 1} more" if count > 1 else ""
 
 
-def _devices(points: Sequence[Point]) -> list[HealthFinding]:
+def _devices(points: Sequence[Point]) -> list[Finding]:
     """Devices with a fault while a case ran, each with how often."""
     cases = ((point.flags, point.device_readings) for point in points)
     return [
-        HealthFinding(
-            "device", device, f"{flag.replace('_', ' ')} in {plural(count, 'case')} of {len(points)}"
-        )
+        _finding("device", device, f"{flag.replace('_', ' ')} in {plural(count, 'case')} of {len(points)}")
         for flag, device, count in flagged_devices(cases, DEVICE_FAULTS)
     ]
 
 
-def _slow_ranks(*found: Mapping[int, str]) -> list[HealthFinding]:
+def _slow_ranks(*found: Mapping[int, str]) -> list[Finding]:
     """One finding for each rank, with all that speaks against it."""
     reasons = {rank: [one[rank] for one in found if rank in one] for one in found for rank in one}
-    return [HealthFinding("slow_rank", f"rank {rank}", "; ".join(reasons[rank])) for rank in sorted(reasons)]
+    return [_finding("slow_rank", f"rank {rank}", "; ".join(reasons[rank])) for rank in sorted(reasons)]
 
 
-def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[HealthFinding]]:
+def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Finding]]:
     """Ranks all of whose pairs are slow, and the slow pairs without any such rank."""
     ranks: dict[int, str] = {}
     missed: dict[tuple[str, str], list[tuple[PairMatrix, PairMiss]]] = defaultdict(list)
@@ -252,7 +244,7 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[He
         if not {seen[0][1].source, seen[0][1].target} & ranks.keys()
     ]
     kept.sort(key=lambda item: -max(miss.ratio for _, miss in item[1]))
-    return ranks, [HealthFinding("slow_pair", name, _pair_text(seen)) for name, seen in kept[:MOST_NAMED]]
+    return ranks, [_finding("slow_pair", name, _pair_text(seen)) for name, seen in kept[:MOST_NAMED]]
 
 
 def _pair_text(seen: Sequence[tuple[PairMatrix, PairMiss]]) -> str:
@@ -285,17 +277,17 @@ def _times_as_long(matrix: PairMatrix, rank: int) -> float:
     return median(with_it) / median(without or with_it)
 
 
-def _slow_groups(run: Run, timed: Sequence[Point], named: Sequence[HealthFinding]) -> list[HealthFinding]:
+def _slow_groups(run: Run, timed: Sequence[Point], named: Sequence[Finding]) -> list[Finding]:
     """Groups that took longer than their likes, but for those whose slow rank is named already."""
-    slow_ranks = {one.what for one in named if one.kind == "slow_rank"}
+    slow_ranks = {rank for one in named for rank in one.devices if one.kind == "slow_rank"}
     return [
-        HealthFinding("slow_group", one.name, one.evidence)
+        _finding("slow_group", one.name, one.evidence)
         for one in slow_groups(timed, partial(joined_by, run))
         if not any(f"rank {rank}" in slow_ranks for rank in one.members)
     ]
 
 
-def _unstable(timed: Sequence[Point]) -> list[HealthFinding]:
+def _unstable(timed: Sequence[Point]) -> list[Finding]:
     spreads = [(point, *spread) for point in timed if (spread := _spreads(point))]
     bad = [
         (point, between, within)
@@ -311,7 +303,7 @@ def _unstable(timed: Sequence[Point]) -> list[HealthFinding]:
         f"{UNSTABLE_WITHIN:.0%} within one, and by more than {format_seconds(UNSTABLE_SECONDS)}, "
         f"worst {point.label} with {between:.0%} and {within:.0%}"
     )
-    return [HealthFinding("unstable", "", text)]
+    return [_finding("unstable", "", text)]
 
 
 def _spreads(point: Point) -> tuple[float, float] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ccbench.analysis.tuning.advice import Advice, Band, Gain, Rules
@@ -110,8 +111,8 @@ def _band(band: Band) -> dict[str, Any]:
         "sizes_bytes": [_size(size) for size in band.sizes_bytes],
         "choice": _choice(band.choice),
         "instead_of": _choice(band.rivals[0] if len(band.rivals) == 1 else None),
-        "smallest_gain": _gain(band.smallest_gain),
-        "largest_gain": _gain(band.largest_gain),
+        "smallest_gain": band.smallest_gain and asdict(band.smallest_gain),
+        "largest_gain": band.largest_gain and asdict(band.largest_gain),
         "bridged_bytes": list(band.bridged_bytes),
         "without_interval": band.without_interval,
         "reason": band.why,
@@ -134,7 +135,3 @@ def _choice(choice: Choice | None) -> dict[str, Any] | None:
         "variant": choice.variant,
         "label": choice.label,
     }
-
-
-def _gain(gain: Gain | None) -> dict[str, float | None] | None:
-    return None if gain is None else {"median": gain.median, "low": gain.low, "high": gain.high}

@@ -32,7 +32,7 @@ def whole(seed: int = 1, ranks: int = 8, **faults: int | None) -> list[Measureme
 
 
 def found(one: HealthVerdict) -> list[tuple[str, str]]:
-    return [(finding.kind, finding.what) for finding in one.findings]
+    return [(finding.kind, " ".join(finding.devices)) for finding in one.findings]
 
 
 def test_a_machine_without_a_fault_is_healthy_and_says_on_what_evidence() -> None:
@@ -79,7 +79,7 @@ def test_wrong_data_come_first_and_name_the_rank_and_the_case() -> None:
     one = verdict(made)
     assert found(one)[0][0] == "wrong_data"
     assert one.lines()[0].startswith("NOT HEALTHY: wrong data: rank 3 in nccl send_recv")
-    assert str(one.findings[0]).endswith(": 3 wrong elements")
+    assert str(one.findings[0]).endswith("; 3 wrong elements")
     assert one.exit_code == 1
 
 
@@ -116,7 +116,7 @@ def test_cases_that_hang_are_told_once_for_each_reason() -> None:
     ]
     (finding,) = verdict(made).findings
     assert finding.kind == "no_result"
-    assert "and 2 more" in finding.what
+    assert "and 2 more" in finding.devices[0]
     assert finding.evidence == "timed_out, rank 1 hung"
 
 
@@ -124,7 +124,7 @@ def test_a_throttled_device_is_named_by_its_readings() -> None:
     made = [flagged(replace(one, device_readings=hot_readings()), "throttled") for one in whole()]
     (finding,) = verdict(made).findings
     assert finding.kind == "device"
-    assert "0000:3b:00.0" in finding.what
+    assert "0000:3b:00.0" in finding.devices[0]
     assert finding.evidence == f"throttled in {len(made)} cases of {len(made)}"
 
 
@@ -248,7 +248,7 @@ def test_a_rank_that_is_slow_in_two_ways_is_named_once_with_both() -> None:
         for one in collectives(np.random.default_rng(1), 4, late=1)
     ]
     (finding,) = verdict(starved).findings
-    assert (finding.kind, finding.what) == ("slow_rank", "rank 1")
+    assert (finding.kind, finding.devices[0]) == ("slow_rank", "rank 1")
     assert finding.evidence == (
         "the others wait for it in 12 of 12 collectives on cpu; "
         "it gets 40% of the next one's processor time in 12 of 12 collectives on cpu"

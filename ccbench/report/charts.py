@@ -204,7 +204,7 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
 
 def _map_ticks(axis: Axis, cells: int) -> None:
     places = list(range(0, cells, -(-cells // MOST_TICKS)))
-    axis.set_map_ticks(places, [str(place) for place in places], fontsize=8.5)
+    axis.set_ticks(places, [str(place) for place in places], fontsize=8.5)
     axis.set_tick_params(length=0)
 
 

@@ -13,7 +13,6 @@ from itertools import pairwise
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.importers.columns import Column, Columns, OpenTable, log_of, row_of
-from ccbench.results.importers.library_lines import program_collective
 from ccbench.results.importers.lines import source_lines, whole
 from ccbench.results.importers.log import ImportedLog, ImportedTable
 from ccbench.results.importers.words import (
@@ -23,6 +22,7 @@ from ccbench.results.importers.words import (
     dtype_name,
     launch_of,
     op_of,
+    program_collective,
 )
 from ccbench.topology.graph import Notice
 

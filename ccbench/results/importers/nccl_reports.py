@@ -19,13 +19,18 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ccbench.results.importers import nccl_tests_figures as inference
 from ccbench.results.importers.columns import Column, Columns, cells_of, json_record, row_of
-from ccbench.results.importers.library_lines import decoded, program_collective, variables_in
 from ccbench.results.importers.lines import capped, whole
 from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
+from ccbench.results.importers.nccl_tests_columns import likely_collective, nodes_of_devices, ranks_of_devices
 from ccbench.results.importers.ranks import bus_factor
-from ccbench.results.importers.words import collective_name, dtype_name
+from ccbench.results.importers.words import (
+    collective_name,
+    decoded,
+    dtype_name,
+    program_collective,
+    variables_in,
+)
 from ccbench.topology.graph import Notice
 from ccbench.topology.text import figure
 
@@ -162,10 +167,10 @@ def _document_tables(
         told["out_of_bounds"] = bounds
     blocking = str(config.get("blocking_collectives", "false")).lower() not in ("false", "0")
     table = ImportedTable(
-        named or inference.likely_collective(rows, _HEAD, ranks),
+        named or likely_collective(rows, _HEAD, ranks),
         rows,
         ranks,
-        inference.nodes_of_devices(devices, ranks) or (len({d.host for d in devices}) or None),
+        nodes_of_devices(devices, ranks) or (len({d.host for d in devices}) or None),
         mode="graph" if _number(config.get("graph")) else "isolated" if blocking else "streaming",
         average_busbw=average.value if average else None,
         outcome=outcome,
@@ -221,7 +226,7 @@ def _document_ranks(config: Mapping[str, Any], devices: tuple[DeviceLine, ...]) 
         return None
     each = (_number(config.get("nthreads")) or 1) * (_number(config.get("ngpus")) or 1)
     if len({device.group for device in devices}) > 1:
-        listed = inference.ranks_of_devices(devices)
+        listed = ranks_of_devices(devices)
         return None if listed is None else listed * each
     last = max(device.rank for device in devices)
     return last + (each if all(device.rank % each == 0 for device in devices) else 1)

@@ -14,9 +14,7 @@ from typing import Any
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
-from ccbench.results.importers import nccl_tests_figures as inference
 from ccbench.results.importers.columns import row_of
-from ccbench.results.importers.library_lines import LibraryLines, communicator, program_collective
 from ccbench.results.importers.lines import Line, failures, source_lines, whole
 from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.results.importers.nccl_tests_columns import (
@@ -26,10 +24,17 @@ from ccbench.results.importers.nccl_tests_columns import (
     header_layout,
     is_figure,
     is_whole_header,
+    likely_collective,
+    log_outcome,
+    nodes_of_devices,
+    ranks_of_devices,
+    ranks_of_figures,
     row_cells,
+    table_outcome,
+    with_sizes_of_today,
     without_cut_rate,
 )
-from ccbench.results.importers.words import dtype_name
+from ccbench.results.importers.words import LibraryLines, communicator, dtype_name, program_collective
 from ccbench.topology.graph import Notice
 from ccbench.topology.text import Figure, figure
 
@@ -379,7 +384,7 @@ def read(text: str) -> ImportedLog:
     built = [_built(table, run, program, said.environment) for run in runs for table in run.tables]
     notices = [*tables.notices, *(notice for _, found in built for notice in found)]
     kept = tuple(table for table, _ in built)
-    outcome, detail = inference.log_outcome(kept, bool(runs), *failures(around))
+    outcome, detail = log_outcome(kept, bool(runs), *failures(around))
     if outcome in (Outcome.HUNG, Outcome.CRASHED):
         kept = tuple(t if t.outcome is Outcome.COMPLETE else replace(t, outcome=outcome) for t in kept)
     if not kept and not runs and not said.versions:
@@ -404,9 +409,9 @@ def _built(
 ) -> tuple[ImportedTable, list[Notice]]:
     devices = list(run.devices)
     named = next(filter(None, map(program_collective, run.programs)), "") or program
-    listed = run.ranks or inference.ranks_of_devices(devices)
+    listed = run.ranks or ranks_of_devices(devices)
     columns = table.layout.head if table.layout is not None else ()
-    collective = named or inference.likely_collective(table.rows, columns, listed)
+    collective = named or likely_collective(table.rows, columns, listed)
     told = dict(run.config)
     told |= {key: value for key, value in run.written.items() if key in ("backend", "backend_version")}
     if collective and not named:
@@ -414,23 +419,23 @@ def _built(
     if table.wrong_values is not None:
         told["out_of_bounds"] = table.wrong_values
     ranks = listed
-    shown = inference.ranks_of_figures(table.rows, collective)
+    shown = ranks_of_figures(table.rows, collective)
     if shown is not None and (listed is None or shown > listed):  # lists of devices are often cut
         ranks, told["ranks_from"] = shown, "figures"
-    nodes = run.nodes or inference.nodes_of_devices(devices, ranks)
+    nodes = run.nodes or nodes_of_devices(devices, ranks)
     if nodes and ranks and not run.nodes and len({device.rank for device in devices}) < ranks:
         told["nodes_from"] = "device numbers"
     rows = table.rows
     if collective in COLLECTIVES and not COLLECTIVES[collective].reduces:
         # Versions without a column for the op leave it out of collectives that have none.
         rows = [row if row.op else replace(row, op="none") for row in rows]
-    outcome, notices = inference.table_outcome(table, run)
+    outcome, notices = table_outcome(table, run)
     launched = (
         "graph" if run.config.get("graph_launches") else "isolated" if run.config.get("blocking") else ""
     )
     built = ImportedTable(
         collective,
-        inference.with_sizes_of_today(rows, collective, ranks),
+        with_sizes_of_today(rows, collective, ranks),
         ranks,
         nodes,
         run.written.get("algorithm") or _forced(environment, "ALGO"),

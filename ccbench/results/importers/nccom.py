@@ -14,10 +14,9 @@ from typing import Any
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.importers.columns import Column, Columns, OpenTable, log_of, row_of
-from ccbench.results.importers.library_lines import program_collective
 from ccbench.results.importers.lines import GIBI, Line, rate_factor, source_lines, whole
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome
-from ccbench.results.importers.words import collective_name, op_of
+from ccbench.results.importers.words import collective_name, op_of, program_collective
 from ccbench.topology.graph import Notice
 from ccbench.topology.text import Figure, figure
 

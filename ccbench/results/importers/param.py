@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 
 from ccbench.results.importers.columns import Column, Columns, cells_of, log_of, row_of
-from ccbench.results.importers.library_lines import program_collective
 from ccbench.results.importers.lines import no_row, source_lines
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable
 from ccbench.results.importers.words import (
@@ -20,6 +19,7 @@ from ccbench.results.importers.words import (
     dtype_name,
     launch_of,
     op_of,
+    program_collective,
     root_of,
 )
 from ccbench.topology.graph import Notice

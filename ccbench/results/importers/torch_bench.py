@@ -21,9 +21,9 @@ from typing import Any
 from ccbench.machine.flags import Flag
 from ccbench.results.importers import markdown_tables
 from ccbench.results.importers.columns import log_of, row_of
-from ccbench.results.importers.library_lines import LibraryLines, connected_rank
 from ccbench.results.importers.lines import LARGEST_SIZE, Line, source_lines, whole
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable
+from ccbench.results.importers.words import LibraryLines, connected_rank
 from ccbench.topology.graph import Notice
 from ccbench.topology.text import Figure, figure
 
@@ -42,11 +42,8 @@ _PARAGRAPH = re.compile(
 )
 _SWEEP = re.compile(r"bandwidth of all_reduce over (\d{1,7}) ranks")
 _PAIR = re.compile(r"[ \t]*(algbw|busbw):[ \t]*(\d[\d.]{0,20}) GBps")
-_MEANS = re.compile(
-    r"tput_avg \(Gbps\):[ \t]*(\d[\d.e+-]{0,25})[ \t]+busbw_avg \(Gbps\):[ \t]*(\d[\d.e+-]{0,25})"
-)
 _OWN_HEADER = re.compile(r"\|[ \t]*payload[ \t]*\|[ \t]*busbw[ \t]*\|[ \t]*algbw[ \t]*\|")
-_SIGNS = ("algo throughput:", "bandwidth of all_reduce", "busbw_avg (Gbps)")
+_SIGNS = ("algo throughput:", "bandwidth of all_reduce")
 
 
 @dataclass
@@ -79,7 +76,6 @@ def read(text: str) -> ImportedLog:
     tables = [
         *_of_blocks(lines, size_bytes, notices),
         *_paragraphs(lines),
-        *_means(lines),
         *_sweeps(text, lines),
     ]
     if lines and _PARAGRAPH.search(lines[-1].text):
@@ -213,18 +209,6 @@ def _paragraphs(lines: list[Line]) -> Iterator[ImportedTable]:
             facts = {"trials": int(match[2]), "rates_are": "mean over ranks and trials of rates"}
             ranks = whole(match[3]) or None
             yield ImportedTable("all_reduce", (row,), ranks, mode="isolated", line=line.number, facts=facts)
-
-
-def _means(lines: list[Line]) -> Iterator[ImportedTable]:
-    """The variant of DeepSpeed's tests, which prints both means in one line."""
-    for index, line in enumerate(lines):
-        match = _MEANS.search(line.text)
-        busbw = figure(match[2]) if match else None
-        sizes = _payloads(lines[max(0, index - 2000) : index]) if busbw else set()
-        if busbw is not None and len(sizes) == 1:
-            row = _row(line.number, sizes.pop(), busbw=busbw.over(8))
-            facts = {"rates_are": "mean over ranks and trials of rates"}
-            yield ImportedTable("all_reduce", (row,), mode="isolated", line=line.number, facts=facts)
 
 
 def _sweeps(text: str, lines: list[Line]) -> Iterator[ImportedTable]:

@@ -98,13 +98,6 @@ def test_every_payload_of_a_published_sweep_is_read() -> None:
         assert row.busbw == pytest.approx(row.algbw * 2 * 7 / 8, abs=0.02)
 
 
-def test_both_means_in_one_line_are_read() -> None:
-    text = "0 data size: 6.0 GB\ntput_avg (Gbps): 160.5 busbw_avg (Gbps): 120.4\n"
-    (table,) = torch_bench.read(text).tables
-    assert [row.size_bytes for row in table.rows] == [6_000_000_000]
-    assert table.rows[0].busbw == pytest.approx(15.05)
-
-
 def test_trials_of_one_payload_take_it_from_the_heading() -> None:
     text = (
         "The 4GiB payload bandwidth of all_reduce over 8 ranks (5 warmups / 2 trials):\n\n"

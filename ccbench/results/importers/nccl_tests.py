@@ -38,20 +38,18 @@ from ccbench.results.importers.words import LibraryLines, communicator, dtype_na
 from ccbench.topology.graph import Notice
 from ccbench.topology.text import Figure, figure
 
-_MARKS = (
-    "Avg bus bandwidth",
-    "nccl-tests version",
-    "rccl-tests: Version",
-    "Collective test starting",
-    "minBytes",
+_MARKS = re.compile(
+    "Avg bus bandwidth|nccl-tests version|rccl-tests: Version|Collective test starting|minBytes"
 )
 _LOOKED_AT = 4000
 """Lines of a text that ``recognises`` looks at, messages of the library not counted."""
 
 _DEVICE = re.compile(
-    r"Rank\s{1,9}(\d{1,9})\s{1,9}(?:Group\s{1,9}(\d{1,9})\s{1,9})?Pid\s{1,12}(\d{1,12})\s{1,9}on\s{1,64}(\S{1,255})"
-    r"\s{1,9}device\s{1,9}(\d{1,6})\s{1,9}\[([0-9A-Fa-fx:.]{1,32})\]\s{0,9}(.{0,120})"
+    r"Rank\s{1,9}(?P<rank>\d{1,9})\s{1,9}(?:Group\s{1,9}(?P<group>\d{1,9})\s{1,9})?"
+    r"Pid\s{1,12}(?P<process_id>\d{1,12})\s{1,9}on\s{1,64}(?P<host>\S{1,255})\s{1,9}"
+    r"device\s{1,9}(?P<device>\d{1,6})\s{1,9}\[(?P<bus_id>[0-9A-Fa-fx:.]{1,32})\]\s{0,9}(?P<model>.{0,120})"
 )
+_NUMBERS_OF_DEVICE = {"rank", "group", "process_id", "device"}
 _SETTINGS = {
     "nThread": "threads",
     "nGpus": "gpus_per_thread",
@@ -180,17 +178,9 @@ class Tables:
     def _preamble(self, text: str) -> bool:
         """A line of a run's header, or of what stands around its tables."""
         if device := _DEVICE.search(text) if "Pid" in text else None:
-            rank, group, process, host, number, bus, model = device.groups()
-            listed = DeviceLine(
-                int(rank),
-                None if group is None else int(group),
-                int(process),
-                host,
-                int(number),
-                bus,
-                model.strip(),
-            )
-            self._new_run().devices[listed] = None
+            said: dict[str, Any] = {name: one for name, one in device.groupdict().items() if one}
+            said |= {name: int(said[name]) for name in _NUMBERS_OF_DEVICE & said.keys()}
+            self._new_run().devices[DeviceLine(**said)] = None
         elif settings := _SETTING.findall(text) if "minBytes" in text else ():
             config: dict[str, Any] = {_SETTINGS[word]: int(value) for word, value, _ in settings}
             config.update(("step_unit", unit) for _, _, unit in settings if unit)
@@ -298,18 +288,9 @@ class Tables:
                 return True
         if are_flags:
             return False
-        last = table.rows[-1]
-        empty = ImportedRow(
-            last.size_bytes,
-            last.count,
-            last.dtype,
-            last.op,
-            last.root,
-            in_place,
-            flags=last.flags,
-            line=last.line,
-        )
-        table.rows.append(replace(empty, extra=extra))
+        nothing: dict[str, Any] = dict.fromkeys(("seconds", "algbw", "busbw", "wrong_elements"))
+        nothing |= {"half_units": (None, None, None), "in_place": in_place, "extra": extra}
+        table.rows.append(replace(table.rows[-1], **nothing))
         return True
 
 
@@ -325,31 +306,27 @@ def _only_in_place(line: Line, table: OpenTable, cells: Cells) -> bool:
 def _placements(cells: Cells, line: int, places: Iterable[bool]) -> list[ImportedRow]:
     """The placements of one row; placements that print nothing are left out, unless none prints anything."""
     head = dict(cells.head)
-    kind, op, root = head.pop("type", ""), head.pop("redop", "").lower(), head.pop("root", "")
-    size_bytes, count = whole(head.pop("size")) or 0, whole(head.pop("count", ""))
-    extra: dict[str, Any] = {name: word for name, word in head.items() if word}
-    if cells.tail:
-        extra["timestamp"] = " ".join(cells.tail)
+    doubts = {Flag.INCOMPLETE: cells.missing, Flag.SURPLUS_COLUMNS: cells.surplus}
     start: dict[str, Any] = {
-        "count": count,
-        "dtype": dtype_name(kind),
-        "op": op,
-        "root": int(root) if root else -1,
+        "size_bytes": whole(head.pop("size")) or 0,
+        "count": whole(head.pop("count", "")),
+        "dtype": dtype_name(head.pop("type", "")),
+        "op": head.pop("redop", "").lower(),
+        "root": int(head.pop("root", "") or -1),
+        "flags": tuple(flag for flag, is_so in doubts.items() if is_so),
     }
-    start |= {
-        "flags": (Flag.INCOMPLETE,) * bool(cells.missing) + (Flag.SURPLUS_COLUMNS,) * bool(cells.surplus)
-    }
-    start |= {"size_bytes": size_bytes}
+    head["timestamp"] = " ".join(cells.tail)
+    start["extra"] = {name: word for name, word in head.items() if word}
     rows = []
     for printed, in_place in zip(cells.figures, places, strict=False):
         found: dict[str, Figure | None] = {name: figure(word) for name, word in printed.items()}
         time, wrong, error = (found.pop(name, None) for name in ("time", "wrong", "error"))
         measured = {**found, "seconds": time.over(1e6) if time else None, "largest_error": error}
         wrong_elements = int(wrong.value) if wrong else None
-        row = row_of(line, measured, **start, in_place=in_place, wrong_elements=wrong_elements, extra=extra)
+        row = row_of(line, measured, **start, in_place=in_place, wrong_elements=wrong_elements)
         rows.append(row)
     telling = [row for row in rows if (row.seconds, row.algbw, row.busbw) != (None, None, None)]
-    return telling or rows[:1] or [row_of(line, {}, **start, extra=extra)]
+    return telling or rows[:1] or [row_of(line, {}, **start)]
 
 
 def recognises(text: str) -> bool:
@@ -358,7 +335,7 @@ def recognises(text: str) -> bool:
     for line in islice((line for line in _lines(text) if not line.message), _LOOKED_AT):
         if "time:avg" in line.text:  # nccom-test, whose rows and closing line look the same
             return False
-        if any(mark in line.text for mark in _MARKS):
+        if _MARKS.search(line.text):
             return True
         tables.take(line)
         if any(table.layout for table in tables.runs[-1].tables):

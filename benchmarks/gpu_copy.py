@@ -20,8 +20,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
 
 from ccbench.backends.base import OutOfMemory
+from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.gate import Gate, open_gate
-from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.runtime import ON_DEVICE, TO_HOST, Cuda, open_cuda, starting
 from ccbench.cases import Case, Sampling
 from ccbench.errors import CcbenchError
@@ -82,7 +82,7 @@ class CudaCopies:
     def __init__(self, size_bytes: int, cuda: Cuda) -> None:
         self._cuda, self._bytes = cuda, size_bytes
         cuda.use(0)
-        self._group = Group(cuda, cuda.facts(0), range(1))
+        self._group = DeviceContext(cuda, cuda.facts(0), range(1))
         self._stream = self._group.stream
         self._gate, _ = open_gate(cuda, [self._group])
         self._source, self._target = cuda.allocate(size_bytes), cuda.allocate(size_bytes)

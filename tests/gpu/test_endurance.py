@@ -67,7 +67,7 @@ def test_a_rank_that_never_comes_ends_by_the_limit_and_is_named(
     endpoint = opened(4, limit_seconds=LIMIT_SECONDS)
     case = case_of("all_reduce", algorithm, 4, transport=transport)
     endpoint.prepare(case)
-    (group,) = endpoint.groups
+    (group,) = endpoint.contexts
     began = time.perf_counter()
     group.launch_without_last_rank()
     group.synchronize()
@@ -86,7 +86,7 @@ def test_a_gate_that_nobody_opens_lets_the_device_go_and_is_an_error(
     endpoint = opened(2)
     endpoint.prepare(case_of("all_reduce", "ring", 2))
     endpoint.refill(1)
-    (group,) = endpoint.groups
+    (group,) = endpoint.contexts
     gate = Gate(cuda, limit_seconds=LIMIT_SECONDS, board=GateBoard(1) if shared else None)
     gate.load(group)
     gate.close()
@@ -108,7 +108,7 @@ def test_a_gate_that_nobody_opens_lets_the_device_go_and_is_an_error(
 
 def test_modules_that_were_unloaded_are_loaded_again(opened: Opened, cuda: Cuda) -> None:
     endpoint = opened(2)
-    (group,) = endpoint.groups
+    (group,) = endpoint.contexts
     group._modules = Modules(cuda, group.facts, most=2)
     for salt, algorithm in enumerate(2 * ("ring", "tree", "mesh_two_shot", "ll")):
         endpoint.prepare(case_of("all_reduce", algorithm, 2))
@@ -121,7 +121,7 @@ def test_modules_that_were_unloaded_are_loaded_again(opened: Opened, cuda: Cuda)
 
 def test_no_more_channels_are_taken_than_fit(opened: Opened) -> None:
     endpoint = opened(2)
-    group = endpoint.groups[0]
+    group = endpoint.contexts[0]
     case = case_of("all_reduce", "ring", 2)
     endpoint.prepare(case)
     kernel = group.loaded

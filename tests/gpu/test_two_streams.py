@@ -55,7 +55,7 @@ def pair(cuda: Cuda) -> Iterator[CudaEndpoint]:
     """Two ranks, a stream each."""
     endpoint = CudaEndpoint(Control(1, 4096), 2, HalfAndHalf(cuda), limit_seconds=LIMIT_SECONDS)
     endpoint._orders = ()  # no links lie between a device and itself
-    assert len({group.stream for group in endpoint.groups}) == 2
+    assert len({group.stream for group in endpoint.contexts}) == 2
     yield endpoint
     endpoint.close()
 
@@ -76,8 +76,8 @@ def test_kernels_of_two_streams_wait_for_each_other_behind_one_gate(
 
 def test_a_stream_whose_peer_never_comes_is_let_go_and_the_peer_is_named(pair: CudaEndpoint) -> None:
     pair.prepare(case_of("all_reduce", "ring", 2))
-    pair.groups[0].launch()
-    pair.groups[0].synchronize()
+    pair.contexts[0].launch()
+    pair.contexts[0].synchronize()
     with pytest.raises(CollectiveFailed, match=r"rank 0, channel \d+: waited too long for"):
         pair.watch(0)
     pair.refill(1)
@@ -89,18 +89,18 @@ def test_one_thread_captures_two_streams_and_ends_both_before_it_makes_graphs(pa
     pair.prepare(case_of("all_reduce", "ring", 2))
     pair.poison()
     pair.refill(1)
-    runtime = pair.groups[0].cuda.runtime
-    for group in pair.groups:
+    runtime = pair.contexts[0].cuda.runtime
+    for group in pair.contexts:
         runtime.streamBeginCapture(group.stream, CAPTURE_THREAD)
-    for group in pair.groups:
+    for group in pair.contexts:
         group.launch()
-    graphs = [runtime.streamEndCapture(group.stream) for group in pair.groups]
+    graphs = [runtime.streamEndCapture(group.stream) for group in pair.contexts]
     executables = [runtime.graphInstantiate(graph) for graph in graphs]
-    for group, executable in zip(pair.groups, executables, strict=True):
+    for group, executable in zip(pair.contexts, executables, strict=True):
         runtime.graphUpload(executable, group.stream)
-    for group, executable in zip(pair.groups, executables, strict=True):
+    for group, executable in zip(pair.contexts, executables, strict=True):
         runtime.graphLaunch(executable, group.stream)
-    for group in pair.groups:
+    for group in pair.contexts:
         group.synchronize()
     assert pair.check(1, 1) is None
     for executable, graph in zip(executables, graphs, strict=True):
@@ -111,7 +111,7 @@ def test_one_thread_captures_two_streams_and_ends_both_before_it_makes_graphs(pa
 def test_a_thread_that_captures_may_not_free_memory(pair: CudaEndpoint) -> None:
     """What the doubles of CUDA take for granted, asked of CUDA."""
     pair.prepare(case_of("all_reduce", "ring", 2))
-    group = pair.groups[0]
+    group = pair.contexts[0]
     runtime = group.cuda.runtime
     runtime.streamBeginCapture(group.stream, CAPTURE_THREAD)
     with pytest.raises(Exception, match=r"(?i)capture|900") as refused:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.cuda.group import Group
+from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.runtime import do_all
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.layout import (
@@ -171,7 +171,7 @@ def host_areas(areas: WorkAreas) -> WorkAreas:
 class Communicator:
     """The work memory of all ranks that this process drives; OutOfMemory leaves nothing behind."""
 
-    groups: Sequence[Group]
+    contexts: Sequence[DeviceContext]
     areas: WorkAreas
     on_host: bool = False
     device: dict[int, int] = field(default_factory=dict)
@@ -182,25 +182,25 @@ class Communicator:
         self.own = piece(self.areas, [name for name in self.areas.sizes() if name not in on_host])
         self.shared = piece(self.areas, on_host)
         try:
-            for group in self.groups:
-                self._allocate(group)
+            for context in self.contexts:
+                self._allocate(context)
         except BaseException:
             self.close()
             raise
         self.zero()
 
-    def _allocate(self, group: Group) -> None:
-        group.cuda.use(group.facts.number)
-        for rank in group.ranks:
-            self.device[rank] = group.cuda.allocate(self.own.total_bytes)
+    def _allocate(self, context: DeviceContext) -> None:
+        context.cuda.use(context.facts.number)
+        for rank in context.ranks:
+            self.device[rank] = context.cuda.allocate(self.own.total_bytes)
             if self.on_host:
-                self.pinned[rank] = group.cuda.allocate_pinned(self.shared.total_bytes)
+                self.pinned[rank] = context.cuda.allocate_pinned(self.shared.total_bytes)
 
     def zero(self) -> None:
         """What the host must do before the first launch, and after an error; no launch may be under way."""
-        for group in self.groups:
-            for rank in group.ranks:
-                group.set_bytes(self.device[rank], 0, self.own.zeroed_bytes)
+        for context in self.contexts:
+            for rank in context.ranks:
+                context.set_bytes(self.device[rank], 0, self.own.zeroed_bytes)
         for address in self.pinned.values():
             ctypes.memset(address, 0, self.shared.zeroed_bytes)
 
@@ -215,23 +215,23 @@ class Communicator:
     def errors(self) -> list[abi.GivenUp]:
         """Waits that were given up by ranks here."""
         found: list[abi.GivenUp] = []
-        for group in self.groups:
-            for rank in group.ranks:
+        for context in self.contexts:
+            for rank in context.ranks:
                 words = np.zeros(self.areas.channels, abi.ERROR_WORD)
-                group.read(self.device[rank] + self.own.offsets["errors"], words)
+                context.read(self.device[rank] + self.own.offsets["errors"], words)
                 found += abi.given_up(words)
         return found
 
     def close(self) -> None:
         """Give everything back."""
-        places = [(group, rank) for group in self.groups for rank in group.ranks]
-        do_all([partial(self._free, group, rank) for group, rank in places])
+        places = [(context, rank) for context in self.contexts for rank in context.ranks]
+        do_all([partial(self._free, context, rank) for context, rank in places])
 
-    def _free(self, group: Group, rank: int) -> None:
-        group.cuda.use(group.facts.number)
+    def _free(self, context: DeviceContext, rank: int) -> None:
+        context.cuda.use(context.facts.number)
         do_all(
             [
-                partial(group.cuda.free, self.device.pop(rank, 0)),
-                partial(group.cuda.free_pinned, self.pinned.pop(rank, 0)),
+                partial(context.cuda.free, self.device.pop(rank, 0)),
+                partial(context.cuda.free_pinned, self.pinned.pop(rank, 0)),
             ]
         )

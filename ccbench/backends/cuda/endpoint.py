@@ -1,4 +1,4 @@
-"""The ranks that one process drives, on as many devices as it has groups of them."""
+"""The ranks that one process drives, a context for each device."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ccbench.backends.cuda.communicator import (
     peer_access_of,
     views_of,
 )
+from ccbench.backends.cuda.context import DeviceContext, Transfer
 from ccbench.backends.cuda.gate import Gate, holding, open_gate, without_gate
-from ccbench.backends.cuda.group import Group, Transfer
 from ccbench.backends.cuda.launching import (
     DeviceOutput,
     arguments_for,
@@ -67,7 +67,7 @@ T = TypeVar("T")
 
 
 class CudaRanks(WholeEndpoint):
-    """The ranks that this process drives, on as many devices as there are groups.
+    """The ranks that this process drives, a context for each device.
 
     shares: the ranks of every device. Where one has several the measurement is flagged ``loopback``.
     processors: multiprocessors of the smallest of all ranks' devices, so that all lay out memory alike.
@@ -77,16 +77,16 @@ class CudaRanks(WholeEndpoint):
     def __init__(
         self,
         control: Control,
-        groups: Sequence[Group],
+        contexts: Sequence[DeviceContext],
         shares: Sequence[range],
         processors: int,
         limit_seconds: float,
         no_access: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(control)
-        for group in groups:
-            group.require_compiler()  # said once, not by every case
-        self.groups = groups
+        for context in contexts:
+            context.require_compiler()  # said once, not by every case
+        self.contexts = contexts
         self._limit_seconds = limit_seconds
         self._no_access = no_access
         most = max(map(len, shares))
@@ -104,7 +104,7 @@ class CudaRanks(WholeEndpoint):
         self._host_seconds: list[float] = []
         self._device_seconds = 0.0
         self._channels = 0
-        self.devices = DeviceWatch([group.facts.bus_id for group in groups])
+        self.devices = DeviceWatch([context.facts.bus_id for context in contexts])
 
     # -- one case --------------------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class CudaRanks(WholeEndpoint):
         self.arm(case)
         self._host_seconds = []
         # Devices that cannot address each other's memory can all address the host's.
-        several = len({group.facts.number for group in self.groups}) > 1
+        several = len({context.facts.number for context in self.contexts}) > 1
         self._transport = HOST if self._no_access and several else case.transport
         refused = self._refused()
         if refused:
@@ -128,18 +128,18 @@ class CudaRanks(WholeEndpoint):
         self._reserve_work()
         self._reserve_buffers()
         self._load(choice)
-        for group in self.groups:
-            group.launch_empty()
+        for context in self.contexts:
+            context.launch_empty()
             if case.mode == "cold":
-                group.flush_cache()  # its memory is part of what the case needs
+                context.flush_cache()  # its memory is part of what the case needs
         self._finish_launches()
         self._raise_errors()
         return choice.algorithm
 
     def _refused(self) -> str | None:
         """Why these devices cannot run the case, or None."""
-        devices = [group.facts.number for group in self.groups]
-        return self.groups[0].cuda.host_memory_refused(devices) if self._transport == HOST else None
+        devices = [context.facts.number for context in self.contexts]
+        return self.contexts[0].cuda.host_memory_refused(devices) if self._transport == HOST else None
 
     @property
     def fallen_back(self) -> bool:
@@ -155,9 +155,9 @@ class CudaRanks(WholeEndpoint):
         return value
 
     @property
-    def launched(self) -> Sequence[Group]:
+    def launched(self) -> Sequence[DeviceContext]:
         """What takes part in the case, on every device."""
-        return self.groups
+        return self.contexts
 
     @property
     def communicator(self) -> Communicator:
@@ -173,14 +173,14 @@ class CudaRanks(WholeEndpoint):
         if transport not in self._communicators:
             on_host = transport == HOST
             areas = host_areas(self.areas) if on_host else self.areas
-            self._communicators[transport] = Communicator(self.groups, areas, on_host)
+            self._communicators[transport] = Communicator(self.contexts, areas, on_host)
 
     def _reserve_buffers(self) -> None:
-        for group in self.groups:
-            for rank in group.ranks:
-                group.reserve_buffer(rank, self._layout[rank].total_bytes)
+        for context in self.contexts:
+            for rank in context.ranks:
+                context.reserve_buffer(rank, self._layout[rank].total_bytes)
                 if self._peer_access != NOTHING:
-                    group.reserve_image(rank, self._layout[rank].total_bytes)
+                    context.reserve_image(rank, self._layout[rank].total_bytes)
 
     def _load(self, choice: KernelChoice) -> None:
         case, areas = self._case, self.communicator.areas
@@ -188,9 +188,11 @@ class CudaRanks(WholeEndpoint):
         lanes = lanes_for(-(-case.size_bytes // wanted))
 
         def kernels_and_room() -> tuple[list[Kernel], int]:
-            kernels = [group.kernel(choice.entry, case.dtype, op_of(case), lanes) for group in self.groups]
-            pairs = zip(self.groups, kernels, strict=True)
-            return kernels, min(group.channels(kernel, wanted) for group, kernel in pairs)
+            kernels = [
+                context.kernel(choice.entry, case.dtype, op_of(case), lanes) for context in self.contexts
+            ]
+            pairs = zip(self.contexts, kernels, strict=True)
+            return kernels, min(context.channels(kernel, wanted) for context, kernel in pairs)
 
         kernels, room = self.together(kernels_and_room)
         self._channels = self.least(room)
@@ -198,9 +200,9 @@ class CudaRanks(WholeEndpoint):
         arguments = arguments_for(case, areas, self._channels, self._limit_seconds)
 
         def load() -> None:
-            for group, kernel in zip(self.groups, kernels, strict=True):
-                before, after = self._transfers(group)
-                group.load(kernel, arguments, self._views(group.ranks), plan, before, after)
+            for context, kernel in zip(self.contexts, kernels, strict=True):
+                before, after = self._transfers(context)
+                context.load(kernel, arguments, self._views(context.ranks), plan, before, after)
 
         self.together(load)  # whoever shares in the launch has the kernel loaded
         self._ready_gate()
@@ -225,20 +227,20 @@ class CudaRanks(WholeEndpoint):
     def _rank_places(self) -> dict[int, RankPlaces]:
         places = self.communicator.places
         return {
-            rank: RankPlaces(places(rank), at, group.images.addresses.get(rank, 0))
-            for group in self.groups
-            for rank, at in group.buffers.addresses.items()
+            rank: RankPlaces(places(rank), at, context.images.addresses.get(rank, 0))
+            for context in self.contexts
+            for rank, at in context.buffers.addresses.items()
         }
 
-    def _transfers(self, group: Group) -> tuple[list[Transfer], list[Transfer]]:
+    def _transfers(self, context: DeviceContext) -> tuple[list[Transfer], list[Transfer]]:
         """Copies to and from the images of a device's ranks, before and after each launch.
 
         An image has the offsets of its buffer. Before: what peers, and the rank itself, read of it; after:
         what they wrote.
         """
         before, after = [], []
-        for rank in group.ranks:
-            buffer, image = group.buffers.addresses[rank], group.images.addresses.get(rank, 0)
+        for rank in context.ranks:
+            buffer, image = context.buffers.addresses[rank], context.images.addresses.get(rank, 0)
             one = self._layout[rank]
             if self._peer_access.inputs and one.input_bytes:
                 at = one.input_offset
@@ -254,14 +256,14 @@ class CudaRanks(WholeEndpoint):
             self._gate, self._no_gate = self._opened_gate()
 
     def _opened_gate(self) -> tuple[Gate | None, str]:
-        return open_gate(self.groups[0].cuda, self.groups)
+        return open_gate(self.contexts[0].cuda, self.contexts)
 
     def _ring_orders(self) -> tuple[tuple[int, ...], ...]:
         """Rings that the links between these GPUs suggest; looked up once."""
         if self._transport == HOST:
             return ()
         if self._orders is None:
-            self._orders = () if Flag.LOOPBACK in self.flags else ring_orders(self.groups)
+            self._orders = () if Flag.LOOPBACK in self.flags else ring_orders(self.contexts)
         return self._orders
 
     def facts(self) -> CaseFacts:
@@ -287,14 +289,14 @@ class CudaRanks(WholeEndpoint):
 
     def finish(self) -> None:
         """Give large buffers back; graphs belong to the case."""
-        for group in self.groups:
-            group.forget_graphs()
+        for context in self.contexts:
+            context.forget_graphs()
         if max(one.total_bytes for one in self._layout) > KEEP_BYTES:
             self._release_buffers()
         self.say(Activity.IDLE)
 
     def _release_buffers(self) -> None:
-        do_all([group.release_buffers for group in self.groups])
+        do_all([context.release_buffers for context in self.contexts])
 
     def close(self) -> None:
         """Give everything back, as far as it goes; the first error is the one that is raised."""
@@ -305,31 +307,31 @@ class CudaRanks(WholeEndpoint):
             [
                 *([gate.free] if gate else []),
                 *(one.close for one in communicators),
-                *(group.close for group in self.groups),
+                *(context.close for context in self.contexts),
                 self.devices.close,
             ]
         )
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 
-    def _places(self) -> Iterator[tuple[Group, int, int, RankBuffers]]:
-        """(group, rank, address of its buffers, where they are in it) of every rank."""
-        for group in self.groups:
-            for rank in group.ranks:
-                yield group, rank, group.buffers.addresses[rank], self._layout[rank]
+    def _places(self) -> Iterator[tuple[DeviceContext, int, int, RankBuffers]]:
+        """(context, rank, address of its buffers, where they are in it) of every rank."""
+        for context in self.contexts:
+            for rank in context.ranks:
+                yield context, rank, context.buffers.addresses[rank], self._layout[rank]
 
     def refill(self, salt: int, launches: int = 1) -> None:
         """Fill every rank's input with the data of ``salt``."""
-        for group, rank, at, one in self._places():
+        for context, rank, at, one in self._places():
             period = input_period(self._case, rank, one.input_bytes, salt, launches)
-            group.write_repeated(at + one.input_offset, one.input_bytes, period)
+            context.write_repeated(at + one.input_offset, one.input_bytes, period)
 
     def poison(self) -> None:
         """Make every rank's output wrong everywhere."""
-        for group, rank, at, one in self._places():
-            group.set_bytes(at + one.output_offset, POISON_BYTE, one.output_bytes)
+        for context, rank, at, one in self._places():
+            context.set_bytes(at + one.output_offset, POISON_BYTE, one.output_bytes)
             if self._peer_access.outputs:  # else the image would hold the last launch's result
-                image = group.images.addresses[rank]
+                image = context.images.addresses[rank]
                 ctypes.memset(image + one.output_offset, POISON_BYTE, one.output_bytes)
 
     def launch(self, times: int) -> None:
@@ -363,12 +365,12 @@ class CudaRanks(WholeEndpoint):
 
     @property
     def _items_per_launch(self) -> int:
-        return max(group.items_per_launch for group in self.launched)
+        return max(context.items_per_launch for context in self.launched)
 
     def _alone(self, gate: Gate | None) -> float:
         if self._case.mode == "cold":
-            for group in self.launched:
-                group.flush_cache()
+            for context in self.launched:
+                context.flush_cache()
             self._finish_launches()
         return self._between_events(1, self._case.mode, gate)
 
@@ -376,33 +378,33 @@ class CudaRanks(WholeEndpoint):
         graph = mode == "graph"
         sizes = graph_sizes(times) if graph else (1,) * times
         if graph:
-            for group in self.launched:
+            for context in self.launched:
                 for size in dict.fromkeys(sizes):
-                    group.graph(size)  # made before the clock starts
+                    context.graph(size)  # made before the clock starts
         held = held_launches(mode, self._items_per_launch)
         self._behind = sum(sizes[:held]) if gate else 0
         with holding(gate, self.launched) as let_go:
-            for group in self.launched:
-                group.begin()
+            for context in self.launched:
+                context.begin()
             # One launch on each device in turn: each waits for the others', so no queue may run ahead.
             for number, size in enumerate(sizes):
                 if number == held:
                     let_go()
-                for group in self.launched:
+                for context in self.launched:
                     if graph:
-                        group.launch_graph(size)
+                        context.launch_graph(size)
                     else:
-                        group.launch()
-            for group in self.launched:
-                group.end()
+                        context.launch()
+            for context in self.launched:
+                context.end()
         self._finish_launches()
         if gate:
             gate.raise_if_missed()
-        return max(group.elapsed_seconds() for group in self.launched)
+        return max(context.elapsed_seconds() for context in self.launched)
 
     def _finish_launches(self) -> None:
-        for group in self.launched:
-            group.synchronize()
+        for context in self.launched:
+            context.synchronize()
 
     def _raise_errors(self) -> None:
         given_up = self.given_up()
@@ -423,7 +425,7 @@ class CudaRanks(WholeEndpoint):
         self._raise_errors()
         super().watch(sample)
         if sample == FIRST_OF_WARM_UP:
-            steps = [*(one.keep_busy for one in self.groups), *(one.synchronize for one in self.groups)]
+            steps = [*(one.keep_busy for one in self.contexts), *(one.synchronize for one in self.contexts)]
             self.devices.before(lambda: do_all(steps))
 
     def check(self, salt: int, launches: int) -> Mismatch | None:
@@ -439,15 +441,15 @@ class CudaRanks(WholeEndpoint):
         dtype = numpy_dtype(self._case.dtype)
         largest = max(one.output_bytes for one in self._layout)
         memory: Array = np.empty(largest, np.uint8)
-        for group, rank, at, one in self._places():
-            yield rank, DeviceOutput(group, at + one.output_offset, memory[: one.output_bytes].view(dtype))
+        for context, rank, at, one in self._places():
+            yield rank, DeviceOutput(context, at + one.output_offset, memory[: one.output_bytes].view(dtype))
 
 
-def ring_orders(groups: Sequence[Group]) -> tuple[tuple[int, ...], ...]:
+def ring_orders(contexts: Sequence[DeviceContext]) -> tuple[tuple[int, ...], ...]:
     """Rings for one rank per device, from what the system shows of the links between them."""
     from ccbench.machine.detection import detect
 
     topology = detect()
     names = {gpu.bus_id.lower(): gpu.name for gpu in topology.gpus if gpu.bus_id}
-    devices = [names.get(group.facts.bus_id.lower(), "") for group in groups]
+    devices = [names.get(context.facts.bus_id.lower(), "") for context in contexts]
     return topology_orders(topology, devices) if all(devices) and len(devices) > 1 else ()

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import fence
-from ccbench.backends.cuda.group import Group
+from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.modules import Kernel
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.kernels.sources import Program, kernel_folder
@@ -184,18 +184,18 @@ class Gate:
         self._arguments["limit_nanoseconds"] = max(1, int(limit_seconds * 1e9))
         self._kernels: dict[int, Kernel] = {}
 
-    def load(self, group: Group) -> None:
+    def load(self, context: DeviceContext) -> None:
         """Have the kernel ready on this device."""
-        if group.facts.number not in self._kernels:
-            self._kernels[group.facts.number] = group.extra_kernel(gate_program(), LANES)
+        if context.facts.number not in self._kernels:
+            self._kernels[context.facts.number] = context.extra_kernel(gate_program(), LANES)
 
     def close(self) -> None:
         """From here on what ``hold`` is called for waits."""
         self._arguments["goal"] += 1
 
-    def hold(self, group: Group) -> None:
+    def hold(self, context: DeviceContext) -> None:
         """What is enqueued on this device's stream next waits until the gate opens."""
-        group.launch_one_block(self._kernels[group.facts.number], self._arguments)
+        context.launch_one_block(self._kernels[context.facts.number], self._arguments)
 
     def open(self) -> None:
         """Let everything go, once every process has come so far; the second time nothing happens."""
@@ -242,14 +242,14 @@ class Gate:
 
 
 @contextmanager
-def holding(gate: Gate | None, groups: Iterable[Group]) -> Iterator[Callable[[], None]]:
-    """What is enqueued inside waits on all ``groups``, until what this gives is called, or to the end."""
+def holding(gate: Gate | None, contexts: Iterable[DeviceContext]) -> Iterator[Callable[[], None]]:
+    """What is enqueued inside waits on all ``contexts``, until what this gives is called, or to the end."""
     if gate is None:
         yield lambda: None
         return
     gate.close()
-    for group in groups:
-        gate.hold(group)
+    for context in contexts:
+        gate.hold(context)
     try:
         yield gate.open
     except BaseException:
@@ -260,16 +260,16 @@ def holding(gate: Gate | None, groups: Iterable[Group]) -> Iterator[Callable[[],
 
 def open_gate(
     cuda: Cuda,
-    groups: Sequence[Group],
+    contexts: Sequence[DeviceContext],
     side: tuple[GateBoard, int] | None = None,
     least: Callable[[int], int] = int,
 ) -> tuple[Gate | None, str]:
-    """A gate in front of all ``groups``; None and the reason where there can be none.
+    """A gate in front of all ``contexts``; None and the reason where there can be none.
 
     side: that of all processes of a host, and which one this is. least: the least value of all processes,
     which have all a gate or none.
     """
-    gate, reason = _own_gate(cuda, groups, *(side or (None, 0)))
+    gate, reason = _own_gate(cuda, contexts, *(side or (None, 0)))
     if least(int(gate is not None)) == 0 and gate is not None:
         gate.free()
         return None, "the process of another rank cannot have one"
@@ -277,18 +277,18 @@ def open_gate(
 
 
 def _own_gate(
-    cuda: Cuda, groups: Sequence[Group], board: GateBoard | None, process: int
+    cuda: Cuda, contexts: Sequence[DeviceContext], board: GateBoard | None, process: int
 ) -> tuple[Gate | None, str]:
-    refused = switched_off() or cuda.host_memory_refused(group.facts.number for group in groups)
+    refused = switched_off() or cuda.host_memory_refused(context.facts.number for context in contexts)
     if refused:
         return None, refused
     gate: Gate | None = None
     try:
-        cuda.use(groups[0].facts.number)
+        cuda.use(contexts[0].facts.number)
         gate = Gate(cuda, board=board, process=process)
-        for group in groups:
-            cuda.use(group.facts.number)
-            gate.load(group)
+        for context in contexts:
+            cuda.use(context.facts.number)
+            gate.load(context)
     # No compiler, one that does not know the device, no memory, or what CuPy raises of the driver: times
     # without a gate, for were it raised, the processes of other ranks would wait in ``least`` for this one.
     except (CcbenchError, OutOfMemory, RuntimeError) as error:

@@ -16,9 +16,9 @@ from functools import partial
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control, Word, fence
 from ccbench.backends.cuda.communicator import RankPlaces
+from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.endpoint import CudaRanks, T
 from ccbench.backends.cuda.gate import Gate, GateBoard, open_gate
-from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import LIMIT_SECONDS
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, no_peer_access, open_cuda, starting
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
@@ -115,10 +115,10 @@ class IpcEndpoint(CudaRanks):
         self._peer_buffers: dict[int, int] = {}
         shares = ranks_of_devices(board.ranks, device_count(cuda))
         device = device_of_rank(shares, rank)
-        group = Group(cuda, cuda.facts(device), range(rank, rank + 1))
+        context = DeviceContext(cuda, cuda.facts(device), range(rank, rank + 1))
         processors = min(cuda.facts(one).processors for one in range(len(shares)))
         no_access = cuda.pair_without_access(range(len(shares)))  # every rank comes to the same answer
-        super().__init__(control, [group], shares, processors, LIMIT_SECONDS, no_access)
+        super().__init__(control, [context], shares, processors, LIMIT_SECONDS, no_access)
 
     def _refused(self) -> str | None:
         """Processes share no pinned memory that could take what peers exchange."""
@@ -134,7 +134,7 @@ class IpcEndpoint(CudaRanks):
     def _exchange(self, address: int) -> dict[int, int]:
         """Addresses of all ranks' allocations, as this process sees them. Collective; all succeed or none."""
         runtime = self._cuda.runtime
-        self._cuda.use(self.groups[0].facts.number)
+        self._cuda.use(self.contexts[0].facts.number)
         _, handles = self._step(lambda: bytes(runtime.ipcGetMemHandle(address)), bytes)
         opened = {self.rank: address}
 
@@ -166,11 +166,11 @@ class IpcEndpoint(CudaRanks):
             return
         self._release_buffers()
         try:
-            self.together(lambda: self.groups[0].reserve_buffer(self.rank, needed))
+            self.together(lambda: self.contexts[0].reserve_buffer(self.rank, needed))
         except BaseException:
-            self.groups[0].release_buffers()  # nobody has opened it
+            self.contexts[0].release_buffers()  # nobody has opened it
             raise
-        self._peer_buffers = self._exchange(self.groups[0].buffers.addresses[self.rank])
+        self._peer_buffers = self._exchange(self.contexts[0].buffers.addresses[self.rank])
         self._capacity_bytes = needed
 
     def _release_buffers(self) -> None:
@@ -200,7 +200,7 @@ class IpcEndpoint(CudaRanks):
 
         def keep_what_was_exported() -> None:
             if not self._all_close_within(CLOSE_LIMIT_SECONDS):
-                self.groups[0].buffers.addresses.clear()
+                self.contexts[0].buffers.addresses.clear()
                 for one in self._communicators.values():
                     one.device.clear()
 
@@ -249,7 +249,7 @@ class IpcEndpoint(CudaRanks):
         return self._numbers(value)[0]
 
     def _opened_gate(self) -> tuple[Gate | None, str]:
-        return open_gate(self._cuda, self.groups, (self._board.gate, self.rank), self.least)
+        return open_gate(self._cuda, self.contexts, (self._board.gate, self.rank), self.least)
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.gate import Gate
-from ccbench.backends.cuda.group import Group
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.layout import WorkAreas
 from ccbench.backends.kernels.sources import entry_named, program
@@ -112,7 +112,7 @@ COMPARED_BYTES = 64 << 10
 class DeviceOutput:
     """Implements ``ccbench.backends.crew.Output``: what lies at ``address``; memory: room for it here."""
 
-    group: Group
+    context: DeviceContext
     address: int
     memory: Array
 
@@ -123,25 +123,27 @@ class DeviceOutput:
 
     def read(self) -> Array:
         """What is in it, on the host."""
-        self.group.read(self.address, self.memory)
+        self.context.read(self.address, self.memory)
         return self.memory
 
     def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
         """By the kernel ``compare`` on the device."""
-        group, dtype = self.group, abi.COPY_TYPES[self.memory.itemsize]
-        kernel = group.extra_kernel(program(entry_named("compare"), dtype, "sum"), abi.MAX_LANES)
-        blocks = max(1, min(group.facts.processors, self.memory.nbytes // COMPARED_BYTES))
+        context, dtype = self.context, abi.COPY_TYPES[self.memory.itemsize]
+        kernel = context.extra_kernel(program(entry_named("compare"), dtype, "sum"), abi.MAX_LANES)
+        blocks = max(1, min(context.facts.processors, self.memory.nbytes // COMPARED_BYTES))
         found, views = np.zeros(blocks * kernel.lanes, abi.COMPARED), np.zeros(1, abi.RANK_VIEW)
         table, periods = abi.compare_tables(pieces)
-        at = group.upload(group.compared, [views, table, periods, found, np.zeros(blocks, abi.ERROR_WORD)])
+        at = context.upload(
+            context.compared, [views, table, periods, found, np.zeros(blocks, abi.ERROR_WORD)]
+        )
         views["input"], views["output"], views["staging"], views["errors"] = at[2], self.address, at[3], at[4]
-        group.write_repeated(at[0], views.nbytes, views)
+        context.write_repeated(at[0], views.nbytes, views)
         given = np.zeros(1, abi.ARGUMENTS)
         given["views"], given["program"], given["program_words"] = at[0], at[1], table.nbytes // 4
         given["ranks"] = given["ranks_here"] = given["iterations"] = 1
         given["channels"], given["type"] = blocks, abi.type_number(dtype)
-        group.launch_extra(kernel, blocks, given, group.stream)
-        group.read(at[3], found)
+        context.launch_extra(kernel, blocks, given, context.stream)
+        context.read(at[3], found)
         return abi.compared(found)
 
 

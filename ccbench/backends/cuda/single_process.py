@@ -16,9 +16,9 @@ from dataclasses import replace
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeCrew
+from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.endpoint import HOST, CudaRanks
 from ccbench.backends.cuda.gate import Gate, refuse_blocking
-from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import LIMIT_SECONDS, DeviceOutput
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, open_cuda, starting
 from ccbench.backends.kernels.abi import GivenUp
@@ -35,13 +35,15 @@ class GroupRanks(CudaRanks):
     def __init__(
         self,
         control: Control,
-        groups: Sequence[Group],
+        contexts: Sequence[DeviceContext],
         members: Sequence[int],
         processors: int,
         limit_seconds: float,
         no_access: tuple[int, int] | None,
     ) -> None:
-        super().__init__(control, groups, [one.ranks for one in groups], processors, limit_seconds, no_access)
+        super().__init__(
+            control, contexts, [one.ranks for one in contexts], processors, limit_seconds, no_access
+        )
         self.members = tuple(members)
         self.devices = DeviceWatch([])  # the endpoint of all ranks looks at them
 
@@ -73,9 +75,9 @@ class CudaEndpoint(CudaRanks):
             cuda.enable_peers(used)
         self._cuda = cuda
         self._shares = shares
-        groups = [Group(cuda, cuda.facts(device), share) for device, share in enumerate(shares)]
-        processors = min(group.facts.processors for group in groups)
-        super().__init__(control, groups, shares, processors, limit_seconds, no_access)
+        contexts = [DeviceContext(cuda, cuda.facts(device), share) for device, share in enumerate(shares)]
+        processors = min(one.facts.processors for one in contexts)
+        super().__init__(control, contexts, shares, processors, limit_seconds, no_access)
         self._grouping = ""
         self._worlds: tuple[GroupRanks, ...] = ()
         self._active: tuple[GroupRanks, ...] = ()
@@ -127,25 +129,25 @@ class CudaEndpoint(CudaRanks):
         return self._worlds
 
     def _world(self, members: Sequence[int]) -> GroupRanks:
-        groups = []
+        contexts = []
         for device, places in runs(members, self._shares):
-            facts, all_here = self.groups[device].facts, len(self._shares[device])
+            facts, all_here = self.contexts[device].facts, len(self._shares[device])
             share = replace(facts, processors=facts.processors * len(places) // all_here)
-            groups.append(Group(self._cuda, share, places))
-        of_one = min(one.facts.processors // len(one.ranks) for one in groups)
-        processors = of_one * max(len(one.ranks) for one in groups)
-        return GroupRanks(self.control, groups, members, processors, self._limit_seconds, self._no_access)
+            contexts.append(DeviceContext(self._cuda, share, places))
+        of_one = min(one.facts.processors // len(one.ranks) for one in contexts)
+        processors = of_one * max(len(one.ranks) for one in contexts)
+        return GroupRanks(self.control, contexts, members, processors, self._limit_seconds, self._no_access)
 
     def _close_worlds(self) -> None:
         worlds, self._worlds, self._active, self._grouping = self._worlds, (), (), ""
         do_all([one.close for one in worlds])
 
     @property
-    def launched(self) -> Sequence[Group]:
+    def launched(self) -> Sequence[DeviceContext]:
         """What takes part in the case, on every device and of every group."""
         if not self._active:
-            return self.groups
-        return [group for one in self._active for group in one.groups]
+            return self.contexts
+        return [context for one in self._active for context in one.contexts]
 
     def given_up(self) -> list[GivenUp]:
         """Waits that lasted too long, with ranks by their numbers in the team."""
@@ -205,7 +207,7 @@ class CudaEndpoint(CudaRanks):
     def _between_events(self, times: int, mode: str, gate: Gate | None) -> float:
         seconds = super()._between_events(times, mode, gate)
         for number, one in enumerate(self._active):
-            self._seconds_of_groups[number] += max(group.elapsed_seconds() for group in one.groups)
+            self._seconds_of_groups[number] += max(context.elapsed_seconds() for context in one.contexts)
         return seconds
 
     def device_seconds(self) -> float:

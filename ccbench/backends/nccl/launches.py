@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.gate import Gate, holding
-from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import graph_sizes, held_launches
 from ccbench.backends.cuda.runtime import CAPTURE_THREAD, NON_BLOCKING, Cuda
 from ccbench.backends.nccl.binding import Nccl
@@ -59,7 +59,7 @@ class RankContext:
     def __init__(self, cuda: Cuda, device: int, rank: int) -> None:
         self.rank = rank
         self.cuda = cuda
-        self.device = Group(cuda, cuda.facts(device), range(rank, rank + 1))
+        self.device = DeviceContext(cuda, cuda.facts(device), range(rank, rank + 1))
         self.memory: dict[int, Memory] = {}
         self._streams: dict[int, Stream] = {}
         self._graphs: dict[int, tuple[int, int]] = {}

@@ -10,7 +10,7 @@ import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.communicator import Communicator
-from ccbench.backends.cuda.group import NotCoResident
+from ccbench.backends.cuda.context import NotCoResident
 from ccbench.backends.cuda.launching import CollectiveFailed, DeviceOutput, graph_sizes
 from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.backends.endpoint import DeviceTimed
@@ -36,7 +36,7 @@ def test_every_kernel_gives_the_right_result_on_one_device_and_on_several(
     endpoint, runtime = opened(3, devices=devices)
     assert wrong_elements(endpoint, case_of(collective, algorithm, 3)) == 0
     assert endpoint.flags == (("loopback",) if devices == 1 else ())
-    assert len(endpoint.groups) == devices
+    assert len(endpoint.contexts) == devices
     endpoint.close()
     assert not runtime.allocated
 
@@ -83,7 +83,7 @@ def test_a_wrong_result_is_seen_and_names_the_rank(opened: Opened) -> None:
     endpoint.refill(1)
     endpoint.launch(1)
     layout = endpoint._layout[1]
-    at = endpoint.groups[0].buffers.addresses[1] + layout.output_offset
+    at = endpoint.contexts[0].buffers.addresses[1] + layout.output_offset
     runtime.memsetAsync(at + 40, 0, 8, 0)
     mismatch = endpoint.check(1, 1)
     assert mismatch is not None
@@ -108,7 +108,7 @@ def test_of_several_devices_the_slowest_counts(
     endpoint, _ = opened(3, devices=3)
     endpoint.prepare(case_of("all_reduce", "tree", 3, mode=mode))
     endpoint.refill(1)
-    for group, seconds in zip(endpoint.groups, (2e-3, 5e-3, 3e-3), strict=True):
+    for group, seconds in zip(endpoint.contexts, (2e-3, 5e-3, 3e-3), strict=True):
         monkeypatch.setattr(group, "elapsed_seconds", lambda seconds=seconds: seconds)
     endpoint.launch(1)
     assert endpoint.device_seconds() == 5e-3
@@ -134,7 +134,7 @@ def test_cold_launches_find_other_memory_in_every_cache(
     monkeypatch.setattr(runtime, "do", done)
     monkeypatch.setattr(runtime, "launch", launched)
     endpoint.launch(3)
-    for number, group in enumerate(endpoint.groups):
+    for number, group in enumerate(endpoint.contexts):
         kinds = [kind for kind, device, _ in seen if device == number]
         assert kinds == 3 * ["set", "gate", "event", "kernel", "event"]
         written = [details for kind, device, details in seen if kind == "set" and device == number]
@@ -150,7 +150,7 @@ def test_a_wait_that_was_given_up_is_told_before_any_result(
     endpoint, _ = opened(2, devices=2, limit_seconds=0.001)
     endpoint.prepare(case_of("all_reduce", "ring", 2))
     endpoint.refill(1)
-    endpoint.groups[1].launch()  # rank 0 never comes
+    endpoint.contexts[1].launch()  # rank 0 never comes
     with pytest.raises(CollectiveFailed, match=r"rank 1, channel 0: waited too long for rank 0 to send"):
         look(endpoint)
 
@@ -159,7 +159,7 @@ def test_a_wait_that_is_given_up_names_rank_and_peer_and_leaves_clean_memory(ope
     endpoint, _ = opened(2, devices=2, limit_seconds=0.001)
     case = case_of("all_reduce", "ring", 2)
     endpoint.prepare(case)
-    endpoint.groups[0].launch()  # rank 1 never comes
+    endpoint.contexts[0].launch()  # rank 1 never comes
     with pytest.raises(CollectiveFailed, match=r"rank 0, channel 0: waited too long for rank 1 to send"):
         endpoint.watch(0)
     assert endpoint.communicator.errors() == []
@@ -170,7 +170,7 @@ def test_a_rank_that_never_comes_ends_the_others_by_their_limit(opened: Opened) 
     endpoint, _ = opened(3, limit_seconds=0.001)
     case = case_of("all_reduce", "ring", 3)
     endpoint.prepare(case)
-    endpoint.groups[0].launch_without_last_rank()
+    endpoint.contexts[0].launch_without_last_rank()
     with pytest.raises(CollectiveFailed, match=r"rank \d, channel 0: waited too long for rank \d to send"):
         endpoint.watch(0)
     assert wrong_elements(endpoint, case) == 0
@@ -178,7 +178,7 @@ def test_a_rank_that_never_comes_ends_the_others_by_their_limit(opened: Opened) 
 
 def test_no_more_channels_are_taken_than_there_is_room_for(opened: Opened) -> None:
     endpoint, _ = opened(2)
-    group = endpoint.groups[0]
+    group = endpoint.contexts[0]
     endpoint.prepare(case_of("all_reduce", "ring", 2))
     assert [group.channels(group.loaded, wanted) for wanted in (3, 4, 5)] == [3, 4, 4]
 
@@ -194,7 +194,7 @@ def test_a_device_with_little_room_gets_fewer_channels(opened: Opened) -> None:
     endpoint, _ = opened(4, processors=11)
     case = case_of("all_reduce", "ring", 4, count=1 << 20)
     endpoint.prepare(case)
-    assert endpoint.groups[0]._arguments["channels"][0] == 2
+    assert endpoint.contexts[0]._arguments["channels"][0] == 2
 
 
 def test_a_graph_holds_every_launch_and_goes_with_its_case(opened: Opened) -> None:
@@ -259,9 +259,9 @@ def test_too_large_a_case_is_out_of_memory(opened: Opened) -> None:
 
 def test_every_flag_and_counter_is_zero_before_the_first_launch(opened: Opened) -> None:
     endpoint, _ = opened(2)
-    communicator = Communicator(endpoint.groups, endpoint.areas)
+    communicator = Communicator(endpoint.contexts, endpoint.areas)
     zeroed = np.ones(communicator.own.zeroed_bytes, np.uint8)
-    endpoint.groups[0].read(communicator.device[1], zeroed)
+    endpoint.contexts[0].read(communicator.device[1], zeroed)
     assert not zeroed.any()
     assert communicator.own.zeroed_bytes >= endpoint.areas.sizes()["flags"]
     assert all(communicator.own.offsets[name] < communicator.own.zeroed_bytes for name in ZEROED)

@@ -170,7 +170,7 @@ def test_what_the_driver_refuses_leaves_times_without_a_gate(
         asked.append(one)
         return one
 
-    gate, reason = open_gate(endpoint.groups[0].cuda, endpoint.groups, least=least)
+    gate, reason = open_gate(endpoint.contexts[0].cuda, endpoint.contexts, least=least)
     assert (gate, asked) == (None, [0])
     assert words in reason
     assert not runtime.failing[call]
@@ -178,7 +178,7 @@ def test_what_the_driver_refuses_leaves_times_without_a_gate(
 
 def test_every_wait_of_a_gate_has_a_limit(opened: Opened) -> None:
     endpoint, _ = opened(1)
-    gate = Gate(endpoint.groups[0].cuda, 0.0)
+    gate = Gate(endpoint.contexts[0].cuda, 0.0)
     assert np.all(gate._arguments["limit_nanoseconds"] > 0)
     gate.free()
 

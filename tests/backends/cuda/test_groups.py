@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cuda import BACKEND
-from ccbench.backends.cuda.group import NotCoResident
+from ccbench.backends.cuda.context import NotCoResident
 from ccbench.backends.cuda.launching import CollectiveFailed
 from ccbench.backends.cuda.single_process import CudaEndpoint, runs
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
@@ -142,7 +142,7 @@ def test_what_strays_into_another_group_is_seen(opened: Opened) -> None:
     group, place, at, one = list(second._places())[1]
     _, _, strange, _ = next(iter(first._places()))
     values = np.empty(one.output_bytes, np.uint8)
-    first.groups[0].read(strange + one.output_offset, values)
+    first.contexts[0].read(strange + one.output_offset, values)
     group.write_repeated(at + one.output_offset, values.nbytes, values)
     mismatch = endpoint.check(1, 1)
     assert mismatch is not None
@@ -155,7 +155,7 @@ def test_a_rank_that_does_not_come_is_named_by_its_number_in_the_team(opened: Op
     endpoint.prepare(grouped("all_reduce", "ring", "[[0, 1], [3, 2]]"))
     endpoint.refill(1)
     second = endpoint._active[1]
-    for group in second.groups:
+    for group in second.contexts:
         group.launch_without_last_rank()
         group.synchronize()
     with pytest.raises(CollectiveFailed, match=r"rank 3, channel \d: waited too long for .*rank 2"):

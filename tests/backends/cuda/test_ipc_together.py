@@ -118,12 +118,12 @@ def test_ranks_take_as_many_channels_as_the_one_with_the_least_room(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = case_of("all_reduce", "ring", RANKS, 1 << 20, processes=PER_GPU)
-    monkeypatch.setattr(world.endpoints[1].groups[0], "channels", lambda kernel, wanted: 3)
+    monkeypatch.setattr(world.endpoints[1].contexts[0], "channels", lambda kernel, wanted: 3)
 
     def load(endpoint: IpcEndpoint) -> int:
         reserve(endpoint, case.count)
         endpoint._load(choose(case))
-        return int(endpoint.groups[0]._arguments["channels"][0])
+        return int(endpoint.contexts[0]._arguments["channels"][0])
 
     assert world.all(load) == [3] * RANKS
 

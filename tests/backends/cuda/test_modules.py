@@ -30,7 +30,7 @@ def test_a_number_of_lanes_is_no_reason_to_load_a_module_again(opened: Opened) -
     lanes = set()
     for count in (1, 500, 1 << 20):
         endpoint.prepare(case_of("all_reduce", "ring", 2, count))
-        lanes.add(endpoint.groups[0].loaded.lanes)
+        lanes.add(endpoint.contexts[0].loaded.lanes)
         endpoint.finish()
     assert len(lanes) == 3
     assert [name for name in runtime.loads if name != GATE] == ["ring_all_reduce"]
@@ -66,7 +66,7 @@ def test_a_capture_that_fails_tells_why_and_leaves_the_stream_usable(opened: Ope
     runtime.failing["launchKernel"] = [RuntimeError("first")]
     runtime.failing["streamEndCapture"] = [RuntimeError("second")]
     with pytest.raises(RuntimeError, match="first") as raised:
-        endpoint.groups[0].graph(4)
+        endpoint.contexts[0].graph(4)
     assert str(raised.value.__context__) == "second"
     runtime.captured.clear()
     runtime.capturing.clear()
@@ -79,7 +79,7 @@ def test_a_graph_that_cannot_be_made_executable_is_given_back(opened: Opened) ->
     endpoint.prepare(case_of("all_reduce", "ring", 2, mode="graph"))
     runtime.failing["graphInstantiate"] = [RuntimeError("no room")]
     with pytest.raises(RuntimeError, match="no room"):
-        endpoint.groups[0].graph(4)
+        endpoint.contexts[0].graph(4)
     assert not runtime.graphs
 
 
@@ -88,7 +88,7 @@ def test_closing_gives_back_all_it_can_and_raises_the_first_error(opened: Opened
     endpoint.prepare(case_of("all_reduce", "ring", 2, mode="graph"))
     endpoint.refill(1)
     endpoint.launch(2)
-    endpoint.groups[0].graph(2)
+    endpoint.contexts[0].graph(2)
     before = len(runtime.allocated)
     runtime.failing["graphExecDestroy"] = [RuntimeError("first")]
     runtime.failing["eventDestroy"] = [RuntimeError("second")]

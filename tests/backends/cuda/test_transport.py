@@ -112,7 +112,7 @@ def test_copies_are_part_of_the_devices_time(opened: Opened) -> None:
     endpoint.prepare(case_of("all_reduce", "mesh_two_shot", 2, transport="host", mode="isolated"))
     endpoint.refill(1)
     runtime.flush()
-    group = endpoint.groups[0]
+    group = endpoint.contexts[0]
     group.begin()
     group.launch()
     group.end()
@@ -128,7 +128,7 @@ def test_what_a_launch_does_not_write_is_wrong_even_where_the_image_was_right(op
     endpoint.launch(1)
     assert endpoint.check(1, 1) is None
     endpoint.poison()
-    for group in endpoint.groups:  # a kernel that does nothing
+    for group in endpoint.contexts:  # a kernel that does nothing
         group._arguments["count"] = 0
     endpoint.launch(1)
     mismatch = endpoint.check(1, 1)
@@ -140,7 +140,7 @@ def test_a_wait_that_is_given_up_leaves_clean_memory(opened: Opened) -> None:
     endpoint, _ = opened(2, devices=2, peers=False, limit_seconds=0.001)
     case = case_of("all_reduce", "ring", 2, transport="host")
     endpoint.prepare(case)
-    endpoint.groups[0].launch()  # rank 1 never comes
+    endpoint.contexts[0].launch()  # rank 1 never comes
     with pytest.raises(CollectiveFailed, match="waited too long for rank 1"):
         endpoint.watch(0)
     assert wrong_elements(endpoint, case) == 0

@@ -70,7 +70,7 @@ class Area:
 
 
 @dataclass
-class Group:
+class DeviceContext:
     """See the module. ``facts`` is the device; ``ranks`` are neighbours.
 
     buffers: inputs and outputs in the device. images: the same in pinned memory, for peers. compared: what an

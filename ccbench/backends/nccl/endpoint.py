@@ -18,8 +18,8 @@ import numpy as np
 from ccbench.backends.base import CannotRun, ControlChannel, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeEndpoint, of_all_ranks
+from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.gate import GateBoard, open_gate, without_gate
-from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import DeviceOutput, input_period, sample_launches
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP
@@ -379,7 +379,9 @@ class NcclRanks(WholeEndpoint):
         self._sample = sample
         super().watch(sample)
         if sample == FIRST_OF_WARM_UP:
-            self._devices.before(lambda: self._launches.on_devices(Group.keep_busy, limit_for(self._case, 1)))
+            self._devices.before(
+                lambda: self._launches.on_devices(DeviceContext.keep_busy, limit_for(self._case, 1))
+            )
 
     def least(self, value: int) -> int:
         """Return the least value of all processes. Collective."""

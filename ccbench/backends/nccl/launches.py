@@ -297,7 +297,7 @@ class Launches:
         taken: dict[int, float] = {}
         for _ in range(times):
             if case.mode == "cold":
-                self.on_devices(Group.flush_cache, limit_seconds)
+                self.on_devices(DeviceContext.flush_cache, limit_seconds)
             self.run(1, case.mode, limit_seconds, gated)
             for number, seconds in self.part_seconds().items():
                 taken[number] = taken.get(number, 0.0) + seconds
@@ -365,8 +365,8 @@ class Launches:
                 one.context.follow(one.part.stream)
                 one.context.begin(one.part.stream)
 
-    def on_devices(self, enqueue: Callable[[Group], None], limit_seconds: float) -> None:
-        """Enqueue something on every device, such as ``Group.keep_busy``, and wait for its end."""
+    def on_devices(self, enqueue: Callable[[DeviceContext], None], limit_seconds: float) -> None:
+        """Enqueue something on every device, such as ``DeviceContext.keep_busy``, and wait for its end."""
         for context in self._contexts:
             enqueue(context.device)
         self.wait(limit_seconds)

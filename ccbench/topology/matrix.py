@@ -11,6 +11,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from ccbench.topology.classes import connected_groups
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
 
 _DIRECT: Mapping[LinkKind, str] = {LinkKind.XGMI: "XGMI", LinkKind.HCCS: "HCCS", LinkKind.C2C: "C2C"}
@@ -43,7 +44,7 @@ def path_labels(topology: Topology, devices: Sequence[Device] | None = None) -> 
     prints words for every pair (fact ``paths``). Paths between devices of one machine stay in it. Without a
     path: ``-``, ``?`` or ``down``, as named above.
     """
-    chosen = _chosen(topology) if devices is None else tuple(devices)
+    chosen = topology.gpus + topology.of_kind(DeviceKind.NIC) if devices is None else tuple(devices)
     labels: dict[tuple[str, str], str] = {}
     paths = _Paths(topology)
     only_printed = topology.facts.get("paths") == "as printed" and bool(topology.matrix)
@@ -72,10 +73,6 @@ def is_counted(link: Link) -> bool:
     return link.attributes.get("count_known") is not False
 
 
-def _chosen(topology: Topology) -> tuple[Device, ...]:
-    return topology.gpus + topology.of_kind(DeviceKind.NIC)
-
-
 def _adrift(topology: Topology) -> set[str]:
     """GPUs with NVLinks whose far ends the source does not say, or wrongly: each other, for all one knows.
 
@@ -102,7 +99,6 @@ class _Paths:
         self._nvlinks: Counter[tuple[str, str]] = Counter()
         self._to_switches: dict[str, Counter[str]] = {}
         self._named: dict[tuple[str, str], str] = {}
-        self._joined: dict[str, str] = {}
         self._uncounted: set[str] = set()
         self._cut: set[str] = set()
         self._is_damaged = any(notice.kind in _DAMAGE for notice in topology.notices)
@@ -115,16 +111,20 @@ class _Paths:
         self._down: set[tuple[str, str]] = set()
         self._unseen: set[tuple[str, str]] = set()
         self._adrift = _adrift(topology)
+        joined: dict[str, set[str]] = {device.name: set() for device in topology.of_kind(DeviceKind.NVSWITCH)}
         for link in topology.links:
             if link.state is LinkState.DOWN:
                 self._down.add((link.source, link.target))
             elif link.state is LinkState.NOT_VISIBLE:
                 self._unseen.add((link.source, link.target))
             else:
-                self._take(link)
+                self._take(link, joined)
                 self._linked |= {link.source, link.target}
+        # Switches that are joined among themselves are one plane, as the two boards of a DGX-2 are.
+        planes = enumerate(connected_groups(joined))
+        self._plane = {switch: number for number, group in planes for switch in group}
 
-    def _take(self, link: Link) -> None:
+    def _take(self, link: Link, joined: Mapping[str, set[str]]) -> None:
         target = self._devices.get(link.target)
         if target is None or link.source not in self._devices:
             return
@@ -135,7 +135,7 @@ class _Paths:
             if not is_counted(link):
                 self._uncounted.add(link.source)
             if source.kind is DeviceKind.NVSWITCH and target.kind is DeviceKind.NVSWITCH:
-                self._join(link.source, link.target)
+                joined[link.source].add(link.target)
             elif target.kind is DeviceKind.NVSWITCH:
                 self._to_switches.setdefault(link.source, Counter())[link.target] += link.count
             else:
@@ -145,22 +145,12 @@ class _Paths:
         else:
             self._edges.setdefault(link.source, []).append(link.target)
 
-    def _plane(self, switch: str) -> str:
-        """One switch for all that are joined among themselves, as the two boards of a DGX-2 are."""
-        while self._joined.get(switch, switch) != switch:
-            switch = self._joined[switch]
-        return switch
-
-    def _join(self, one: str, other: str) -> None:
-        first, second = sorted((self._plane(one), self._plane(other)))
-        self._joined[second] = first
-
     def direct(self, one: str, other: str) -> str:
         """NV# and the like for two devices that are joined by such links, else nothing."""
         count, ends = self._nvlinks[(one, other)], {one}
         if not count:
             mine, yours = self._to_switches.get(one), self._to_switches.get(other)
-            if mine and yours and set(map(self._plane, mine)) & set(map(self._plane, yours)):
+            if mine and yours and {self._plane[one] for one in mine} & {self._plane[one] for one in yours}:
                 count, ends = min(sum(mine.values()), sum(yours.values())), {one, other}
         if count and ends & self._cut:
             return NOT_VISIBLE

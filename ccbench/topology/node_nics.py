@@ -14,8 +14,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ccbench.errors import MachineError
+from ccbench.topology.classes import connected_groups, peers_of
 from ccbench.topology.fabrics import Wire
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, carries, may_carry
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    Notice,
+    Topology,
+    both_ways,
+    carries,
+    may_carry,
+)
 from ccbench.topology.matrix import NOT_VISIBLE, path_labels
 from ccbench.units import format_rate, shown
 
@@ -161,8 +172,7 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     for port, name in zip(range(ports), names, strict=False):
         devices.append(Device(name, DeviceKind.NIC, machine.gpus[0].node, attributes=attributes))
         for place in _places(_dealt([gpu.name for gpu in machine.gpus], port, ports), upwards):
-            ends = ((place, name), (name, place))
-            links += [replace(link, source=source, target=target) for source, target in ends]
+            links += both_ways(replace(link, source=place, target=name))
     return replace(
         machine,
         devices=tuple(devices),
@@ -340,17 +350,12 @@ def check_rates(machine: Topology) -> None:
 
 def check_joined(machine: Topology) -> None:
     """MachineError naming a GPU that no links join to the first one."""
-    onward: dict[str, set[str]] = {}
-    for link in machine.links:
-        if carries(link):
-            onward.setdefault(link.source, set()).add(link.target)
-            onward.setdefault(link.target, set()).add(link.source)
+    peers = peers_of(
+        [device.name for device in machine.devices],
+        [(link.source, link.target) for link in machine.links if carries(link)],
+    )
     first = machine.gpus[0].name
-    reached, waiting = {first}, [first]
-    while waiting:
-        new = onward.get(waiting.pop(), set()) - reached
-        reached |= new
-        waiting += new
+    reached = next(group for group in connected_groups(peers) if first in group)
     lost = [gpu.name for gpu in machine.gpus if gpu.name not in reached]
     if lost:
         raise MachineError(

@@ -9,7 +9,9 @@ name here, never a similar one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from ccbench.topology.graph import Device
 
 ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 
@@ -35,6 +37,14 @@ def normal_address(text: str) -> str:
     if found is None:
         return text.strip().lower()
     return f"{int(found[1], 16):04x}:{found[2].lower()}:{found[3].lower()}.{found[4]}"
+
+
+def card_count(devices: Iterable[Device]) -> int:
+    """Return how many cards ``devices`` are: those at one address, whatever their function, are one.
+
+    Devices without an address (bonded, virtual and container interfaces) are none.
+    """
+    return len({(one.node, one.bus_id.rpartition(".")[0]) for one in devices if "." in one.bus_id})
 
 
 def bytes_per_second(gigatransfers: float | None, width: int | None) -> float | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, both_ways
+from ccbench.topology.pci import card_count
 from ccbench.topology.text import one_or_all
 from ccbench.topology.xml import Element
 
@@ -211,6 +212,7 @@ class Tree:
         return {
             "gpu_count": len(gpus),
             "nic_count": len(self.of_kind(DeviceKind.NIC)) if self.has_pci else None,
+            "nic_physical_count": card_count(self.of_kind(DeviceKind.NIC)) if self.has_pci else None,
             "cpu_count": len(self.of_kind(DeviceKind.CPU)),
             "nvswitch_count": len(switches) if self.has_pci else None,
             "numa_nodes": self.numa_nodes,

@@ -15,6 +15,7 @@ from typing import Any
 from ccbench.errors import MachineError
 from ccbench.topology.classes import class_of_direct_links
 from ccbench.topology.graph import Device, DeviceKind, LinkKind, Notice, Topology, TopologyClass
+from ccbench.topology.pci import card_count
 from ccbench.topology.readers.nccl_log_graph import (
     PROCESSOR_LOCAL,
     Dump,
@@ -115,6 +116,7 @@ def _count_facts(graph: MachineGraph) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "gpu_count": len(gpus) or None,
         "nic_count": nics if nics or graph.dump.complete else None,
+        "nic_physical_count": card_count(one for one in graph.devices if one.kind is DeviceKind.NIC) or None,
         "net_count": nets if nets or graph.dump.edges else None,
         "cpu_count": len(cpus) or None,
         "gpu_count_in_excerpt": len(gpus),

@@ -23,7 +23,7 @@ from ccbench.topology.classes import (
     xgmi_rate,
 )
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass, both_ways
-from ccbench.topology.pci import GENERATIONS
+from ccbench.topology.pci import GENERATIONS, card_count
 from ccbench.topology.readers.nccl_xml_tree import (
     BRIDGE_CLASSES,
     GPU_CLASSES,
@@ -305,7 +305,12 @@ def _device_facts(tree: Tree) -> dict[str, Any]:
     speeds = {whole(net.attributes.get("speed", "")) for net in tree.nets}
     switches = [device for device in tree.devices if device.kind is DeviceKind.NVSWITCH]
     visible = all(device.attributes.get("visible", True) for device in switches)
-    cards = [device for device in tree.devices if device.kind is DeviceKind.NIC and device.attributes["pci"]]
+    cards = [
+        device
+        for device in tree.devices
+        if device.kind is DeviceKind.NIC
+        and str(device.attributes.get("class", NIC_CLASSES[0])).lower().startswith(NIC_CLASSES)
+    ]
     return {
         "gpu_count": None if tree.unclear and not tree.gpus else len(tree.gpus),
         "gpu_elements": sum(gpu.detail is not None for gpu in tree.gpus),
@@ -313,7 +318,7 @@ def _device_facts(tree: Tree) -> dict[str, Any]:
         "gpu_physical_count": len({(gpu.node, gpu.bus_id) for gpu in tree.gpus}),
         "nic_count": nics + unstated,
         "nic_class_pci": nics,
-        "nic_physical_count": len({(nic.node, nic.bus_id.rpartition(".")[0]) for nic in cards}),
+        "nic_physical_count": card_count(cards),
         "net_elements": len(tree.nets),
         "net_distinct_names": len({net.attributes.get("name") for net in tree.nets}),
         "net_speeds_mbps": sorted(speed for speed in speeds if speed is not None),

@@ -11,7 +11,7 @@ interval is a rough one.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,9 +41,9 @@ from ccbench.model.library.calibration import (
     log_ratios,
     scaled_table,
 )
-from ccbench.model.library.constants import LibraryConstants, shipped
+from ccbench.model.library.constants import shipped
 from ccbench.model.library.predictor import priced, seconds_of
-from ccbench.model.library.system import LibraryRequest, LibrarySystem
+from ccbench.model.library.system import LibraryRequest
 from ccbench.model.machine import Floats
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import Network
@@ -119,30 +119,25 @@ def modelled(base: Base, measured: Sequence[Measured]) -> tuple[list[Measured], 
     Raises MachineError where the model can price nothing there.
     """
     system = base.cluster.system
-    reasons = [_not_modelled(system, request) for request, _ in measured]
-    kept = [one for one, reason in zip(measured, reasons, strict=True) if not reason]
-    told = [f"{len(one[1])} rows: {reason}" for one, reason in zip(measured, reasons, strict=True) if reason]
+    kept: list[Measured] = []
+    told: list[str] = []
+    for request, seconds in measured:
+        try:
+            priced(system, request, shipped().table)
+        except MachineError as error:  # noqa: PERF203 - a handful of requests, each with a reason of its own
+            told.append(f"{len(seconds)} rows: {error}")
+        else:
+            kept.append((request, seconds))
     return kept, told
-
-
-def _not_modelled(system: LibrarySystem, request: LibraryRequest) -> str:
-    try:
-        priced(system, request, shipped().table)
-    except MachineError as error:
-        return str(error)
-    return ""
 
 
 def faster_than_bound(base: Base, measured: Sequence[Measured]) -> int:
     """How many points no algorithm could reach on ``base``: it is not the machine that was measured."""
-    return sum(
-        int(
-            np.count_nonzero(
-                np.asarray(seconds) < bound_seconds(base.cluster, request.collective, request.size_bytes)
-            )
-        )
-        for request, seconds in measured
-    )
+    faster = 0
+    for request, seconds in measured:
+        bound = bound_seconds(base.cluster, request.collective, request.size_bytes)
+        faster += int(np.count_nonzero(np.asarray(seconds) < bound))
+    return faster
 
 
 def calibrate_cluster(base: Base, measured: Sequence[Measured], provenance: Provenance) -> CalibratedCluster:
@@ -242,13 +237,8 @@ def _held_out(observations: Sequence[Observation]) -> HeldOutError | None:
     fitted, table = calibrate(seen), shipped().table
     calibrated = _errors(unseen, [fitted.seconds(one.request) for one in unseen])
     without = _errors(unseen, [seconds_of(one.system, one.request, table) for one in unseen])
-    return HeldOutError(
-        len(calibrated),
-        float(np.median(calibrated)),
-        float(np.mean(calibrated)),
-        float(np.median(without)),
-        float(np.mean(without)),
-    )
+    figures = (float(of(errors)) for errors in (calibrated, without) for of in (np.median, np.mean))
+    return HeldOutError(len(calibrated), *figures)
 
 
 def _at(observations: Sequence[Observation], sizes: set[int]) -> list[Observation]:
@@ -268,23 +258,20 @@ def _errors(observations: Sequence[Observation], predicted: Sequence[Floats]) ->
     return np.concatenate(parts)
 
 
-def scale_intervals(
-    calibrated: Calibrated,
-    observations: Sequence[Observation],
-    start: LibraryConstants | None = None,
-    resamples: int = RESAMPLES,
-) -> tuple[ScaleEstimate, ...]:
-    """The scales of ``calibrated``, which was fitted to ``observations`` from ``start``, with 95% intervals.
+def scale_intervals(calibrated: Calibrated, observations: Sequence[Observation]) -> tuple[ScaleEstimate, ...]:
+    """The scales of ``calibrated``, which was fitted to ``observations``, with 95% intervals.
 
     Intervals are percentiles of the resamples, made wider where they would leave out the scale itself. They
     are of the points as they are: points that err together (all sizes of one bad day) make them too narrow.
     """
-    table = (shipped() if start is None else start).table
     found = np.log([scale for _, scale in calibrated.scales])
-    residuals = _residuals(observations, table, found)
-    slopes, limited = _slopes(observations, table, found)
+
+    def residuals(point: Floats) -> Floats:
+        return log_ratios(observations, scaled_table(shipped().table, np.exp(point)))
+
+    slopes, limited = _slopes(residuals, found)
     counts = np.count_nonzero(np.abs(slopes) > MATTERS, axis=0)
-    moved = _resampled(residuals, slopes, found, limited, resamples)
+    moved = _resampled(residuals(found), slopes, found, limited)
     edges = [100 * (1 - CONFIDENCE) / 2, 100 * (1 + CONFIDENCE) / 2]
     low, high = np.exp(np.percentile(found + moved, edges, axis=0))
     return tuple(
@@ -293,49 +280,28 @@ def scale_intervals(
     )
 
 
-def _residuals(observations: Sequence[Observation], table: dict[str, float], point: Floats) -> Floats:
-    return log_ratios(observations, scaled_table(table, np.exp(point)))
-
-
-def _slopes(
-    observations: Sequence[Observation], table: dict[str, float], point: Floats
-) -> tuple[Floats, NDArray[np.bool_]]:
+def _slopes(residuals: Callable[[Floats], Floats], found: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """Shape (points, scales); and which scales have met a limit, so that only lower values of them matter."""
-    here = _residuals(observations, table, point)
     columns = []
-    limited = np.zeros(len(point), dtype=bool)
-    for place in range(len(point)):
-        above, below = _aside(observations, table, point, place, STEP)
-        column = (above - below) / (2 * STEP)
+    limited = np.zeros(len(found), dtype=bool)
+    for place, axis in enumerate(np.eye(len(found))):
+        column = (residuals(found + STEP * axis) - residuals(found - STEP * axis)) / (2 * STEP)
         if np.all(np.abs(column) <= MATTERS):
-            _, below = _aside(observations, table, point, place, PAST_A_LIMIT)
-            column = (here - below) / PAST_A_LIMIT
+            column = (residuals(found) - residuals(found - PAST_A_LIMIT * axis)) / PAST_A_LIMIT
             limited[place] = bool(np.any(np.abs(column) > MATTERS))
         columns.append(column)
     return np.stack(columns, axis=1), limited
 
 
-def _aside(
-    observations: Sequence[Observation], table: dict[str, float], point: Floats, place: int, step: float
-) -> tuple[Floats, Floats]:
-    """Residuals with one scale a step higher, and a step lower."""
-    apart = np.zeros_like(point)
-    apart[place] = step
-    above = _residuals(observations, table, point + apart)
-    return above, _residuals(observations, table, point - apart)
-
-
-def _resampled(
-    residuals: Floats, slopes: Floats, found: Floats, limited: NDArray[np.bool_], resamples: int
-) -> Floats:
+def _resampled(residuals: Floats, slopes: Floats, found: Floats, limited: NDArray[np.bool_]) -> Floats:
     """How far each resample's scales lie from those found, in log; shape (resamples, scales)."""
     spread = np.array([SCALE_SPREAD.get(term, USUAL_SPREAD) for term in TERMS])
     random = np.random.default_rng(SEED)
     points = len(residuals)
     lines = np.vstack([slopes, np.diag(LOSS_SCALE / spread)])
     offsets = np.concatenate([residuals, LOSS_SCALE * found / spread])
-    draws = random.multinomial(points, np.full(points, 1 / points), size=resamples).astype(np.float64)
-    moved = np.zeros((resamples, len(found)))
+    draws = random.multinomial(points, np.full(points, 1 / points), size=RESAMPLES).astype(np.float64)
+    moved = np.zeros((RESAMPLES, len(found)))
     for place, drawn in enumerate(draws):
         moved[place] = _bounded(lines, offsets, np.concatenate([drawn, np.ones(len(found))]), limited)
     # Only what differs between resamples counts: the fit may have stopped a little before its end.

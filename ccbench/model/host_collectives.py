@@ -238,20 +238,16 @@ def bound_of(case: Case, size_bytes: int, network: HostNetwork, host: Machine | 
     if not row.moves_data or not size_bytes or not network.peak_bytes_per_second:
         return least
     ranks = case.ranks
-    slot = size_bytes / ranks if row.blocked else float(size_bytes)
-    needed = [0.0] * len(network.hosts)
-    for place in range(len(network.hosts)):
-        wanted: set[object] = set()
-        for rank in range(ranks):
-            if network.host_of_rank[rank] != place:
-                continue
-            outputs = row.outputs(rank, ranks, ranks if row.blocked else 1, root)
-            for index in range(len(outputs)):
-                origins = tuple(row.origins(rank, index, ranks, root))
-                if any(network.host_of_rank[origin] != place for origin, _ in origins):
-                    wanted.add(origins)
-        needed[place] = len(wanted) * slot
-    return max(least, max(needed) / network.peak_bytes_per_second)
+    slots = ranks if row.blocked else 1
+    # What must come to each host: outputs there that depend on a rank elsewhere, equal ones once.
+    wanted: list[set[object]] = [set() for _ in network.hosts]
+    for rank, place in enumerate(network.host_of_rank):
+        for index in range(len(row.outputs(rank, ranks, slots, root))):
+            origins = tuple(row.origins(rank, index, ranks, root))
+            if any(network.host_of_rank[origin] != place for origin, _ in origins):
+                wanted[place].add(origins)
+    most = max(map(len, wanted)) * (size_bytes / slots)
+    return max(least, most / network.peak_bytes_per_second)
 
 
 def _least_seconds(case: Case, network: HostNetwork) -> float:

@@ -120,7 +120,7 @@ def floor_seconds(system: LibrarySystem, request: LibraryRequest) -> Floats:
     return np.asarray(np.min([option.bandwidth_seconds for option in whole], axis=0))
 
 
-def calibrate(observations: Sequence[Observation], start: LibraryConstants | None = None) -> Calibrated:
+def calibrate(observations: Sequence[Observation]) -> Calibrated:
     """Scales and corrections from the observations of one system. Raises MachineError for too few of them."""
     from scipy.optimize import least_squares
 
@@ -129,7 +129,7 @@ def calibrate(observations: Sequence[Observation], start: LibraryConstants | Non
         raise MachineError(f"calibration: {points} points; give at least {FEWEST_POINTS} sizes")
     if len({one.system for one in observations}) != 1:
         raise MachineError("calibration: observations of several systems; calibrate one at a time")
-    table = (shipped() if start is None else start).table
+    table = shipped().table
     spread = np.array([SCALE_SPREAD.get(term, USUAL_SPREAD) for term in TERMS])
 
     def residuals(point: Floats) -> Floats:

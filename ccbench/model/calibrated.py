@@ -335,6 +335,7 @@ def calibrated_points(
         seconds = np.where(foreign, uncorrected, seconds)
         extrapolated |= foreign
     if all(one.collective != asked.collective for one in machine.measured):
+        # Never measured here: the scaled library knows no shared links, the usual prediction does.
         seconds = seconds * _shared(machine, asked, points)
     return tuple(
         CalibratedPoint(
@@ -367,6 +368,7 @@ def _never_asked(machine: CalibratedCluster, request: LibraryRequest) -> NDArray
     none = np.zeros(len(request.size_bytes), dtype=bool)
     if not seen or Asked(request.algorithm, request.protocol) in seen:
         return none
+    # Only what was forced was seen: nothing else counts as measured.
     if Asked(DEFAULT, DEFAULT) not in seen:
         return ~none
     constants = machine.calibrated.constants

@@ -185,6 +185,7 @@ def _rates(times: _Times, cores: int) -> tuple[Rates, Rates, Rates]:
             extreme = [PEAK_MARGIN * traffic * times.rate(kind, size, processes, min) for size in sizes]
             best = [max(pair) for pair in zip(best, extreme, strict=True)]
         peaks.append(_raised(sizes, best))
+    # All cores together see at least what one of them does alone.
     peaks[1] = [max(pair) for pair in zip(*peaks, strict=True)]
     copy, reduce, peak = (
         Rates(_points(sizes, one), _points(sizes, every))

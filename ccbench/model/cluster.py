@@ -121,6 +121,7 @@ def cluster_of(
     wanted = None
     if network is not None and nodes > 1:
         whole = parse_network(network)
+        # A GPU talks through the NICs near it: fewer GPUs of a node keep fewer of its NICs busy.
         wanted = replace(whole, nics=max(1, whole.nics * (ranks // nodes) // held))
     name = node.name if nodes == 1 else f"{nodes} x {node.name} on {wanted}"
     return Cluster(name, taken, nodes, wanted)
@@ -174,6 +175,7 @@ def kind_efficiency(system: LibrarySystem) -> dict[LinkKind, float]:
     links = read_table(LINKS_FILE).items()
     found = {LinkKind(kind): table[f"efficiency.{name}"] for kind, (name, _) in links}
     if system.intra is Intra.NVSWITCH and system.generation is Generation.HOPPER:
+        # Measured on Hopper by itself: 362 to 370 of 450 GB/s, where A100 has 235 of 300.
         found[LinkKind.NVLINK] = table["efficiency.nvlink_hopper"]
     elif system.intra is not Intra.NVSWITCH:
         found[LinkKind.NVLINK] = table["efficiency.nvlink_mesh"]
@@ -186,6 +188,7 @@ def library_points(cluster: Cluster, request: LibraryRequest, root: int = 0) -> 
     shared = _shared_links(cluster, request, root)
     found = []
     for index, point in enumerate(predict_library(cluster.system, request)):
+        # Of the library's own figure and what links in between allow, the slower holds.
         if shared is not None and point.algorithm == "pairwise":
             slower = float(shared.bandwidth[index])
             if slower > point.bandwidth_seconds:
@@ -281,6 +284,7 @@ def _efficiencies(cluster: Cluster) -> Floats:
     found = np.array([efficiency.get(kind, 1.0) for kind in LINK_KINDS])[fabric.link_kind_codes]
     if cluster.network is not None:
         pcie = fabric.link_kind_codes == LINK_KINDS.index(LinkKind.PCIE)
+        # Links of one bundle are as fast as one another: the rate of one is what a port has.
         ports = fabric.link_bytes_per_second / np.maximum(fabric.link_counts, 1)
         at_nic = pcie & np.isclose(ports, cluster.network.bytes_per_second)
         found[at_nic] = efficiency[cluster.network.kind]

@@ -102,6 +102,7 @@ def library_at_once(
 
 
 def _both(case: Case, told: list[Prediction], latency: float, seconds: float) -> Both:
+    # Whatever is shared, both cannot end before the longer would alone.
     longer = max(told, key=lambda prediction: prediction.predicted_seconds)
     whole = max(seconds, longer.predicted_seconds)
     latency = min(latency, whole)

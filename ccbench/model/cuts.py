@@ -128,6 +128,7 @@ class _Solver:
         if needed <= 0:
             return None
         denominator = math.lcm(needed.denominator, *{part.denominator for part in supply if part is not None})
+        # Multiplied up until all are whole numbers, or rounded where those would not fit 32 bits.
         exact = needed * denominator <= LARGEST_CAPACITY
         scale = Fraction(denominator) if exact else LARGEST_CAPACITY / needed / 2
         most = round(needed * scale)
@@ -223,6 +224,7 @@ def _gather_bound(graph: FlowGraph, sinks: Sequence[int]) -> tuple[Fraction, Sid
 
 def _poorest(graph: FlowGraph, sinks: Sequence[int]) -> tuple[Side, Fraction]:
     """The cut round the one sink into which least can flow: a first guess that often is the answer."""
+    # Exact whole numbers: sums of NumPy integers could overflow.
     into = dict.fromkeys(range(graph.vertices), 0)
     for target, capacity in zip(graph.target.tolist(), graph.capacity, strict=True):
         into[target] += capacity
@@ -288,6 +290,7 @@ def _least_cut(graph: FlowGraph, ranks: Sequence[int]) -> Side:
     The others are merged into one of them, which a flow to a single sink needs.
     """
     others = [vertex for vertex in graph.compute if vertex not in set(ranks)]
+    # Vertices that are merged keep their numbers but for the ranks beyond, which become one.
     alias = np.arange(graph.vertices)
     alias[others] = others[0]
     source, target = alias[graph.source], alias[graph.target]

@@ -88,6 +88,7 @@ def stratified(turns: int, samples: int) -> Sample:
     even = np.linspace(0, half, wanted - len(near) + 1).astype(np.int64)
     edges = np.unique(np.concatenate([even, np.array(near, dtype=np.int64)]))
     sizes = np.diff(edges)
+    # Multiples of the golden fraction fall evenly into strata and on no period of the fabric.
     golden = (math.sqrt(5) - 1) / 2
     places = edges[:-1] + (sizes * ((np.arange(len(sizes)) + 1) * golden % 1.0)).astype(np.int64)
     mirrored = (turns - 1 - places)[::-1]
@@ -111,6 +112,7 @@ def representative_ranks(fabric: Fabric) -> Ints | None:
         return None
     size = max(sizes)
     groups = fabric.ranks // size
+    # First and last see the ends of shifts; one in between sees the middle.
     chosen = np.array([0, groups * 5 // 8, groups - 1])
     return np.asarray(chosen[:, None] * size + np.arange(size)).ravel()
 
@@ -281,6 +283,7 @@ def flows_load(table: LinkTable, source: Ints, target: Ints, width: Ints, repeat
     loads, ways = None, []
     for part, ids in table.routed(source, target):
         ways.append(table.way(ids))
+        # Counting into all links of a large fabric would take longer than sorting these few.
         if equal and ids.size * 4 < table.fabric.links:
             # Few flows: only the links that they use are looked at. They were routed in one go.
             links, counts = np.unique(ids, return_counts=True)

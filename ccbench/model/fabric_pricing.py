@@ -64,6 +64,7 @@ class Overlaps:
         """The largest value in each of ``steps`` steps when everything is busy for ``pieces`` steps."""
         if self.even is not None:
             return np.full(steps, self.even)
+        # What starts at first and at last overlaps from last on until first's pieces have passed.
         together = self.last - self.first < pieces
         begin = self.last[together]
         end = self.first[together] + pieces
@@ -79,6 +80,7 @@ def _covered(begin: Ints, end: Ints, value: Floats, steps: int) -> Floats:
         return np.zeros(steps)
     levels = int((end - begin).max()).bit_length()
     best = np.zeros((levels, steps))
+    # The largest power of two that fits: two such intervals, one from either end, cover the whole.
     level = np.frexp((end - begin).astype(np.float64))[1] - 1
     if bool(np.all(level == levels - 1)) and bool(np.all(np.diff(begin) > 0) and np.all(np.diff(end) > 0)):
         # Every place occurs once, as in chains: plain indexing, which is many times faster.
@@ -104,6 +106,7 @@ def overlaps(place: Ints, start: Ints, cost_of_place: Floats, starts: int) -> Ov
     keys, times = np.unique(place * starts + start, return_counts=True)
     where, begin = keys // starts, keys % starts
     cost = times * cost_of_place[where]
+    # Sums over runs of starts at one place, by differences of one running sum.
     before = np.concatenate([[0.0], np.cumsum(cost)])
     rows = []
     for reach in range(min(len(keys), MOST_PIECES_UNDER_WAY)):
@@ -259,6 +262,8 @@ class FabricPrices:
             of_rate.setdefault(self._rate(one[0]), []).append(one)
         if not of_rate:
             return -1, 0.0, 0.0
+        # Equal links share the blame: naming one of eight NICs as the bottleneck would hide seven eighths
+        # of the time.
         alike = max(of_rate.values(), key=lambda group: sum(seconds for _, _, seconds in group))
         link, load, _ = max(alike, key=lambda one: one[1])
         return link, load * slot, sum(seconds for _, _, seconds in alike) * slot
@@ -372,6 +377,7 @@ def price_loads(loads: FabricLoads, size_bytes: ArrayLike) -> FabricPrices:
     if loads.pipelines:
         fixed = loads.traffic.pieces_under_way
         counts = piece_counts() if fixed is None else np.array([fixed])
+        # All numbers of pieces at all sizes; each size takes its own best.
         options = np.stack([_pipeline_terms(loads, slot, int(count)) for count in counts])
         best = options.sum(axis=1).argmin(axis=0)
         plain += options[best, :, np.arange(len(sizes))].T

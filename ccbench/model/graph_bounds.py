@@ -184,6 +184,7 @@ def _farthest_seconds(collective: str, fabric: Fabric, root: int) -> float:
     if not collective_row(collective).rooted:
         most = MOST_STARTS if fabric.vertices <= 4096 else 1
         starts = np.unique(np.linspace(0, ranks - 1, min(most, ranks)).astype(np.int64))
+    # Ranks may relay, so the way is the cheapest there is, not the route.
     seconds = _distances(fabric, starts, collective in {"reduce", "gather"})[:, :ranks]
     if collective == "send_recv":
         seconds = seconds[np.arange(len(starts)), (starts + 1) % ranks]

@@ -61,6 +61,8 @@ def _bounds(
     if system.ranks < 2 or not collective_row(collective).moves_data:
         return [0.0] * len(size_bytes)
     gpu, node = cluster.once("entrances", lambda: _entrances(cluster))
+    # Seconds for each byte of size that every cut asks for; of a group that stands unevenly, whose system
+    # has more ranks than it, only the cut round a GPU is sure.
     slowness, even = [0.0], kind.ranks == system.ranks
     if traffic and even:
         loads = uneven_loads(system, traffic)
@@ -69,6 +71,7 @@ def _bounds(
         in_network = cluster.adds_in_network and collective == "all_reduce"
         limit = LIMITS["broadcast" if in_network else collective]
         cuts = [LevelCut("GPU", 1, gpu, kind.ranks)]
+        # A ring shift inside a node need not leave it.
         if system.nodes > 1 and even and collective != "send_recv":
             cuts.append(LevelCut("node", system.ranks_per_node, node / crossing, system.nodes))
         slowness += [float(1 / Fraction(limit(cut, kind.ranks))) for cut in cuts]
@@ -121,6 +124,7 @@ def _library_points(
         )
         pairs = zip(points, bounds, strict=True)
         found.append([point_of(request.collective, kind.ranks, *pair) for pair in pairs])
+    # The launch is over when the slowest kind of group is.
     return tuple(
         max(points, key=lambda point: point.prediction.predicted_seconds)
         for points in zip(*found, strict=True)
@@ -180,6 +184,7 @@ def _uneven(key: ByIdentity, members: Groups, traffic: str, ranks: int) -> Traff
 
 
 def _steps(phase: Phase, seats: Ints, quanta: Floats) -> Steps:
+    # In whole parts, so that flows that carry nothing drop out and equal widths are recognised.
     width = np.rint(quanta).astype(np.int64)
     moving = (width > 0) & (phase.source != phase.target)
     source, target = phase.source[moving], phase.target[moving]
@@ -194,6 +199,7 @@ def link_seconds(cluster: Cluster, schedule: Schedule, subset: RankSubset, size_
     carried = np.zeros(cluster.fabric.links)
     for steps in patterns:
         assert isinstance(steps, Steps)  # ``placed`` and ``_uneven`` make nothing else
+        # What a rank copies within itself uses no link.
         apart = steps.source != steps.target
         source, target, width = (np.asarray(one)[apart] for one in (steps.source, steps.target, steps.width))
         for part, ids in table.routed(source.astype(np.int64), target.astype(np.int64)):

@@ -278,6 +278,7 @@ def _system(cluster: Cluster, kind: _Kind) -> GroupSystem:
             bytes_per_second=network.bytes_per_second / kind.nic_users,
             per_node=max(1, kind.nics),
         )
+    # Groups that share a NIC get equal shares of it.
     system = replace(
         whole,
         ranks_per_node=kind.ranks_per_node,

@@ -53,6 +53,7 @@ def plan_seconds(
             hop = float(network.step_seconds(stage.messages[:1], piece))
             # While pieces stream over all hops at once, ports carry them both ways and share as a stage does.
             flow = float(network.step_seconds(stage.messages, piece))
+            # Queues let a few pieces through faster than links carry them; a long pipeline cannot.
             flow = max(flow, network.sustained_seconds(stage.messages, piece))
             total += stage.times * hop + (pieces - 1) * flow
         else:
@@ -92,6 +93,7 @@ def row_seconds(
         return first
     sent = [(message, stage.share * size_bytes) for stage in plan for message in stage.messages]
     following = min(first, network.following_seconds(sent))
+    # The first launch pays the whole way, the others only the pace; a sample is their mean.
     launches = math.ceil(sample / max(following, sample / LAUNCHES_LIMIT))
     return following + (first - following) / launches
 
@@ -196,6 +198,7 @@ def predict_host_library(
     price = row_seconds if case.mode == "streaming" and not (pair and pair.both) else plan_seconds
     calls = {name: _call_seconds(case, plan, network) for name, plan in plans.items()}
     priced = {name: calls[name] + copied + price(plan, size, network, adding) for name, plan in plans.items()}
+    # Unless it is known or named, the algorithm is the one a library would choose that knew this network.
     name, seconds = min(priced.items(), key=lambda one: one[1])
     plan = plans[name]
     latency = min(seconds, calls[name] + price(plan, 0, network))

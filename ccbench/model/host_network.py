@@ -41,6 +41,7 @@ class MessageTimes:
 
     @cached_property
     def _rising(self) -> Floats:
+        # From the largest size down: a time above that of a larger message was a disturbance.
         return np.asarray(np.minimum.accumulate(self.seconds[::-1])[::-1])
 
     @property
@@ -176,9 +177,11 @@ class HostNetwork:
             shared = max(1, self._sharing([(rank, (rank + 1) % self.ranks) for rank in range(self.ranks)]))
         assert curve is not None, "checked when the value was made"
         carried = sizes * max(1, crossing) / shared
+        # Where nobody both sends and receives, a port has its full rate one way.
         one_way = not {source for source, _ in messages} & {target for _, target in messages}
         if not crossing or not self.stream_bytes_per_second or not (one_way or overlapped):
             return curve.at(carried)
+        # Hockney's a + b n with the rate of a stream; the curve of single messages may be above it.
         streamed = curve.latency_seconds + carried / self.stream_bytes_per_second
         return np.asarray(np.minimum(curve.at(carried), streamed))
 
@@ -200,6 +203,7 @@ class HostNetwork:
                 for way, host in enumerate(hosts):
                     ports[host][way] += size
         rate = self.stream_bytes_per_second or math.inf
+        # In the long run ranks run ahead of each other until the busiest rank or port is never idle.
         return max(*ranks, max(max(port) for port in ports) / rate)
 
     def sustained_seconds(self, messages: Sequence[tuple[int, int]], size_bytes: float) -> float:

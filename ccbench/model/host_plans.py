@@ -87,6 +87,7 @@ def _tree(ranks: int, root: int, distance: int) -> Messages:
 
 def _uneven(ranks: int) -> Plan:
     """What is sent before and after so that a power of two of ranks is left, of the whole buffer."""
+    # Ranks beyond the power of two hand what they have to a partner, rest, and get the result back.
     power = 1 << (ranks.bit_length() - 1)
     extra = tuple((power + one, one) for one in range(ranks - power))
     back = tuple((b, a) for a, b in extra)

@@ -110,6 +110,8 @@ def step_loads(
         moved = None if weights is None else flow_weights(phase, schedule, weights)
         work = _phase_work(phase, seated, moved)
         flags = _most_flags(phase, schedule.ranks)
+        # The first repetition follows another phase, the others one like themselves: they may wait where it
+        # does not.
         for turn, repeat in ((0, 1), (1, phase.repeat - 1)):
             if repeat < 1:
                 continue
@@ -117,6 +119,7 @@ def step_loads(
             waits = touched.conflicts_with(here)
             last = here if repeat == 1 else _Touched.by(phase, schedule, phase.repeat - 1)
             touched = last if waits else touched.joined(last, complete=repeat == 1)
+            # Without a wait in between a rank does both in one go, so the busiest core is that of the sum.
             if groups and not waits and groups[-1].repeat == 1:
                 groups[-1] = replace(groups[-1], work=groups[-1].work + repeat * work)
             else:
@@ -154,6 +157,7 @@ def completed_load(schedule: Schedule, cores: int, subset: RankSubset = ALL_RANK
     _, first_flow = np.unique(touched.written[starts], return_index=True)
     writers = touched.writer[starts][first_flow]
     operations = seated.sums(writers)
+    # Pieces may be completed one after another, of which the last turn shows only the last.
     scale = max(1.0, schedule.pieces * len(seated.of_seat) / float(slots.sum()))
     distinct = np.unique(np.stack((operations, slots)), axis=1) * scale
     return CompletedLoad(distinct[0], distinct[1], int(np.count_nonzero(slots)))

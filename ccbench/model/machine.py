@@ -79,6 +79,7 @@ class Rates:
         one = _interpolated(self.one_process, working_set_bytes)
         if processes <= 1 or cores <= 1:
             return one
+        # Bandwidth saturates as cores are added; a power law through both measured ends follows that.
         exponent = math.log(min(processes, cores)) / math.log(cores)
         every = _interpolated(self.all_cores, working_set_bytes)
         return np.asarray(one ** (1.0 - exponent) * every**exponent)
@@ -103,6 +104,7 @@ def _check_points(name: str, points: tuple[RatePoint, ...]) -> None:
 
 
 def _interpolated(points: tuple[RatePoint, ...], working_set_bytes: ArrayLike) -> Floats:
+    # Rates fall by steps at the caches' sizes, which are apart by factors: log-log.
     where = np.log(np.maximum(np.asarray(working_set_bytes, dtype=np.float64), 1.0))
     sizes = np.log([point.working_set_bytes for point in points])
     rates = np.log([point.bytes_per_second for point in points])

@@ -121,6 +121,7 @@ def _pattern(phase: Phase, ranks: int) -> Pattern:
     everybody = phase.flows == ranks and np.array_equal(np.sort(phase.source), everyone(ranks))
     if not everybody or phase.width.min() != phase.width.max():
         return steps
+    # Only the difference matters: where both ends move on alike, the set of flows stays.
     width, moves = int(phase.width[0]), (steps.target_move - steps.source_move) % ranks
     distances = (phase.target - phase.source) % ranks
     distance = int(distances[0])

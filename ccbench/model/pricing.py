@@ -135,6 +135,7 @@ def bound_seconds(
     if ranks < 2:
         return np.zeros_like(size_of_count)
     must = compulsory(row, ranks, max(root, 0), subset)
+    # The same working set as the price, so that caches favour neither.
     cached = working_set_bytes(row, ranks, root, size_of_count, fabric.cores, in_place, subset)
     working = min(ranks * len(subset.groups_of(ranks)), fabric.cores)
     traffic = fabric.peak_traffic.at(cached, working, fabric.cores)
@@ -264,6 +265,7 @@ def _step_terms(
     compute_rate: float,
 ) -> Floats:
     """One step's terms, shape (terms, counts): those of the core that takes longest at each count."""
+    # Curves are totals over the cores that work: each gets an equal share of the memory.
     share = max(load.active_cores, 1)
     copy_rate = fabric.copy.at(cached, share, fabric.cores) / share
     reduce_rate = fabric.reduce.at(cached, share, fabric.cores) / share
@@ -274,6 +276,7 @@ def _step_terms(
     per_core[COPYING] = load.copied[:, None] * (slot_bytes / copy_rate)
     per_core[REDUCING] = np.where(computing, 0.0, reductions)
     per_core[COMPUTING] = np.where(computing, reductions, 0.0)
+    # A step ends with its slowest core, which may be another one at another size.
     busiest = per_core.sum(axis=0).argmax(axis=0)
     terms = per_core[:, busiest, np.arange(len(slot_bytes))]
     if load.waits:

@@ -115,6 +115,7 @@ def _placed(key: ByIdentity, groups: Groups, ranks: int) -> Schedule:
 
 def without_moving_ranks(phase: Phase, schedule: Schedule) -> tuple[Phase, ...]:
     """``phase`` in turns between which no rank changes: itself where none does, else one phase for each."""
+    # Moving on by one within a group is no move by one among all ranks: such phases are written out.
     if phase.repeat == 1 or not (phase.advance.source or phase.advance.target):
         return (phase,)
     return turns_of(phase, schedule)
@@ -162,6 +163,7 @@ def flow_weights(phase: Phase, schedule: Schedule, weights: Floats) -> Floats:
     slots = phase.source_slot.astype(np.int64)
     moved = np.zeros(phase.flows)
     for step in range(int(phase.width.max(initial=0))):
+        # Region 0 of the slots is the input, region 1 the output; both have a block for each seat.
         peer = (slots + step) % ranks
         outgoing = slots < ranks
         amounts = np.where(outgoing, weights[phase.source, peer], weights[peer, phase.source])

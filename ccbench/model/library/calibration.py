@@ -102,6 +102,7 @@ class Calibrated:
             return np.zeros_like(sizes)
         places = np.log([size for size, _ in seen])
         at = np.log(np.maximum(sizes, 1.0))
+        # Errors of a model vary with the factor in size, not with bytes: interpolated in log-log.
         value = np.interp(at, places, [correction for _, correction in seen])
         beyond = np.maximum(places[0] - at, 0.0) + np.maximum(at - places[-1], 0.0)
         return np.asarray(value * 0.5 ** (beyond / np.log(FADING)))
@@ -116,6 +117,7 @@ def floor_seconds(system: LibrarySystem, request: LibraryRequest) -> Floats:
     options = priced(system, request, nominal).options
     if not options:
         return np.zeros(len(request.size_bytes))
+    # LL and LL128 send flags with the data, so that only Simple can reach a link's rate.
     whole = [option for option in options if option.protocol == "simple"] or options
     return np.asarray(np.min([option.bandwidth_seconds for option in whole], axis=0))
 

@@ -199,6 +199,7 @@ def _rate(
     model = _model(topology, gpus)
     egress = [_egress(topology, gpu, gpus, kind) for gpu in gpus]
     links = min(sum(link.count for link in found) for found in egress)
+    # A ring waits for its slowest GPU.
     rates = [[link.bytes_per_second for link in found] for found in egress]
     if links and all(rate is not None for found in rates for rate in found):
         slowest = min(sum(rate for rate in found if rate is not None) for found in rates)
@@ -224,6 +225,7 @@ def _narrowest(gpus: Sequence[Device], egress: Sequence[Sequence[Link]]) -> floa
     rates = np.zeros((len(gpus), len(gpus)))
     for link in (link for found in egress for link in found):
         rates[place[link.source], place[link.target]] += link.bytes_per_second or 0.0
+    # Row g of the matrix is a group as bits; rates out of it are those to GPUs that are not in it.
     groups = (np.arange(1, 2 ** len(gpus) - 1)[:, None] >> np.arange(len(gpus))) & 1
     return float(((groups @ rates) * (1 - groups)).sum(axis=1).min())
 

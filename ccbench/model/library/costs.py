@@ -190,6 +190,8 @@ def _hop_tables(system: LibrarySystem) -> dict[str, dict[str, list[float]]]:
 def _fill(
     shape: Shape, system: LibrarySystem, latency: float, transfer: Floats, table: Mapping[str, float]
 ) -> Floats:
+    # Uncut: store and forward over every hop. Cut: the optimal pipeline's 2 sqrt(latency x transfer), of
+    # which libraries see a share. The harmonic sum is near the smaller of the two.
     hops = max(1, shape.inside_hops + shape.network_hops)
     name = _FILLS[shape.algorithm][system.nodes > 1]
     uncut = hops * transfer
@@ -230,6 +232,7 @@ def _inside_hop(shape: Shape, protocol: str, system: LibrarySystem, table: Mappi
     hop = tables[local][_row(shape, system)][PROTOCOLS.index(protocol)] * table[f"hop.{protocol}"]
     if system.nodes == 1:
         return hop
+    # On several nodes each hop inside waits for the proxy thread that feeds the network.
     proxy = PROXY_MICROSECONDS.get(system.host, PROXY_ELSEWHERE_MICROSECONDS) * table["proxy"]
     return max(hop, proxy * (PROXY_SIMPLE if protocol == "simple" else 1.0))
 
@@ -272,6 +275,7 @@ def _rates(
     if shape.algorithm == "tree":
         inside *= table["tree_rate"]
     if protocol == "ll" and not shape.peers:
+        # LL spins on flags within 8 bytes: NCCL caps it by generation, whatever the links could carry.
         most = LL_MOST_GBYTES[table_row(system.generation)][min(2, system.nodes - 1)]
         inside = min(inside, most * table["ll_most"] * GIGA)
     network = _network_rate(shape, system, table) * payload if system.nodes > 1 else float("inf")
@@ -283,11 +287,13 @@ def _network_rate(shape: Shape, system: LibrarySystem, table: Mapping[str, float
     assert system.network is not None  # several nodes have one
     each, nics = system.network.bytes_per_second, busy_nics(shape, system)
     if shape.algorithm == "nvlstree":
+        # Narrow NICs are bundled, so that eight channels of 400 Gb/s are kept busy, not eight NICs.
         nics = min(nics, MOST_NVLSTREE_NICS * max(1.0, WIDE_NIC_BYTES_PER_SECOND / each))
     rate = each * nics * _network_efficiency(system, table)
     if system.network.word == "tcp":
         # One core of the host serves the sockets of a NIC, and copies every byte.
         rate = min(rate, nics * table["socket_gbytes"] * GIGA)
+    # PCIe writes carry headers: the share payload.pcie of the port is data.
     ports = gpus_of_network(shape, system) * system.gpu_port_bytes_per_second * table["payload.pcie"]
     share = {"tree": table["tree_rate"], "pat": PAT_RATE}.get(shape.algorithm, 1.0)
     return min(rate, ports) * share

@@ -37,6 +37,7 @@ def _row(generation: Generation) -> dict[str, Any]:
 
 def generations_in(words: str) -> tuple[Generation, ...]:
     """Every generation that the words name, oldest first; empty where they name none that is known."""
+    # Names end at a word's end: A100 is no A10, and p4d.24xlarge is no P4.
     upper = words.upper()
     return tuple(
         Generation(name)
@@ -92,6 +93,7 @@ def nic_port(generation: Generation, model: str) -> tuple[float, str]:
     """
     if re.search(_words()["off_pcie"], model.upper()):
         return math.inf, "not limited: the GPU reaches NICs through its processor, not over PCIe"
+    # Ascend's NICs are on the chip.
     number = None if generation is Generation.ASCEND else pcie_generation(generation)
     rate = None if number is None else pcie_rate(number)
     if rate is None:

@@ -183,6 +183,7 @@ def uneven_loads(system: LibrarySystem, traffic: str) -> UnevenLoads:
     # [node, seat in it, node, seat in it]; what a rank sends itself moves nowhere.
     sent = shares(traffic, system.ranks).copy()
     np.fill_diagonal(sent, 0.0)
+    # Sending and receiving go on at the same time; the busier direction counts.
     whole = float(max(sent.sum(axis=0).max(), sent.sum(axis=1).max()))
     amounts = sent.reshape(nodes, inside, nodes, inside)
     local = np.stack([amounts[node, :, node, :] for node in range(nodes)])
@@ -210,6 +211,8 @@ def _port(system: LibrarySystem, local: Floats, outwards: Floats, inwards: Float
         out, into = out * relays(system), into * relays(system)
     if system.intra is Intra.NVSWITCH:
         own = np.arange(system.ranks_per_node)
+        # PXN: data for another rail first pass to the GPU beside that rail's NIC, those of the own rail do
+        # not.
         kept = outwards[:, own, own]
         out, into = out + outwards.sum(axis=2) - kept, into + outwards.sum(axis=1) - kept
     return float(max(out.max(), into.max()))
@@ -221,6 +224,7 @@ def _nic(system: LibrarySystem, out_of_seat: Floats, into_seat: Floats) -> float
     nics = system.network.per_node if system.network is not None else seats
     if nics >= seats:
         return seats * float(max(out_of_seat.max(), into_seat.max()))
+    # NICs are dealt to neighbouring GPUs evenly; each adds up what its GPUs send.
     first = [-(-nic * seats // nics) for nic in range(nics)]
     of_nics = [np.add.reduceat(loads, first, axis=1) for loads in (out_of_seat, into_seat)]
     return nics * float(max(loads.max() for loads in of_nics))

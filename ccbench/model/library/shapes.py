@@ -114,6 +114,7 @@ def _ring_port(system: LibrarySystem, bytes_per_size: float) -> float:
 
 def _all_reduce(system: LibrarySystem) -> tuple[Shape, ...]:
     ranks, nodes, inside = system.ranks, system.nodes, system.ranks_per_node
+    # Reduce-scatter and all-gather pass (p - 1) / p of the buffer through every link, one after the other.
     ring = 2 * (ranks - 1) / ranks
     across = 2 * (nodes - 1)
     depth = (nodes - 1).bit_length() if nodes > 1 else 0

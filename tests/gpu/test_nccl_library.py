@@ -162,7 +162,7 @@ def test_memory_of_nccl_is_registered(alone: Communicator, symmetric: bool) -> N
     assert np.array_equal(
         moved(alone, Call("all_reduce", address, address, 100, "float32", "sum"), values), values
     )
-    alone.deregister(held)
+    alone.deregister(held, symmetric)
     alone.nccl.free(address)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -39,14 +38,6 @@ BY_CUPY = {
     "ncclRecv": "recv",
 }
 """Methods of CuPy's NcclCommunicator; arguments are the C function's without the communicator."""
-
-
-@dataclass(frozen=True)
-class Registration:
-    """Memory that a communicator knows. handle: what NCCL writes into when the group has ended."""
-
-    symmetric: bool
-    handle: Any
 
 
 class Communicator:
@@ -162,8 +153,10 @@ class Communicator:
             return None
         return Communicator(self.nccl, held=held)
 
-    def register(self, address: int, size_bytes: int, symmetric: bool = False) -> Registration:
-        """Let NCCL use a buffer directly instead of copying through its own.
+    def register(self, address: int, size_bytes: int, symmetric: bool) -> ctypes.c_void_p:
+        """Let NCCL use a buffer directly instead of copying through its own; return what it knows it by.
+
+        It is written when the group has ended, and stays empty where NCCL cannot use the buffer.
 
         symmetric: all ranks must register as much, at the same place of the order of registrations, of memory
         from ``Nccl.allocate``; where one thread has several ranks, in one group. CannotRun where this NCCL
@@ -174,13 +167,13 @@ class Communicator:
         more = (WINDOW_SYMMETRIC,) if symmetric else ()
         function = self.nccl.function(name)
         self._check(function(self.handle, address, size_bytes, ctypes.byref(handle), *more), name)
-        return Registration(symmetric, handle)
+        return handle
 
-    def deregister(self, registration: Registration) -> None:
+    def deregister(self, registered: ctypes.c_void_p, symmetric: bool) -> None:
         """End a registration, before its memory is given back."""
-        name = "ncclCommWindowDeregister" if registration.symmetric else "ncclCommDeregister"
-        if registration.handle.value and self.handle:  # none where NCCL cannot use the buffer directly
-            self._check(self.nccl.function(name)(self.handle, registration.handle.value), name)
+        name = "ncclCommWindowDeregister" if symmetric else "ncclCommDeregister"
+        if registered.value and self.handle:
+            self._check(self.nccl.function(name)(self.handle, registered.value), name)
 
     # -- the end -----------------------------------------------------------------------------------------
 

@@ -154,7 +154,7 @@ class NcclRanks(WholeEndpoint):
         if self.least(int(failed is None)) == 0:
             prepared.bindings.clear()
             for context in self._contexts.values():
-                context.release_all(self.nccl.free)
+                context.release_all()
             raise failed or OutOfMemory("another rank's device has not so much memory left")
 
     def _first_launch(self, prepared: PreparedCase) -> None:

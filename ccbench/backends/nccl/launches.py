@@ -33,13 +33,14 @@ Trouble = Callable[[float, Sequence[str]], Exception]
 """(seconds waited, who still waits) -> what to raise."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Memory:
-    """An allocation. by_library: NCCL made it and must free it."""
+    """An allocation. of_case: NCCL made it for one case, and ``free`` is NCCL's."""
 
     address: int
     size_bytes: int
-    by_library: bool = False
+    free: Callable[[int], None]
+    of_case: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,29 +89,28 @@ class RankContext:
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def reserve(self, stream: int, size_bytes: int, allocate: Callable[[int], int] | None) -> Memory:
-        """Take at least ``size_bytes``; by ``allocate`` where given, which memory for registration needs."""
+    def reserve(self, stream: int, size_bytes: int, nccl: Nccl | None) -> Memory:
+        """Take at least ``size_bytes``; from ``nccl`` where given, as memory to be registered must be."""
         held = self.memory.get(stream)
-        if held and not held.by_library and allocate is None and held.size_bytes >= size_bytes:
+        if held and not (nccl or held.of_case) and held.size_bytes >= size_bytes:
             return held
-        assert held is None or not held.by_library, "registered memory is given back with its case"
-        self.release(stream, None)
+        self.release(stream)
         self.cuda.use(self.number)
-        address = (allocate or self.cuda.allocate)(size_bytes)
-        self.memory[stream] = Memory(address, size_bytes, allocate is not None)
+        source = nccl or self.cuda
+        self.memory[stream] = Memory(source.allocate(size_bytes), size_bytes, source.free, nccl is not None)
         return self.memory[stream]
 
-    def release(self, stream: int, free: Callable[[int], None] | None) -> None:
-        """Give an allocation back; ``free`` for what NCCL allocated."""
+    def release(self, stream: int) -> None:
+        """Give an allocation back."""
         held = self.memory.pop(stream, None)
         if held:
             self.cuda.use(self.number)
-            (free if held.by_library and free else self.cuda.free)(held.address)
+            held.free(held.address)
 
-    def release_all(self, free: Callable[[int], None] | None) -> None:
+    def release_all(self) -> None:
         """Give every allocation back."""
         for stream in list(self.memory):
-            self.release(stream, free)
+            self.release(stream)
 
     # -- running -------------------------------------------------------------------------------------------
 
@@ -206,9 +206,9 @@ class RankContext:
         self._graphs.clear()
 
     def close(self) -> None:
-        """Give everything back but what NCCL allocated, which goes with its case."""
+        """Give everything back."""
         self.forget_graphs()
-        self.release_all(None)
+        self.release_all()
         for number, one in self._streams.items():
             for event in (one.began, one.ended):
                 self.cuda.runtime.eventDestroy(event)

@@ -5,6 +5,7 @@ A part is one collective of some ranks: a group, the one pair, or the concurrent
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
 from ccbench.backends.nccl.binding import Nccl
 from ccbench.backends.nccl.collectives import Amounts, Call
-from ccbench.backends.nccl.communicators import Communicator, Communicators, Registration
+from ccbench.backends.nccl.communicators import Communicator, Communicators
 from ccbench.backends.nccl.launches import MAIN_STREAM, Memory, RankContext
 from ccbench.backends.nccl.settings import nccl_algorithms
 from ccbench.cases import ALL_GROUPS, NO_OP, UNEVEN, Case
@@ -112,7 +113,7 @@ class Binding:
     memory: Memory
     calls: list[Callable[[], None]] = field(default_factory=list)
     premultiplied: int | None = None
-    registration: Registration | None = None
+    registration: ctypes.c_void_p | None = None
 
     @property
     def rank(self) -> int:
@@ -154,8 +155,8 @@ class Binding:
         """Give up what NCCL holds for the case."""
         if self.premultiplied is not None:
             self.communicator.release(self.premultiplied)
-        if self.registration:
-            self.communicator.deregister(self.registration)
+        if self.registration is not None:
+            self.communicator.deregister(self.registration, self.part.case.registration == "symmetric")
         self.premultiplied = self.registration = None
 
 
@@ -176,15 +177,15 @@ class PreparedCase:
         self, contexts: Mapping[int, RankContext], parts: Sequence[Part], communicators: Communicators
     ) -> None:
         """Take memory for every rank here in every part; OutOfMemory where a device has not so much."""
-        allocate = None if self.case.registration == "none" else self.nccl.allocate
+        registered = self.nccl if self.case.registration != "none" else None
         for part in parts:
             by_rank = communicators.of(part.stream, part.groups)
             # What all register together must be of one size: the most that a member needs.
-            most = max(map(part.needed_bytes, part.members)) if allocate else 0
+            most = max(map(part.needed_bytes, part.members)) if registered else 0
             for rank in part.members:
                 if rank in contexts:
                     size = most or part.needed_bytes(rank)
-                    memory = contexts[rank].reserve(part.stream, size, allocate)
+                    memory = contexts[rank].reserve(part.stream, size, registered)
                     self.bindings.append(Binding(contexts[rank], part, by_rank[rank], memory))
 
     def register(self) -> None:
@@ -200,7 +201,7 @@ class PreparedCase:
 
     def registered(self) -> bool:
         """Whether NCCL took all that ``register`` asked for; what it cannot use it skips as a success."""
-        return all(one.registration.handle.value for one in self.bindings if one.registration)
+        return all(one.registration.value for one in self.bindings if one.registration is not None)
 
     def estimate_seconds(self) -> float | None:
         """Return NCCL's own estimate of the case's own collective; None where it has none."""
@@ -219,6 +220,6 @@ class PreparedCase:
         if self.case.mode == "graph" and self.case.registration != "none":
             close_communicators()
         for one in self.bindings:
-            if one.memory.by_library or one.memory.size_bytes > KEEP_BYTES:
-                one.context.release(one.part.stream, self.nccl.free)
+            if one.memory.of_case or one.memory.size_bytes > KEEP_BYTES:
+                one.context.release(one.part.stream)
         self.bindings.clear()

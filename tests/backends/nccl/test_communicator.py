@@ -272,16 +272,16 @@ def test_memory_is_registered_and_used(symmetric: bool) -> None:
             comm.register(address, 16, symmetric)
             for comm, address in zip(bench.comms, addresses, strict=True)
         ]
-    assert all(one.handle.value for one in held)
+    assert all(one.value for one in held)
     assert bench.process.window_flags == ([1, 1] if symmetric else [])
     with bench.nccl.group():
         all_reduce(bench, addresses)
     bench.wait()
     assert bench.read(addresses[1], "int64", 2, 1).tolist() == [2, 2]
     for comm, one in zip(bench.comms, held, strict=True):
-        comm.deregister(one)
+        comm.deregister(one, symmetric)
         with pytest.raises(NcclFailed, match="handle is not registered"):
-            comm.deregister(one)
+            comm.deregister(one, symmetric)
     for device, address in enumerate(addresses):
         bench.process.runtime.setDevice(device)
         bench.nccl.free(address)

@@ -3,30 +3,287 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, PlainValidator, ValidationError
 
 from ccbench.collectives import read_traffic
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import SuiteError, UsageError
 from ccbench.groups import LAYOUT_AXES, make_layout, parse_layout
 from ccbench.plan.computing import Efficiency
-from ccbench.plan.keys import Keys, Spot
 from ccbench.plan.shape import ModelShape, make_shape, named_shape
 from ccbench.plan.strategy import CONTEXT_KINDS, PIPELINES, RECOMPUTED, Strategy
 from ccbench.plan.textbook import Gradients
 from ccbench.resources import shipped_folder
 from ccbench.suite.document import MOST_BYTES, FileKind, Origin, read_document
-from ccbench.units import shown
+from ccbench.suite.loading import first_error
+from ccbench.suite.model import StrictModel
+from ccbench.suite.readers import MisfitError
+from ccbench.units import parse_duration, parse_fraction, parse_size, shown, suggestion
 
-SCALINGS = ("weak", "strong")
+LEAST_NUMBER, MOST_NUMBER = 1e-6, 1e9
+"""Beyond these a number is a slip, and what follows from it is no number any more."""
 
 LEAST_BUCKET_BYTES = 2**20
 """Buckets are followed one by one."""
 
+MOST_ZERO_STAGE = 3
+
 PLAN_FILE = FileKind("plan", "at least model, machine, layout and global_batch")
+
+Spot = tuple[str | int, ...]
+"""Where a value stands in the file."""
+
+
+# -- values -------------------------------------------------------------------------------------------------
+
+
+def _reads(read: Callable[[Any], Any]) -> PlainValidator:
+    """A field whose value ``read`` makes; a key without a value is one that is not there."""
+    return PlainValidator(lambda value: None if value is None else read(value))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise MisfitError(f"{shown(value)} is not a text")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise MisfitError(f"{shown(value)} is neither true nor false; write one of the two")
+    return value
+
+
+def _whole(least: int, most: int | None = None) -> Callable[[Any], int]:
+    numbers = f"from {least} on" if most is None else f"from {least} to {most}"
+
+    def read(value: Any) -> int:
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or value < least or (most is not None and value > most):
+            raise MisfitError(f"{shown(value)} is not a whole number {numbers}")
+        return int(value)
+
+    return read
+
+
+def _word(words: tuple[str, ...]) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if value not in words:
+            raise MisfitError(f"{shown(value)} is not known; {suggestion(value, words)}")
+        return str(value)
+
+    return read
+
+
+def _some(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """One value or a list of them, each once."""
+
+    def read_all(value: Any) -> tuple[Any, ...]:
+        listed = value if isinstance(value, list) else [value]
+        if not listed:
+            raise MisfitError("is an empty list; write a value, or leave the key out")
+        return tuple(dict.fromkeys(map(read, listed)))
+
+    return read_all
+
+
+def _number(least: float) -> Callable[[Any], float]:
+    def read(value: Any) -> float:
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or value < least:
+            raise MisfitError(f"{shown(value)} is not a number {'above' if least else 'from'} 0")
+        if value and not LEAST_NUMBER <= value <= MOST_NUMBER:
+            raise MisfitError(f"{shown(value)} is out of range; write {LEAST_NUMBER:g} to {MOST_NUMBER:g}")
+        return float(value)
+
+    return read
+
+
+def _fraction(value: Any) -> float:
+    found = parse_fraction(value)
+    if found < LEAST_NUMBER:
+        raise MisfitError("is 0; write such as 50%")
+    return found
+
+
+def _size(least: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        found = parse_size(value)
+        if found < least:
+            raise MisfitError(f"{found} bytes are too few; write {max(least >> 20, 1)} MiB or more")
+        return found
+
+    return read
+
+
+def _traffic(value: Any) -> str:
+    try:
+        return read_traffic(json.dumps(value) if isinstance(value, list) else _text(value))
+    except UsageError as problem:
+        raise MisfitError(str(problem).removeprefix("traffic: ")) from None
+
+
+Text = Annotated[str | None, _reads(_text)]
+Flag = Annotated[bool | None, _reads(_flag)]
+Whole = Annotated[int | None, _reads(_whole(1))]
+Wholes = Annotated[tuple[int, ...] | None, _reads(_some(_whole(1)))]
+Fraction = Annotated[float | None, _reads(_fraction)]
+Duration = Annotated[float | None, _reads(parse_duration)]
+Dtype = Annotated[str | None, _reads(_word(tuple(ITEM_BYTES)))]
+
+
+# -- keys ---------------------------------------------------------------------------------------------------
+
+
+class OverlapKeys(StrictModel):
+    """Which communication runs behind computing."""
+
+    gradients: Flag = None
+    parameters: Flag = None
+    tensor: Flag = None
+    experts: Flag = None
+    pipeline: Flag = None
+
+
+def _all_alike(value: Any) -> Any:
+    """``overlap: true`` is every kind."""
+    return dict.fromkeys(OverlapKeys.model_fields, value) if isinstance(value, bool) else value
+
+
+class StrategyKeys(StrictModel):
+    """What a plan says for all layouts, and one of them for itself: everything of a Strategy but axes."""
+
+    sequence: Whole = None
+    global_batch: Whole = None
+    micro_batch: Whole = None
+    sequence_parallel: Flag = None
+    zero: Annotated[int | None, _reads(_whole(0, MOST_ZERO_STAGE))] = None
+    reshard: Flag = None
+    pipeline: Annotated[str | None, _reads(_word(PIPELINES))] = None
+    virtual_stages: Whole = None
+    uneven_stages: Flag = None
+    scatter_gather: Flag = None
+    recompute: Annotated[str | None, _reads(_word(RECOMPUTED))] = None
+    gradient_dtype: Dtype = None
+    optimizer_bytes: Whole = None
+    bucket: Annotated[int | None, _reads(_size(LEAST_BUCKET_BYTES))] = None
+    overlap: Annotated[OverlapKeys | None, BeforeValidator(_all_alike)] = None
+    context_kind: Annotated[str | None, _reads(_word(CONTEXT_KINDS))] = None
+    traffic: Annotated[str | None, _reads(_traffic)] = None
+    capacity: Annotated[float | None, _reads(_number(LEAST_NUMBER))] = None
+    fused_attention: Flag = None
+    dropout: Flag = None
+
+    def settings(self, dtype: str) -> dict[str, Any]:
+        """Arguments of a Strategy, of what the file says."""
+        other_names = {"zero": "zero_stage", "bucket": "bucket_bytes"}
+        taken = {
+            other_names.get(name, name): getattr(self, name)
+            for name in StrategyKeys.model_fields
+            if name not in ("overlap", "gradient_dtype")
+        }
+        if self.gradient_dtype is not None:
+            taken["gradient_bytes"] = ITEM_BYTES[self.gradient_dtype]
+        if self.virtual_stages is not None and self.virtual_stages > 1 and self.pipeline is None:
+            taken["pipeline"] = "interleaved"
+        for name, flag in self.overlap or ():
+            if name != "pipeline":
+                taken[f"overlap_{name}"] = flag
+        taken |= {"parameter_bytes": ITEM_BYTES[dtype], "activation_bytes": ITEM_BYTES[dtype]}
+        return {name: value for name, value in taken.items() if value is not None}
+
+    @property
+    def hide_pipeline(self) -> bool | None:
+        """Whether messages between stages run behind computing."""
+        return self.overlap.pipeline if self.overlap else None
+
+
+class LayoutKeys(StrategyKeys):
+    """One layout: sizes of axes, a name, and what differs from the plan."""
+
+    tp: Whole = None
+    cp: Whole = None
+    ep: Whole = None
+    dp: Whole = None
+    pp: Whole = None
+    etp: Whole = None
+    order: Text = None
+    name: Text = None
+
+
+class SearchKeys(StrictModel):
+    """What a search keeps to; of a key that is not there it tries everything that divides."""
+
+    tp: Wholes = None
+    cp: Wholes = None
+    ep: Wholes = None
+    pp: Wholes = None
+    micro_batch: Wholes = None
+    virtual_stages: Wholes = None
+    zero: Annotated[tuple[int, ...] | None, _reads(_some(_whole(0, MOST_ZERO_STAGE)))] = None
+    recompute: Annotated[tuple[str, ...] | None, _reads(_some(_word(RECOMPUTED)))] = None
+
+
+class DeviceKeys(StrictModel):
+    """A device that the machine's catalog does not have, or one of its names."""
+
+    name: Text = None
+    teraflops: Annotated[float | None, _reads(_number(LEAST_NUMBER))] = None
+    memory: Annotated[int | None, _reads(_size(1))] = None
+
+
+class EfficiencyKeys(StrictModel):
+    """Shares of the devices' rates; see Efficiency."""
+
+    matrix: Fraction = None
+    attention: Fraction = None
+    memory: Fraction = None
+    causal: Fraction = None
+    narrow: Annotated[float | None, _reads(_number(0.0))] = None
+
+
+class GradientKeys(StrictModel):
+    """Gradients with stated times; see Gradients."""
+
+    layers: Annotated[int, PlainValidator(_whole(1))]
+    per_layer: Annotated[int, PlainValidator(_whole(1))]
+    compute: Annotated[float, PlainValidator(parse_duration)]
+    communicate: Annotated[float, PlainValidator(parse_duration)]
+    startup: Duration = None
+    bucket: Wholes = None
+
+
+def _by_name(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _of_matrices(value: Any) -> Any:
+    return value if value is None or isinstance(value, dict) else {"matrix": value}
+
+
+class PlanKeys(StrategyKeys):
+    """Everything a plan may say. model, layout, layouts: of several kinds, so they are read by themselves."""
+
+    name: Text = None
+    model: Any = None
+    machine: Text = None
+    nodes: Whole = None
+    network: Text = None
+    layout: Any = None
+    layouts: Any = None
+    search: SearchKeys | None = None
+    dtype: Dtype = None
+    device: Annotated[DeviceKeys | None, BeforeValidator(_by_name)] = None
+    efficiency: Annotated[EfficiencyKeys | None, BeforeValidator(_of_matrices)] = None
+    scaling: Annotated[str | None, _reads(_word(("weak", "strong")))] = None
+    gradients: GradientKeys | None = None
+
+
+# -- the plan -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -44,7 +301,7 @@ class Choice:
     hide_pipeline: bool | None = None
 
     def strategy(self, ranks: int) -> Strategy:
-        """On so many ranks; UsageError where the numbers do not divide."""
+        """Return the strategy on so many ranks; UsageError where the numbers do not divide."""
         return Strategy(make_layout(self.axes, ranks), **self.settings)
 
 
@@ -98,7 +355,7 @@ def shipped_plans() -> dict[str, Path]:
 
 
 def load_plan(path: Path | str) -> Plan:
-    """The plan of a file, or the one that ships under this name. Raises SuiteError with file and line."""
+    """Return the plan of a file, or the one that ships under this name; SuiteError with file and line."""
     path = Path(path)
     if not path.is_file():
         path = shipped_plans().get(str(path), path)
@@ -115,307 +372,148 @@ def load_plan(path: Path | str) -> Plan:
 
 
 def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> Plan:
-    """The plan of YAML text; ``place`` begins every error, ``name`` is its name where it does not say one."""
+    """Return the plan of YAML text; ``place`` begins every error, ``name`` is its name where it says none."""
     encoded = content.encode() if isinstance(content, str) else content
     document = read_document(encoded, place, PLAN_FILE)
-    if not isinstance(document.tree, dict):
-        raise SuiteError(
-            f"{place}:1: {shown(document.tree)} is no plan; write keys such as 'model: gpt3-175b'"
-        )
-    return _Reader(document.tree, document.origin).plan(name)
+    origin, tree = document.origin, document.tree
+    keys = _checked(PlanKeys, tree, (), origin)
+    dtype = keys.dtype or "bfloat16"
+    settings = keys.settings(dtype)
+    gradients = _gradients(keys, tree, origin)
+    choices = _choices(keys, settings, dtype, origin)
+    name = keys.name or name
+    shape = None if gradients is not None else _shape(keys.model, name, origin)
+    if shape is not None:
+        _refuse_what_is_missing(choices, settings, origin)
+        if not shape.experts:
+            _refuse_traffic(choices, settings, origin)
+    searches = keys.search is not None or keys.layout == "search"
+    wanted = {name: values for name, values in keys.search or () if values}
+    efficiency = {name: share for name, share in keys.efficiency or () if share is not None}
+    device = keys.device or DeviceKeys()
+    return Plan(
+        name=name,
+        shape=shape,
+        machine=keys.machine,
+        nodes=keys.nodes,
+        network=keys.network,
+        choices=choices,
+        settings=settings,
+        wanted=Wanted(wanted) if searches else None,
+        device=Stated(device.name, device.teraflops, device.memory, Efficiency(**efficiency)),
+        hide_pipeline=keys.hide_pipeline,
+        scaling=keys.scaling or "weak",
+        gradients=gradients,
+        dtype=dtype,
+        dtype_stated=keys.dtype is not None,
+        origin=origin,
+    )
 
 
-class _Reader:
-    """Takes keys out of the tree; what is left at the end is unknown."""
-
-    def __init__(self, tree: dict[str, Any], origin: Origin) -> None:
-        self.tree = tree
-        self.origin = origin
-
-    def plan(self, name: str) -> Plan:
-        top = Keys(self.tree, (), self.origin, TOP_KEYS)
-        gradients = self.gradients(top)
-        if gradients is not None:
-            self.refuse_beside_gradients(top)
-        dtype = top.word("dtype", tuple(ITEM_BYTES)) or "bfloat16"
-        settings, hide = strategy_settings(top, dtype)
-        choices, wanted = self.choices(top, settings, dtype)
-        named = top.text("name") or name
-        shape = None if gradients is not None else self.shape(top, named)
-        if gradients is None:
-            self.check_settings(top, choices, settings)
-        if shape is not None and not shape.experts:
-            self.refuse_traffic(choices, settings)
-        plan = Plan(
-            name=named,
-            shape=shape,
-            machine=top.text("machine"),
-            nodes=top.whole("nodes"),
-            network=top.text("network"),
-            choices=choices,
-            settings=settings,
-            wanted=wanted,
-            device=self.device(top),
-            hide_pipeline=hide,
-            scaling=top.word("scaling", SCALINGS) or "weak",
-            gradients=gradients,
-            dtype=dtype,
-            dtype_stated=top.take("dtype") is not None,
-            origin=self.origin,
-        )
-        top.refuse_unknown()
-        return plan
-
-    def shape(self, top: Keys, name: str) -> ModelShape:
-        value = top.take("model")
-        if value is None:
-            raise top.error(
-                "model", "is missing; write a name such as gpt3-175b, or layers, hidden, heads, ..."
-            )
-        try:
-            if isinstance(value, dict):
-                return make_shape({"name": name, **value})
-            return named_shape(str(value))
-        except UsageError as problem:
-            key = str(problem).split()[1].strip("'") if isinstance(value, dict) else ""
-            spot = ("model", key) if isinstance(value, dict) and key in value else ("model",)
-            raise self.origin.error(spot, str(problem).removeprefix("shape: ")) from None
-
-    def gradients(self, top: Keys) -> Gradients | None:
-        """``gradients:`` with stated times; a plan of them needs no machine."""
-        value = top.take("gradients")
-        if value is None:
-            return None
-        keys = Keys(
-            top.mapping(value, "gradients"),
-            ("gradients",),
-            self.origin,
-            ("layers", "per_layer", "compute", "communicate", "startup", "bucket"),
-        )
-        needed = {name: keys.whole(name) for name in ("layers", "per_layer")}
-        times = {name: keys.duration(name) for name in ("compute", "communicate")}
-        for name, number in {**needed, **times}.items():
-            if number is None:
-                raise keys.error(name, "is missing; write layers, per_layer, compute and communicate")
-        buckets = tuple(keys.wholes("bucket"))
-        made = Gradients(
-            layers=int(needed["layers"] or 0),
-            per_layer=int(needed["per_layer"] or 0),
-            compute_seconds=float(times["compute"] or 0.0),
-            communicate_seconds=float(times["communicate"] or 0.0),
-            startup_seconds=keys.duration("startup"),
-            buckets=buckets,
-        )
-        keys.refuse_unknown()
-        try:
-            made.check()
-        except UsageError as problem:
-            raise self.origin.error(("gradients",), str(problem)) from None
-        return made
-
-    def refuse_beside_gradients(self, top: Keys) -> None:
-        """Of what a plan of stated times would pass over."""
-        for key in self.tree:
-            if key in TOP_KEYS and key not in ("name", "gradients"):
-                raise top.error(key, "beside gradients, whose stated times need nothing else; leave it out")
-
-    def choices(
-        self, top: Keys, settings: dict[str, Any], dtype: str
-    ) -> tuple[tuple[Choice, ...], Wanted | None]:
-        one, several, wanted = top.take("layout"), top.take("layouts"), top.take("search")
-        if one is not None and several is not None:
-            raise top.error("layouts", "beside layout; write one of the two")
-        if several is not None:
-            if not isinstance(several, list) or not several:
-                raise top.error("layouts", f"{shown(several)} is no list; write '- {{tp: 8, pp: 2}}' lines")
-            found = [
-                self.choice(item, ("layouts", place), settings, dtype) for place, item in enumerate(several)
-            ]
-            self.refuse_names_twice(found)
-            return tuple(found), self.wanted(wanted)
-        if one == "search" or (one is None and wanted is not None):
-            return (), self.wanted({} if wanted is None else wanted)
-        if one is None:
-            return (), None
-        return (self.choice(one, ("layout",), settings, dtype),), self.wanted(wanted)
-
-    def refuse_names_twice(self, found: list[Choice]) -> None:
-        """Of layouts of one name nobody could tell which one a line of a table is of."""
-        for place, one in enumerate(found):
-            if any(one.name == earlier.name for earlier in found[:place]):
-                problem = f"has the name of an earlier one, {shown(one.name)}; write another 'name:'"
-                raise self.origin.error(one.spot, problem)
-
-    def choice(self, value: Any, spot: Spot, settings: dict[str, Any], dtype: str) -> Choice:
-        if isinstance(value, str):
-            return Choice(value, self.written_axes(value, spot), settings, spot)
-        if not isinstance(value, dict):
-            raise self.origin.error(spot, f"{shown(value)} is no layout; write {{tp: 8, pp: 2}} or search")
-        keys = Keys(value, spot, self.origin, (*AXIS_KEYS, "name", *STRATEGY_KEYS))
-        name = keys.text("name")
-        axes: dict[str, int | str] = {}
-        for axis in (*LAYOUT_AXES, "etp"):
-            number = keys.whole(axis)
-            if number is not None:
-                axes[axis] = number
-        order = keys.text("order")
-        if order is not None:
-            axes["order"] = order
-        # What one layout says comes after what the plan says for all.
-        own, hide = strategy_settings(keys, dtype)
-        keys.refuse_unknown()
-        sizes = "-".join(f"{axis}{size}" for axis, size in axes.items() if axis != "order") or "dp"
-        differs = [f"{key} {str(value[key])[:30]}" for key in STRATEGY_KEYS if key in value]
-        label = name or ", ".join([sizes, *([f"order {order}"] if order else []), *differs])
-        return Choice(label, axes, {**settings, **own}, spot, hide)
-
-    def written_axes(self, text: str, spot: Spot) -> dict[str, int | str]:
-        """Axes of a layout in one word; dp, where it is left out, fills the machine."""
-        try:
-            layout = parse_layout(text)
-        except UsageError as problem:
-            search = " or search" if spot == ("layout",) and text.isalpha() else ""
-            raise self.origin.error(spot, str(problem).removeprefix("layout: ") + search) from None
-        axes: dict[str, int | str] = {axis: getattr(layout, axis) for axis in LAYOUT_AXES}
-        if "dp" not in text:
-            del axes["dp"]
-        if layout.etp:
-            axes["etp"] = layout.etp
-        return {**axes, "order": layout.order}
-
-    def wanted(self, value: Any) -> Wanted | None:
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise self.origin.error(
-                ("search",), f"{shown(value)} is no mapping; write tp: [1, 2, 4, 8] and so on"
-            )
-        keys = Keys(value, ("search",), self.origin, tuple(SEARCHED))
-        found: dict[str, tuple[Any, ...]] = {}
-        for name, words in SEARCHED.items():
-            least, most = (0, 3) if name == "zero" else (1, None)
-            given = keys.words(name, words) if words else keys.wholes(name, least, most)
-            if keys.take(name) == []:
-                raise keys.error(name, "names nothing to keep to; write what, or leave it out")
-            if given:
-                found[name] = tuple(dict.fromkeys(given))
-        keys.refuse_unknown()
-        return Wanted(found)
-
-    def device(self, top: Keys) -> Stated:
-        value = top.take("device")
-        efficiency = self.efficiency(top)
-        if value is None or isinstance(value, str):
-            return Stated(name=value, efficiency=efficiency)
-        known = ("name", "teraflops", "memory")
-        keys = Keys(top.mapping(value, "device"), ("device",), self.origin, known)
-        stated = Stated(keys.text("name"), keys.number("teraflops"), keys.size("memory"), efficiency)
-        keys.refuse_unknown()
-        return stated
-
-    def efficiency(self, top: Keys) -> Efficiency:
-        """A share of the best product's rate, or several shares by name."""
-        value = top.take("efficiency")
-        if value is None:
-            return Efficiency()
-        if not isinstance(value, dict):
-            return Efficiency(matrix=float(top.fraction("efficiency") or 1.0))
-        names = tuple(one.name for one in fields(Efficiency))
-        keys = Keys(value, ("efficiency",), self.origin, names)
-        stated = {name: keys.fraction(name) for name in names if name != "narrow"}
-        stated["narrow"] = keys.number("narrow", or_nothing=True)
-        keys.refuse_unknown()
-        return Efficiency(**{name: share for name, share in stated.items() if share is not None})
-
-    def check_settings(self, top: Keys, choices: tuple[Choice, ...], settings: dict[str, Any]) -> None:
-        for key in ("global_batch", "sequence"):
-            if key not in settings and not (choices and all(key in one.settings for one in choices)):
-                raise top.error(key, f"is missing; write such as '{key}: {1024 if 'b' in key else 4096}'")
-
-    def refuse_traffic(self, choices: tuple[Choice, ...], settings: dict[str, Any]) -> None:
-        """Of tokens among experts, where there are none."""
-        for spot, given in ((), settings), *((one.spot, one.settings) for one in choices):
-            for key in ("traffic", "capacity"):
-                if given.get(key):
-                    problem = "is of tokens among experts, and the model has none; leave it out"
-                    raise self.origin.error((*spot, key), problem)
+Keys = TypeVar("Keys", bound=StrictModel)
 
 
-AXIS_KEYS = (*LAYOUT_AXES, "etp", "order")
-
-STRATEGY_KEYS = (
-    "sequence", "global_batch", "micro_batch", "sequence_parallel", "zero", "reshard", "pipeline",
-    "virtual_stages", "uneven_stages", "scatter_gather", "recompute", "gradient_dtype", "optimizer_bytes",
-    "bucket", "overlap", "context_kind", "traffic", "capacity", "fused_attention", "dropout",
-)  # fmt: skip
-
-TOP_KEYS = (
-    "name", "model", "machine", "nodes", "network", "layout", "layouts", "search", "dtype", "device",
-    "efficiency", "scaling", "gradients", *STRATEGY_KEYS,
-)  # fmt: skip
-
-SEARCHED: dict[str, tuple[str, ...]] = {
-    "tp": (), "cp": (), "ep": (), "pp": (), "micro_batch": (), "virtual_stages": (), "zero": (),
-    "recompute": RECOMPUTED,
-}  # fmt: skip
-"""What a search may be told to keep to; words where the values are words."""
-
-OVERLAPS = ("gradients", "parameters", "tensor", "experts", "pipeline")
-
-
-FLAGS = ("sequence_parallel", "reshard", "uneven_stages", "scatter_gather", "fused_attention", "dropout")
-
-
-def strategy_settings(keys: Keys, dtype: str) -> tuple[dict[str, Any], bool | None]:
-    """Arguments of a Strategy that the keys give, and whether messages between stages are hidden."""
-    taken: dict[str, Any] = {
-        **{name: keys.whole(name) for name in ("sequence", "global_batch", "micro_batch", "virtual_stages")},
-        **{name: keys.flag(name) for name in FLAGS},
-        "pipeline": keys.word("pipeline", PIPELINES),
-        "recompute": keys.word("recompute", RECOMPUTED),
-        "context_kind": keys.word("context_kind", CONTEXT_KINDS),
-        "traffic": _traffic(keys),
-        "capacity": keys.number("capacity"),
-        "bucket_bytes": _bucket(keys),
-        "zero_stage": keys.whole("zero", 0),
-        "optimizer_bytes": keys.whole("optimizer_bytes"),
-        "parameter_bytes": ITEM_BYTES[dtype],
-        "activation_bytes": ITEM_BYTES[dtype],
-    }
-    gradient = keys.word("gradient_dtype", tuple(ITEM_BYTES))
-    taken["gradient_bytes"] = ITEM_BYTES[gradient] if gradient else None
-    if taken["zero_stage"] is not None and taken["zero_stage"] > 3:
-        raise keys.error("zero", f"{taken['zero_stage']} is none; write 0, 1, 2 or 3")
-    if taken["virtual_stages"] is not None and taken["virtual_stages"] > 1 and taken["pipeline"] is None:
-        taken["pipeline"] = "interleaved"
-    hidden = _overlaps(keys)
-    taken |= {f"overlap_{name}": hidden.get(name) for name in OVERLAPS if name != "pipeline"}
-    return {name: value for name, value in taken.items() if value is not None}, hidden.get("pipeline")
-
-
-def _bucket(keys: Keys) -> int | None:
-    size = keys.size("bucket")
-    if size is not None and size < LEAST_BUCKET_BYTES:
-        raise keys.error("bucket", f"{size} bytes are hardly a bucket; write 1 MiB or more")
-    return size
-
-
-def _traffic(keys: Keys) -> str | None:
-    value = keys.take("traffic")
-    text = json.dumps(value) if isinstance(value, list) else keys.text("traffic")
+def _checked(model: type[Keys], value: Any, spot: Spot, origin: Origin) -> Keys:
     try:
-        return None if text is None else read_traffic(text)
-    except UsageError as problem:
-        raise keys.error("traffic", str(problem).removeprefix("traffic: ")) from None
+        return model.model_validate(value)
+    except ValidationError as problem:
+        raise first_error(problem, origin, spot) from None
 
 
-def _overlaps(keys: Keys) -> dict[str, bool]:
-    value = keys.take("overlap")
+def _shape(value: Any, name: str, origin: Origin) -> ModelShape:
     if value is None:
-        return {}
-    if isinstance(value, bool):
-        return dict.fromkeys(OVERLAPS, value)
-    own = Keys(keys.mapping(value, "overlap"), (*keys.spot, "overlap"), keys.origin, OVERLAPS)
-    found = {name: own.flag(name) for name in OVERLAPS}
-    own.refuse_unknown()
-    return {name: flag for name, flag in found.items() if flag is not None}
+        raise origin.error(
+            ("model",), "is missing; write a name such as gpt3-175b, or layers, hidden, heads, ..."
+        )
+    try:
+        return make_shape({"name": name, **value}) if isinstance(value, dict) else named_shape(str(value))
+    except UsageError as problem:
+        key = str(problem).split()[1].strip("'") if isinstance(value, dict) else ""
+        spot = ("model", key) if isinstance(value, dict) and key in value else ("model",)
+        raise origin.error(spot, str(problem).removeprefix("shape: ")) from None
+
+
+def _gradients(keys: PlanKeys, tree: Mapping[str, Any], origin: Origin) -> Gradients | None:
+    """Return ``gradients`` with stated times; a plan of them needs no machine, and nothing else counts."""
+    given = keys.gradients
+    if given is None:
+        return None
+    for key in tree:
+        if key not in ("name", "gradients"):
+            problem = "beside gradients, whose stated times need nothing else; leave it out"
+            raise origin.error((key,), problem)
+    made = Gradients(
+        given.layers, given.per_layer, given.compute, given.communicate, given.startup, given.bucket or ()
+    )
+    try:
+        made.check()
+    except UsageError as problem:
+        raise origin.error(("gradients",), str(problem)) from None
+    return made
+
+
+def _choices(keys: PlanKeys, settings: Mapping[str, Any], dtype: str, origin: Origin) -> tuple[Choice, ...]:
+    one, several = keys.layout, keys.layouts
+    if one is not None and several is not None:
+        raise origin.error(("layouts",), "beside layout; write one of the two")
+    if several is None:
+        return () if one in (None, "search") else (_choice(one, ("layout",), settings, dtype, origin),)
+    if not isinstance(several, list) or not several:
+        raise origin.error(("layouts",), f"{shown(several)} is not a list; write '- {{tp: 8, pp: 2}}' lines")
+    found: dict[str, Choice] = {}
+    for place, item in enumerate(several):
+        choice = _choice(item, ("layouts", place), settings, dtype, origin)
+        if choice.name in found:
+            # Of layouts of one name nobody could tell which one a line of a table is of.
+            problem = f"has the name of an earlier one, {shown(choice.name)}; write another 'name:'"
+            raise origin.error(choice.spot, problem)
+        found[choice.name] = choice
+    return tuple(found.values())
+
+
+def _choice(value: Any, spot: Spot, settings: Mapping[str, Any], dtype: str, origin: Origin) -> Choice:
+    if isinstance(value, str):
+        return Choice(value, _written_axes(value, spot, origin), settings, spot)
+    if not isinstance(value, dict):
+        raise origin.error(spot, f"{shown(value)} is not a layout; write {{tp: 8, pp: 2}} or search")
+    keys = _checked(LayoutKeys, value, spot, origin)
+    sizes = {axis: getattr(keys, axis) for axis in (*LAYOUT_AXES, "etp") if getattr(keys, axis) is not None}
+    axes: dict[str, int | str] = {**sizes, **({"order": keys.order} if keys.order is not None else {})}
+    label = [
+        "-".join(f"{axis}{size}" for axis, size in sizes.items()) or "dp",
+        *([f"order {keys.order}"] if keys.order else []),
+        *(f"{key} {str(value[key])[:30]}" for key in StrategyKeys.model_fields if key in value),
+    ]
+    # What one layout says comes after what the plan says for all.
+    own = {**settings, **keys.settings(dtype)}
+    return Choice(keys.name or ", ".join(label), axes, own, spot, keys.hide_pipeline)
+
+
+def _written_axes(text: str, spot: Spot, origin: Origin) -> dict[str, int | str]:
+    """Return the axes of a layout in one word; dp, where it is left out, fills the machine."""
+    try:
+        layout = parse_layout(text)
+    except UsageError as problem:
+        search = " or search" if spot == ("layout",) and text.isalpha() else ""
+        raise origin.error(spot, str(problem).removeprefix("layout: ") + search) from None
+    axes: dict[str, int | str] = {axis: getattr(layout, axis) for axis in LAYOUT_AXES}
+    if "dp" not in text:
+        del axes["dp"]
+    if layout.etp:
+        axes["etp"] = layout.etp
+    return {**axes, "order": layout.order}
+
+
+def _refuse_what_is_missing(choices: tuple[Choice, ...], settings: Mapping[str, Any], origin: Origin) -> None:
+    for key, example in (("global_batch", 1024), ("sequence", 4096)):
+        if key not in settings and not (choices and all(key in one.settings for one in choices)):
+            raise origin.error((key,), f"is missing; write such as '{key}: {example}'")
+
+
+def _refuse_traffic(choices: tuple[Choice, ...], settings: Mapping[str, Any], origin: Origin) -> None:
+    """Refuse tokens among experts, where there are none."""
+    for spot, given in ((), settings), *((one.spot, one.settings) for one in choices):
+        for key in ("traffic", "capacity"):
+            if given.get(key):
+                problem = "is of tokens among experts, and the model has none; leave it out"
+                raise origin.error((*spot, key), problem)

@@ -87,18 +87,18 @@ def suite_from_document(document: Document, name: str = "suite") -> Suite:
     try:
         suite = Suite.model_validate(tree)
     except ValidationError as problem:
-        raise _first_error(problem, document.origin) from None
+        raise first_error(problem, document.origin) from None
     suite._origin = document.origin
     return suite
 
 
-def _first_error(problem: ValidationError, origin: Origin) -> SuiteError:
-    """The error that stands first in the file: later ones often follow from it."""
+def first_error(problem: ValidationError, origin: Origin, spot: tuple[str | int, ...] = ()) -> SuiteError:
+    """Return the error that stands first in the file, below ``spot``: later ones often follow from it."""
     found = []
     for error in problem.errors(include_url=False, include_input=False):
         cause = error.get("ctx", {}).get("error")
         place = cause.place if isinstance(cause, MisfitError) else ()
         message = str(cause) if isinstance(cause, ValueError) else error["msg"]
-        found.append(((*error["loc"], *place), message))
+        found.append(((*spot, *error["loc"], *place), message))
     path, message = min(found, key=lambda item: origin.line(item[0]) or 0)
     return origin.error(path, message)

@@ -41,13 +41,13 @@ FORMS = (
 
 
 class Reader(Protocol):
-    """What each module of READERS offers."""
+    """Functions that each module of READERS offers."""
 
     def recognises(self, text: str) -> bool:
-        """Whether ``text`` is this reader's form; never raises."""
+        """Return whether ``text`` is this reader's form; never raises."""
 
     def read(self, text: str) -> ImportedLog:
-        """What ``text`` says; UsageError when nothing can be made of it."""
+        """Return what ``text`` says; UsageError when nothing can be made of it."""
 
 
 def reader(name: str) -> Reader:
@@ -56,7 +56,7 @@ def reader(name: str) -> Reader:
 
 
 def read_log(path: str | PathLike[str]) -> ImportedLog:
-    """What the file at ``path`` says, by the first reader that recognises its content; names do not count.
+    """Return what the file at ``path`` says, by the first reader that recognises its content, not its name.
 
     ``source`` of the answer is the path as given. Raises UsageError (exit code 2) when the file cannot be
     read, is larger than LARGEST_LOG_BYTES, or holds nothing that a reader knows.
@@ -77,7 +77,7 @@ def read_log(path: str | PathLike[str]) -> ImportedLog:
 
 
 def log_of_text(text: str, place: str) -> ImportedLog:
-    """What ``text`` says. place: where it comes from, with which errors begin."""
+    """Return what ``text`` says. place: where it comes from, with which errors begin."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     for name in READERS:
         candidate = reader(name)

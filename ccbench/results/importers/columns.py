@@ -36,7 +36,7 @@ class Column:
     words: Mapping[str, int] | None = field(default=None, hash=False)
 
     def value(self, text: str) -> Any:
-        """What a cell holds: a Figure in our unit, a whole number, text; None where that cannot be read."""
+        """Return what a cell holds: a Figure in our unit, a number, text; None where it cannot be read."""
         if self.words is not None:
             return self.words.get(text.lower())
         if self.name in _WHOLE:
@@ -78,7 +78,7 @@ class Columns:
 
 
 def cells_of(columns: Sequence[Column], texts: Sequence[str]) -> dict[str, Any] | None:
-    """What a line's cells hold, by name; None where one lacks, or one that counts cannot be read."""
+    """Return what a line's cells hold, by name; None where one lacks, or one that counts cannot be read."""
     if len(columns) != len(texts):
         return None
     cells: dict[str, Any] = {}

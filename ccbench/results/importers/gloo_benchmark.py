@@ -47,7 +47,7 @@ class _Table(OpenTable):
 
 
 def recognises(text: str) -> bool:
-    """Whether a column header of this benchmark is in ``text``."""
+    """Return whether a column header of this benchmark is in ``text``."""
     return "elements" in text and any(
         _columns(line) for line in source_lines(text) if "elements" in line.text
     )

@@ -46,7 +46,7 @@ class _Table(OpenTable):
 
 
 def recognises(text: str) -> bool:
-    """Whether the column header of this tool is in ``text``."""
+    """Return whether the column header of this tool is in ``text``."""
     return "data_size(Bytes)" in text and any(_HEADER.match(line.text) for line in source_lines(text))
 
 

@@ -55,7 +55,7 @@ class _Table(OpenTable):
 
 
 def recognises(text: str) -> bool:
-    """Whether a section's column header of these benchmarks is in ``text``."""
+    """Return whether a section's column header of these benchmarks is in ``text``."""
     return "#repetitions" in text and "[usec]" in text
 
 

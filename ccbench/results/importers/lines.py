@@ -160,7 +160,7 @@ def whole(text: str) -> int | None:
 
 
 def rate_factor(points: Iterable[tuple[int, Figure, Figure]], default: float) -> float:
-    """What printed rates are to be multiplied with to be in 1e9 bytes per second: 1 or GIBI.
+    """Return the factor from printed rates to 1e9 bytes per second: 1 or GIBI.
 
     Some tools write GB/s for 2^30 bytes per second, and some changed their mind. points: (bytes, seconds,
     printed rate) of rows whose rate is bytes / seconds; those whose rounding leaves both open do not vote.

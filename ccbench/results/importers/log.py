@@ -1,4 +1,4 @@
-"""What another tool's output says, before it becomes a run: every figure as printed, nothing derived.
+"""Values of another tool's output, before it becomes a run: every figure as printed, nothing derived.
 
 Readers give these values; ``checks`` marks rows whose figures contradict each other, and ``runs`` turns
 them into the parquet schema.
@@ -15,7 +15,7 @@ from ccbench.topology.graph import Notice
 
 
 class Outcome(str, Enum):
-    """How the tool's run ended, as far as its output tells."""
+    """End of the tool's run, as far as its output tells."""
 
     COMPLETE = "complete"  # the closing lines are there
     CUT = "cut"  # the text ends, or has a hole, where more should be

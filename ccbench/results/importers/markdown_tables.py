@@ -96,7 +96,7 @@ class _Group(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What a row says: by its cells, else by its column's heading, else in the text above the table."""
+    """Facts of a row: by its cells, else by its column's heading, else in the text above the table."""
 
     collective: str
     ranks: int | None
@@ -107,7 +107,7 @@ class _Facts(NamedTuple):
 
 
 def recognises(text: str) -> bool:
-    """Whether ``text`` has a Markdown table with rates or times in it."""
+    """Return whether ``text`` has a Markdown table with rates or times in it."""
     return any(True for _ in figure_tables(text))
 
 
@@ -179,7 +179,7 @@ def _bare(text: str) -> str:
 
 
 def _role(page: _Page, index: int) -> str:
-    """What the column holds: by its heading, else by its cells, which may be rates; "" for the rest.
+    """Return what the column holds: by its heading, else by its cells, which may be rates; "" for the rest.
 
     Which rates they are, the text above may say; it does not where it speaks of both kinds.
     """

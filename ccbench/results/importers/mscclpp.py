@@ -28,7 +28,7 @@ _COLUMNS = Columns(
 
 
 def recognises(text: str) -> bool:
-    """Whether a line of ``text`` is such an object."""
+    """Return whether a line of ``text`` is such an object."""
     return '"algBw"' in text and any(_object(line.text) for line in source_lines(text))
 
 

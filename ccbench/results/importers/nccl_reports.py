@@ -62,7 +62,7 @@ _FIRST_LINES = 20
 
 
 def recognises(text: str) -> bool:
-    """Whether ``text`` starts as nccl-tests' JSON files do, or one of its first lines is a record's."""
+    """Return whether ``text`` starts as nccl-tests' JSON does, or one of its first lines is a record's."""
     if _START.match(text) is not None:
         return True
     lines = (line.strip() for line in text[: _FIRST_LINES * _LONGEST_RECORD].split("\n")[:_FIRST_LINES])

@@ -295,7 +295,7 @@ class Tables:
 
 
 def _only_in_place(line: Line, table: OpenTable, cells: Cells) -> bool:
-    """Whether the figures of one placement stand under the second: the first was left blank."""
+    """Return whether the figures of one placement stand under the second: the first was left blank."""
     if len(cells.figures) != 1 or table.layout is None or cells.missing != len(table.layout.placements[-1]):
         return False
     rate = table.header.lower().find("busbw")
@@ -330,7 +330,7 @@ def _placements(cells: Cells, line: int, places: Iterable[bool]) -> list[Importe
 
 
 def recognises(text: str) -> bool:
-    """Whether ``text`` is output of nccl-tests or its ports, judged by its own words or a row's figures."""
+    """Return whether ``text`` is of nccl-tests or its ports, judged by its own words or a row's figures."""
     tables = Tables()
     for line in islice((line for line in _lines(text) if not line.message), _LOOKED_AT):
         if "time:avg" in line.text:  # nccom-test, whose rows and closing line look the same

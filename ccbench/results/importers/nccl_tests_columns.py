@@ -1,4 +1,4 @@
-"""What columns and figures of an nccl-tests table mean: from its header, a row that has none, or its figures.
+"""Meaning of an nccl-tests table's columns and figures: by its header, else by rows that have none.
 
 Forms met (github.com/NVIDIA/nccl-tests src/common.cu and src/util.cu, 2017 to 2026): ``bytes N type op``
 with ``res``; ``size count type [redop] [root]`` with ``error``; the same with ``#wrong``; ``cputime`` for
@@ -98,7 +98,7 @@ def header_layout(words: list[str]) -> Layout | None:
 
 
 def is_whole_header(line: str) -> bool:
-    """Whether a header has two placements with the same columns."""
+    """Return whether a header has two placements with the same columns."""
     layout = header_layout(line[max(line.find("size"), 0) :].split())
     return layout is not None and len(layout.placements) == 2 and len(set(layout.placements)) == 1
 
@@ -131,7 +131,7 @@ def guessed_layout(words: list[str]) -> Layout | None:
 
 
 def _agrees(time: str, algbw: str, moved_bytes: set[int]) -> bool:
-    """Whether printed time (us) x algbw (GB/s) can be one of these sizes, given the digits."""
+    """Return whether printed time (us) x algbw (GB/s) can be one of these sizes, given the digits."""
     seconds, rate = figure(time), figure(algbw)
     if seconds is None or rate is None:
         return seconds is rate and time != "-1"
@@ -183,7 +183,7 @@ def without_cut_rate(cells: Cells) -> Cells:
 
 
 def _belongs(name: str, word: str, left: int, layout: Layout) -> bool:
-    """Whether ``word``, with ``left`` words from it to the end, fills the column ``name``."""
+    """Return whether ``word``, with ``left`` words from it to the end, fills the column ``name``."""
     if name in ("size", "count"):
         return True
     if name in ("type", "redop"):
@@ -201,12 +201,12 @@ def _is_root(word: str) -> bool:
 
 
 def is_figure(token: str) -> bool:
-    """Whether ``token`` can stand among figures: a number, a word for none, or -1 for no root."""
+    """Return whether ``token`` can stand among figures: a number, a word for none, or -1 for no root."""
     return token == "-1" or _is_measured(token)
 
 
 def _is_measured(token: str) -> bool:
-    """Whether ``token`` can be a time, a rate or a count; a word such as N/A says that there is none."""
+    """Return whether ``token`` can be a time, a rate or a count; N/A and the like stand for none."""
     return figure(token) is not None or _ABSENT.fullmatch(token) is not None
 
 

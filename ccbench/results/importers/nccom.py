@@ -34,7 +34,7 @@ _COLUMNS = Columns(
 
 @dataclass(frozen=True)
 class _Command:
-    """What a command line of nccom-test says."""
+    """Facts of a command line of nccom-test."""
 
     collective: str = ""
     ranks: int | None = None
@@ -48,7 +48,7 @@ class _Table(OpenTable):
 
 
 def recognises(text: str) -> bool:
-    """Whether a column header of this tool is in ``text``."""
+    """Return whether a column header of this tool is in ``text``."""
     if "size(B)" not in text or "count(elems)" not in text:
         return False
     return any(_columns(line) for line in source_lines(text) if "size(B)" in line.text)

@@ -43,7 +43,7 @@ _VERSION = re.compile(r"(?:[NR]CCL )?([0-9]{1,3})\.([0-9]{1,3})(?:\.([0-9]{1,3})
 
 @dataclass(frozen=True)
 class Stated:
-    """What a log's collector says of it, in words; "" where nothing."""
+    """Words of a log's collector about it; "" where there are none."""
 
     collective: str = ""
     forced: str = ""
@@ -52,7 +52,7 @@ class Stated:
 
 
 def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryRequest | str:
-    """What ``table`` asked of the library, without sizes; or why the model does not know such a thing."""
+    """Return what ``table`` asked of the library, without sizes; or why the model does not know it."""
     if log.tool not in TOOLS or log.library not in LIBRARIES:
         what = log.library or log.tool
         return f"measured with {log.tool}: {what} is no collective library that the model describes"
@@ -131,7 +131,7 @@ _GROUPED_BY = [
 
 @dataclass(frozen=True)
 class RunPoints:
-    """What a run says about one system.
+    """Points of one system in a run.
 
     nodes: 0 where the run does not say. devices: models as the run names them. library: what was measured,
     with its version where known. left_out: why rows are not among ``requests``, with how many they are.
@@ -210,7 +210,7 @@ def _unusable(point: Point) -> str:
 
 
 def _asked(manifest: Manifest, point: Point) -> LibraryRequest | str:
-    """What the table of ``point`` asked of the library, by what run.json keeps of the log or the process."""
+    """Return what the table of ``point`` asked, by what run.json keeps of the log or the process."""
     library = capabilities_of(point.backend).library
     if not library and point.backend != point.tool:
         return f"measured with {point.backend}, which is no collective library that the model describes"

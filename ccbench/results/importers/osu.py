@@ -59,7 +59,7 @@ class _Table(OpenTable):
 
 
 def recognises(text: str) -> bool:
-    """Whether a title of these benchmarks is in ``text``."""
+    """Return whether a title of these benchmarks is in ``text``."""
     if "OSU " not in text and "OMB" not in text:
         return False
     return any(_TITLE.match(line.text) for line in source_lines(text) if "Test" in line.text)

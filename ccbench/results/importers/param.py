@@ -54,7 +54,7 @@ _COMMAND = re.compile(r"--collectives?[ =]([a-z_]{3,40})")
 
 
 def recognises(text: str) -> bool:
-    """Whether a result line of this tool is in ``text``."""
+    """Return whether a result line of this tool is in ``text``."""
     return "COMMS-RES" in text or "COMMS-QUANT-RES" in text
 
 

@@ -1,4 +1,4 @@
-"""What size, time and both rates of a row tell together: contradictions, and how many ranks there were.
+"""Size, time and both rates of a row taken together: contradictions, and how many ranks there were.
 
 They are tied twice (NVIDIA/nccl-tests, doc/PERFORMANCE.md): algbw = size / time, and busbw = algbw x the
 collective's factor, a known function of the ranks. Printed figures are rounded, so a row is in order when
@@ -24,7 +24,7 @@ _SLACK = 1e-4
 
 @dataclass(frozen=True)
 class Given:
-    """What the user says about the machine, for outputs that do not.
+    """Machine as the user gives it, for outputs that do not name theirs.
 
     machine: a name for the run. devices: of one node, None where no machine was named. nodes: None where
     not said. network: as in the catalog of networks, or empty. source: what names the machine for

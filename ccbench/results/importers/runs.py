@@ -1,4 +1,4 @@
-"""What another tool's output says -> cases as a run stores them: every row kept, every reason told.
+"""Cases of a run from another tool's output: every row kept, every reason told.
 
 Nothing is dropped without a word: a table on an unknown number of ranks is refused with a note, and a row
 that ends in nothing becomes a case with the status that fits.
@@ -44,10 +44,10 @@ _TOOLS = {
     "nccom-test": ("nccom", "printed"),
     "gloo-benchmark": ("gloo", "printed"),
 }
-"""What a tool measures when its output names no library, and what its sources say that a time is."""
+"""Library of a tool whose output names none, and the statistic that a printed time is by its sources."""
 
 UNKNOWN_COLLECTIVE = "unknown"
-"""What a table that names no collective is taken to be: its figures are kept and never a baseline."""
+"""Collective of a table that names none: its figures are kept and never a baseline."""
 
 _NO_COLLECTIVE = (
     f"the output does not say which collective, so it is {UNKNOWN_COLLECTIVE!r}; put a line above it that "
@@ -55,7 +55,7 @@ _NO_COLLECTIVE = (
 )
 
 _WRONG_REMARK = re.compile(r"([0-9]{1,18}) wrong elements?(?:: )?(.*)")
-"""How ccbench's own tables remark on wrong results."""
+"""Remark of ccbench's own tables on wrong results."""
 
 _STATUS_OF_OUTCOME = {Outcome.CRASHED: Status.FAILED, Outcome.HUNG: Status.TIMED_OUT}
 
@@ -70,7 +70,7 @@ class ImportedCase:
 
 @dataclass(frozen=True)
 class Imported:
-    """What one file gave.
+    """Cases and notes of one file.
 
     log: as read, ranks filled in and rows checked. cases: in the order of the file.
     refused: one line for every table, and every row, that could not be taken. notes: what else to know.
@@ -196,7 +196,7 @@ def _measurement(
 
 
 def _status(row: ImportedRow, ended: Outcome, detail: str) -> tuple[Status, str]:
-    """How the row ended, and why that is no speed. ended: the outcome, where this row was the last begun."""
+    """Return how the row ended and why. ended: how the output did, where this row was the last begun."""
     stated = row.extra.get("status")
     if stated in {status.value for status in Status}:
         return Status(stated), str(row.extra.get("detail", ""))
@@ -216,7 +216,7 @@ def _has_no_figure(row: ImportedRow) -> bool:
 
 
 def _is_empty(row: ImportedRow) -> bool:
-    """Whether the row stands for nothing: a placement that was not asked for is printed as N/A."""
+    """Return whether the row stands for nothing: a placement that was not asked for is printed as N/A."""
     said = row.wrong_elements or row.samples_seconds or row.extra or row.flags
     return not said and _has_no_figure(row)
 
@@ -318,7 +318,7 @@ def _version(log: ImportedLog, *names: str) -> str:
 
 
 def described(one: Imported) -> Mapping[str, Any]:
-    """What run.json keeps of one file: everything the rows do not say, secrets blanked."""
+    """Return what run.json keeps of one file: everything the rows do not say, secrets blanked."""
     log = one.log
     return {
         **_plain(asdict(replace(log, tables=()))),

@@ -1,4 +1,4 @@
-"""Whether the devices that an output lists can be those of the machine that somebody names for it."""
+"""Models of GPUs: can the devices that an output lists be those of the machine that is named for it?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ccbench.topology.classes import is_module, topology_class
 from ccbench.topology.graph import Topology, TopologyClass
 
 _ANY = re.compile(r"^(?:any|some|generic)\b", re.IGNORECASE)
-"""How the catalog begins the model of a machine that stands for every card of a kind."""
+"""First word of a catalog model that stands for every card of a kind."""
 
 
 _SAYS_NOTHING = re.compile(r"\b(?:nvidia|tesla|amd|instinct|geforce|[0-9]+ ?gb|hbm[0-9a-z]*)\b")
@@ -26,7 +26,7 @@ def bare_model(words: str) -> str:
 
 
 def is_other_model(one: str, other: str) -> bool:
-    """Whether two names of GPUs surely mean different ones; False where either says too little.
+    """Return whether two names of GPUs surely mean different ones; False where either says too little.
 
     Only words with figures count, and a letter more at the end tells nothing apart (MI300 and MI300X).
     """
@@ -49,7 +49,7 @@ def _alike(one: str, other: str) -> bool:
 
 @dataclass(frozen=True)
 class Difference:
-    """What was listed, and what the machine has instead.
+    """Model that was listed, and the machine's own.
 
     same_links: whether the two are cards on the same kind of slot, so that a model of links still holds.
     """
@@ -95,7 +95,7 @@ def machines_with(model: str) -> tuple[str, ...]:
 
 
 def cure(model: str) -> str:
-    """What to name instead of a machine that does not have ``model``."""
+    """Return the option that names a machine with ``model``, for the end of an error."""
     names = machines_with(model)
     if names:
         return f"name --machine {' or '.join(names)}"

@@ -63,7 +63,7 @@ class _Block:
 
 
 def recognises(text: str) -> bool:
-    """Whether ``text`` has a line that only this script prints."""
+    """Return whether ``text`` has a line that only this script prints."""
     return any(sign in text for sign in _SIGNS) or ("payload" in text and bool(_OWN_HEADER.search(text)))
 
 

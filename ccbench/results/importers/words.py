@@ -1,4 +1,4 @@
-"""What other tools, launchers and collective libraries say, in ccbench's words.
+"""Words of other tools, launchers and collective libraries, in ccbench's own.
 
 Forms: github.com/NVIDIA/nccl-tests src/common.cu; github.com/ROCm/rccl-tests src/common.cu; NCCL_DEBUG output
 as in NVIDIA/nccl src/debug.cc, src/init.cc, src/graph/tuning.cc.
@@ -88,7 +88,7 @@ def whole_size(collective: str, printed_bytes: int, ranks: int | None) -> tuple[
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launcher's command line says; None where it says nothing."""
+    """Ranks and nodes of a launcher's command line; None where it does not say."""
 
     ranks: int | None = None
     nodes: int | None = None
@@ -103,7 +103,7 @@ _PLACED = re.compile(r"\bppr:([1-9][0-9]{0,5}):node\b")
 
 
 def launch_of(line: str) -> Launch | None:
-    """What ``line`` says about ranks and nodes, None where no launcher is in it.
+    """Return what ``line`` says about ranks and nodes, None where no launcher is in it.
 
     -N is nodes for srun and flux and processes per node for Open MPI.
     """

@@ -18,7 +18,7 @@ from ccbench.results.importers.runs import Imported, described, imported
 
 
 def import_logs(logs: Sequence[tuple[Path, ImportedLog]], given: Given) -> tuple[Imported, ...]:
-    """What each file gives, under a short source name that no two of them share."""
+    """Return what each file gives, under a short source name that no two of them share."""
     names = unique_names([path for path, _ in logs])
     return tuple(
         _told(imported(replace(log, source=name), given), given)

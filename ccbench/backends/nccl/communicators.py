@@ -106,9 +106,10 @@ class Communicator:
             raise self.nccl.failure(error, name) from None
 
     def _several(self, parts: list[Callable[[], None]]) -> None:
-        with self.nccl.group():  # one of nothing does nothing
-            for enqueue in parts:
-                enqueue()
+        if parts:  # a rank without a part of its own must not take time from the others
+            with self.nccl.group():
+                for enqueue in parts:
+                    enqueue()
 
     def _function(self, name: str, algorithms: str) -> Callable[..., None]:
         config: tuple[Any, ...] = ()

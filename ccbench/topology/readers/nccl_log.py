@@ -21,7 +21,6 @@ from ccbench.topology.readers.nccl_log_graph import (
     Dump,
     MachineGraph,
     Path,
-    best_dump,
     bus_id_of,
     number_of,
     read_dumps,
@@ -50,6 +49,9 @@ _SIGNS = (
     re.compile(rf"{_BEGIN}{_ID} ?: ?{_ID} \(\d{{1,4}}/[\d.]{{1,20}}/[A-Z]"),
     re.compile(rf"{_BEGIN}Trees \[0\] [\d/>|-]"),
 )
+PATH_WORDS = ("LOC", "NVL", "NVB", "XGMI", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
+"""Kinds of path from near to far (NCCL graph.h; XGMI is RCCL's word for NVL)."""
+
 _PCI_PATHS = frozenset({"PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NODE"})
 
 
@@ -74,7 +76,7 @@ def read(text: str) -> Topology:
     for entry in lines:
         session.read(entry)
     dumps = read_dumps(lines)
-    dump = best_dump(dumps)
+    dump = _best_dump(dumps)
     names = session.net_devices.get(dump.host) or next(iter(session.net_devices.values()), {})
     graph = MachineGraph(dump, names, session.models)
     facts = {**_count_facts(graph), **_rate_facts(graph), **_table_facts(graph)}
@@ -96,6 +98,17 @@ def read(text: str) -> Topology:
         facts=facts,
         matrix=graph.matrix,
     )
+
+
+def _best_dump(dumps: list[Dump]) -> Dump:
+    """The view that shows most: GPUs first, then whether it is whole, then links."""
+
+    def shows(dump: Dump) -> tuple[int, bool, int]:
+        gpus = {node for node in dump.details if node[0] == "GPU"}
+        gpus |= {node for row in dump.rows.values() for node in row if node[0] == "GPU"}
+        return len(gpus), dump.complete, len(dump.edges) + len(dump.rows)
+
+    return max(dumps, key=shows, default=Dump())
 
 
 def _gpus_of_bus_ids(bus_ids: dict[str, str], models: dict[str, str]) -> list[Device]:
@@ -168,6 +181,10 @@ def _rate_facts(graph: MachineGraph) -> dict[str, Any]:
     }
 
 
+def _distance(path: Path) -> tuple[int, int]:
+    return (PATH_WORDS.index(path.kind) if path.kind in PATH_WORDS else len(PATH_WORDS)), path.hops
+
+
 def _table_facts(graph: MachineGraph) -> dict[str, Any]:
     rows = graph.dump.rows
     if not rows:
@@ -188,12 +205,12 @@ def _table_facts(graph: MachineGraph) -> dict[str, Any]:
     for node, row in gpus.items():
         nets = {f"NET/{other[1]}": path for other, path in row.items() if other[0] == "NET"}
         if nets:
-            best = min(path.distance() for path in nets.values())
-            nearest = [net for net, path in nets.items() if path.distance() == best]
+            best = min(_distance(path) for path in nets.values())
+            nearest = [net for net, path in nets.items() if _distance(path) == best]
             near["/".join(node)] = nearest[0] if len(nearest) == 1 else nearest
-            far.append(max(nets.values(), key=Path.distance))
+            far.append(max(nets.values(), key=_distance))
     if near:
-        facts.update(near_net=near, far_net_path=max(far, key=Path.distance).as_fact())
+        facts.update(near_net=near, far_net_path=max(far, key=_distance).as_fact())
     return facts
 
 

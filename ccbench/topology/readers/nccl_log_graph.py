@@ -20,9 +20,6 @@ Node = tuple[str, str]
 
 NODE_WORDS = frozenset({"GPU", "PCI", "NVS", "CPU", "NIC", "NET", "DEV", "GIN", "RMA", "CXB"})
 
-PATH_WORDS = ("LOC", "NVL", "NVB", "XGMI", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
-"""Kinds of path from near to far (NCCL graph.h; XGMI is RCCL's word for NVL)."""
-
 _ID = r"[0-9A-Fa-f]{1,16}(?:-[0-9A-Fa-f]{1,16})?"
 _NODE = re.compile(rf"([A-Z]{{3}})/({_ID})")
 _CPU = re.compile(rf"CPU/({_ID})(?: \((-?\d{{1,4}}/-?\d{{1,4}}/-?\d{{1,4}})\))?")
@@ -94,10 +91,6 @@ class Path:
     def as_fact(self) -> dict[str, Any]:
         """As it stands in the facts."""
         return {"type": self.kind, "hops": self.hops, "bw": self.rate}
-
-    def distance(self) -> tuple[int, int]:
-        """Order from near to far."""
-        return (PATH_WORDS.index(self.kind) if self.kind in PATH_WORDS else len(PATH_WORDS)), self.hops
 
 
 @dataclass
@@ -238,17 +231,6 @@ def node_of(text: str) -> Node | None:
     """Return the node that ``text`` names in full, such as ``NET/1``; None where it names none."""
     found = _NODE.fullmatch(text)
     return (found[1], found[2]) if found and found[1] in NODE_WORDS else None
-
-
-def best_dump(dumps: list[Dump]) -> Dump:
-    """Return the view that shows most: GPUs first, then whether it is whole, then links."""
-
-    def shows(dump: Dump) -> tuple[int, bool, int]:
-        gpus = {node for node in dump.details if node[0] == "GPU"}
-        gpus |= {node for row in dump.rows.values() for node in row if node[0] == "GPU"}
-        return len(gpus), dump.complete, len(dump.edges) + len(dump.rows)
-
-    return max(dumps, key=shows, default=Dump())
 
 
 def number_of(identity: str) -> int:

@@ -7,7 +7,6 @@ dies of one package, HCCS_SW is HCCS through a switch; PIX, PXB, PHB and SYS are
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, TopologyClass
@@ -48,11 +47,12 @@ def read(text: str) -> Topology:
         notices.append(Notice("unknown_spelling", listed, table.line))
     # What stands behind a row's labels begins with the cores.
     cores = {row: found[0] for row, rest in table.rest.items() if (found := _AFFINITY.match(rest))}
+    said = {row: {"cpu_affinity": text} for row, text in cores.items()}
     topology_class = _class(table, set(labels.values()))
     return Topology(
         name="npu-smi topo",
         devices=tuple(
-            Device(name, DeviceKind.GPU, attributes={"name": column, **_affinity(cores.get(column))})
+            Device(name, DeviceKind.GPU, attributes={"name": column, **said.get(column, {})})
             for column, name in names.items()
         ),
         links=tuple(
@@ -82,10 +82,6 @@ def read(text: str) -> Topology:
         },
         matrix=labels,
     )
-
-
-def _affinity(cores: str | None) -> dict[str, Any]:
-    return {"cpu_affinity": cores} if cores else {}
 
 
 def _class(table: Table, labels: set[str]) -> TopologyClass:

@@ -147,7 +147,8 @@ class _Scanner:
             token = match[0]
             labels = labels_of(token)
             if not labels and self._is_unknown_cell(row, token, text, match.end()):
-                self.notices.append(_unknown(token, row))
+                message = f"{row.name}: path {token!r} is not known"
+                self.notices.append(Notice("unknown_spelling", message, row.line))
                 labels = [token]
             if not labels:
                 break
@@ -225,25 +226,22 @@ class _Scanner:
 
     def _cut(self, table: Table, row: Row, line: str, short: bool) -> None:
         ends_in_token = line == line.rstrip()
+        last = row.cells[-1] if row.cells else ""
+        is_nvlink = last.startswith(
+            "NV"
+        )  # NV1 of NV18 at the end of a full row where affinities should follow
         row.cut = ends_in_token or short
         # Half a word at the very end says something wrong (NV1 of NV12, 0-23,4 of 0-23,48-71): leave it out.
         if ends_in_token and row.rest.strip():
             row.rest = row.rest[: len(row.rest.rstrip()) - len(row.rest.split()[-1])]
-        elif ends_in_token and row.cells and (short or _may_be_half(row.cells[-1], table)):
+        elif (
+            ends_in_token and row.cells and (short or not labels_of(last) or (table.affinities and is_nvlink))
+        ):
             dropped = row.cells.pop()
             self.notices = [n for n in self.notices if n.line != row.line or n.kind != "unknown_spelling"]
             self.notices.append(Notice("truncated", f"the text ends in {dropped!r}: not used", row.line))
             return
         self.notices.append(Notice("truncated", f"the text ends in row {row.name}", row.line))
-
-
-def _may_be_half(cell: str, table: Table) -> bool:
-    """Whether a full row may end in half a word: SY of SYS, NV1 of NV18 where affinities should follow."""
-    return not labels_of(cell) or (bool(table.affinities) and cell.startswith("NV"))
-
-
-def _unknown(token: str, row: Row) -> Notice:
-    return Notice("unknown_spelling", f"{row.name}: path {token!r} is not known", row.line)
 
 
 def _columns_of_rows(table: Table) -> list[str]:

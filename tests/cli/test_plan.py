@@ -179,7 +179,7 @@ def test_figures_are_left_in_a_folder(ccbench: Command, plan: str, tmp_path: Pat
     [
         ("layout: {tp: 3}", (), "small.yaml:7: layout: "),
         ("layout: {tp: 16}\nvirtual_stages: 2", (), "small.yaml:7: layout: an interleaved pipeline of one"),
-        ("layuot: {tp: 3}", (), "small.yaml:7: layuot: is no key; did you mean layout"),
+        ("layuot: {tp: 3}", (), "small.yaml:7: layuot: unknown key; did you mean 'layout'?"),
         ("layout: {tp: 8}", ("--machine", "rtx-9090"), "rtx-9090"),
         ("layout: {tp: 8}", ("--machine", "pcie4-x16"), "device: how fast any PCIe 4 x16 card computes"),
         ("layouts: [{tp: 3}, {tp: 5}]", (), "layouts: none can be"),

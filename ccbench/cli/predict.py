@@ -182,7 +182,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _host_points(machine: Machine, asked: Asked, ranks: int | None) -> list[Point]:
     from ccbench.dtypes import item_bytes
-    from ccbench.model import price
+    from ccbench.model import price_sizes
     from ccbench.schedules import schedule_for
 
     if ranks is None:
@@ -191,8 +191,8 @@ def _host_points(machine: Machine, asked: Asked, ranks: int | None) -> list[Poin
     for name in asked.schedules(ranks):
         for size, count in asked.counts(ranks).items():
             schedule = schedule_for(asked.collective, name, ranks, size_bytes=size, prove=False)
-            priced = price(schedule, count, item_bytes(asked.dtype), machine, dtype=asked.dtype)
-            points.append(_point(asked.collective, name, "default", ranks, size, priced))
+            prices = price_sizes(schedule, [count], item_bytes(asked.dtype), machine, dtype=asked.dtype)
+            points.append(_point(asked.collective, name, "default", ranks, size, prices.prediction(0)))
     return points
 
 

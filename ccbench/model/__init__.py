@@ -2,7 +2,7 @@
 
 from ccbench.model.machine import Machine, load_machine, machine_names, save_machine
 from ccbench.model.prediction import Prediction
-from ccbench.model.pricing import Prices, predict, price, price_sizes
+from ccbench.model.pricing import Prices, predict, price_sizes
 
 __all__ = [
     "Machine",
@@ -11,7 +11,6 @@ __all__ = [
     "load_machine",
     "machine_names",
     "predict",
-    "price",
     "price_sizes",
     "save_machine",
 ]

@@ -12,6 +12,7 @@ import hashlib
 import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,8 @@ MOST_SAMPLES = 192
 
 FEWEST_RANKS = 2048
 """Below this it is quicker to look at all ranks."""
+
+REPRESENTATIVES = "representatives"
 
 FEWEST_GROUPS = 12
 """Fewer equal groups than this save nothing when three of them are looked at."""
@@ -178,24 +181,17 @@ class StepLoad:
 
 
 @dataclass(eq=False)
-class Remembered:
-    """What was found before: loads by what they are of, and ranks that stand for all (empty: not looked)."""
-
-    loads: dict[Hashable, list[StepLoad]] = field(default_factory=dict)
-    representatives: list[Ints | None] = field(default_factory=list)
-
-
-@dataclass(eq=False)
 class LinkTable:
     """A fabric's links with what they cost; routes flows and adds up what goes through each link.
 
-    known: what was found before for the same three, with flows one slot wide.
+    known: what was found before for the same three: loads of flows one slot wide by what they are of, and the
+    ranks that stand for all.
     """
 
     fabric: Fabric
     costs: FabricCosts
     ranks: int
-    known: Remembered = field(default_factory=Remembered)
+    known: dict[Hashable, Any] = field(default_factory=dict)
     latency: Floats = field(init=False)
     seconds_per_byte: Floats = field(init=False)
 
@@ -240,8 +236,9 @@ def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list
         equal = len(pattern.width) > 0 and int(pattern.width.min()) == int(pattern.width.max())
         width = float(pattern.width[0]) if equal else 1.0
         key = _digest(pattern, equal)
-    if key not in table.known.loads:
-        table.known.loads[key] = _found(table, pattern, width)
+    if key not in table.known:
+        table.known[key] = _found(table, pattern, width)
+    loads: list[StepLoad] = table.known[key]
     turns = pattern.turns if isinstance(pattern, Uniform) else 1
     return [
         replace(
@@ -250,7 +247,7 @@ def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list
             seconds_per_slot_byte=load.seconds_per_slot_byte * width,
             load=load.load * width,
         )
-        for load in table.known.loads[key]
+        for load in loads
     ]
 
 
@@ -329,14 +326,14 @@ def representatives(table: LinkTable) -> Ints | None:
     Symmetry is not assumed: two steps, a short way and one across the fabric, must cost the same with all
     ranks as with these.
     """
-    if not table.known.representatives:
+    if REPRESENTATIVES not in table.known:
         few = representative_ranks(table.fabric) if table.ranks == table.fabric.ranks else None
-        if few is not None:
-            probes = [Uniform(1, 1), Uniform(table.ranks // 3 + 1, 1)]
-            if not all(_alike(uniform_load(table, p, None), uniform_load(table, p, few)) for p in probes):
-                few = None
-        table.known.representatives.append(few)
-    return table.known.representatives[0]
+        probes = [Uniform(1, 1), Uniform(table.ranks // 3 + 1, 1)] if few is not None else []
+        if not all(_alike(uniform_load(table, p, None), uniform_load(table, p, few)) for p in probes):
+            few = None
+        table.known[REPRESENTATIVES] = few
+    found: Ints | None = table.known[REPRESENTATIVES]
+    return found
 
 
 def _alike(one: StepLoad | None, other: StepLoad | None) -> bool:

@@ -16,8 +16,10 @@ term 2 sqrt((d - 1) a b n) of pipelines (Hockney's a and b; Pjesivac-Grbovic et 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -28,7 +30,6 @@ from ccbench.errors import MachineError
 from ccbench.model.fabric_loads import (
     FabricCosts,
     LinkTable,
-    Remembered,
     StepLoad,
     pattern_loads,
 )
@@ -323,7 +324,7 @@ Found = tuple[tuple[StepLoad, ...], tuple[PipelineLoad, ...]]
 class _Kept:
     """What was found for a fabric with costs: loads of patterns by number of ranks, and of traffics."""
 
-    known: dict[int, Remembered]
+    known: dict[int, dict[Hashable, Any]]
     loads: WeakKeyDictionary[Schedule | Traffic, Found]
 
 
@@ -344,7 +345,7 @@ def fabric_loads(what: Schedule | Traffic, fabric: Fabric, costs: FabricCosts = 
         )
     kept = _KEPT.setdefault(fabric, WeakKeyDictionary()).setdefault(costs, _Kept({}, WeakKeyDictionary()))
     if what not in kept.loads:
-        known = kept.known.setdefault(traffic.ranks, Remembered())
+        known = kept.known.setdefault(traffic.ranks, {})
         kept.loads[what] = _found(traffic, LinkTable(fabric, costs, traffic.ranks, known))
     return FabricLoads(traffic, fabric, costs, *kept.loads[what])
 

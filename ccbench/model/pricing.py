@@ -26,20 +26,12 @@ from ccbench.schedules.schedule import Schedule
 from ccbench.units import format_seconds
 
 
-@dataclass(frozen=True)
-class Compulsory:
-    """Elements that any schedule must touch, summed over ranks, per element of ``count``.
+def compulsory(row: Collective, ranks: int, root: int, subset: RankSubset = ALL_RANKS) -> tuple[float, float]:
+    """Elements that any schedule must read and write, summed over ranks, per element of ``count``.
 
-    read: input elements that another rank's output depends on, each once.
-    written: output elements that depend on another rank's input, each once.
-    """
-
-    read: float
-    written: float
-
-
-def compulsory(row: Collective, ranks: int, root: int, subset: RankSubset = ALL_RANKS) -> Compulsory:
-    """Derived from the row's inputs, outputs and origins; zero for one rank and for barrier.
+    Read are input elements that another rank's output depends on, written are output elements that depend on
+    another rank's input, each once. Derived from the row's inputs, outputs and origins; zero for one rank and
+    for barrier.
 
     Of all groups of ``subset`` together, each of ``ranks`` ranks.
 
@@ -47,20 +39,20 @@ def compulsory(row: Collective, ranks: int, root: int, subset: RankSubset = ALL_
     for additions: fused, they need no traffic beyond reading each operand once.
     """
     if ranks < 2 or not row.moves_data:
-        return Compulsory(0.0, 0.0)
+        return 0.0, 0.0
     groups, weights = len(subset.groups_of(ranks)), subset.weights(ranks)
     if subset.one_way:
-        return Compulsory(1.0, 1.0)
+        return 1.0, 1.0
     if weights is not None:
         moved = groups * float(weights.sum() - np.trace(weights))
-        return Compulsory(moved, moved)
+        return moved, moved
     inputs = _over_ranks(ranks, root, lambda rank: len(row.inputs(rank, ranks, ranks, root)))
     outputs = _over_ranks(ranks, root, lambda rank: len(row.outputs(rank, ranks, ranks, root)))
     if not row.reduces:
         outputs -= _over_ranks(ranks, root, lambda rank: len(_kept(row, rank, ranks, root)))
         inputs -= _over_ranks(ranks, root, lambda rank: _kept_alone(row, rank, ranks, root))
     unit = 1.0 if row.blocked else 1.0 / ranks
-    return Compulsory(groups * inputs * unit, groups * outputs * unit)
+    return groups * inputs * unit, groups * outputs * unit
 
 
 def _over_ranks(ranks: int, root: int, value: Callable[[int], int]) -> float:
@@ -134,12 +126,12 @@ def bound_seconds(
     size_of_count = np.asarray(counts, dtype=np.float64) * item_bytes
     if ranks < 2:
         return np.zeros_like(size_of_count)
-    must = compulsory(row, ranks, max(root, 0), subset)
+    read, written = compulsory(row, ranks, max(root, 0), subset)
     # The same working set as the price, so that caches favour neither.
     cached = working_set_bytes(row, ranks, root, size_of_count, fabric.cores, in_place, subset)
     working = min(ranks * len(subset.groups_of(ranks)), fabric.cores)
     traffic = fabric.peak_traffic.at(cached, working, fabric.cores)
-    memory_seconds = (must.read + must.written) * size_of_count / traffic
+    memory_seconds = (read + written) * size_of_count / traffic
     return np.asarray(np.maximum(memory_seconds, fabric.best_flag_latency_seconds))
 
 
@@ -328,23 +320,6 @@ def _wait_seconds(flags: int, ranks: int, fabric: SharedMemory) -> float:
     if ranks > fabric.cores:
         seconds += -(-ranks // fabric.cores) * fabric.yield_seconds
     return seconds
-
-
-def price(
-    schedule: Schedule,
-    count: int,
-    item_bytes: int,
-    machine: Machine,
-    in_place: bool = False,
-    dtype: str = "float32",
-    op: str = "sum",
-) -> Prediction:
-    """The prediction for one launch of ``schedule`` with ``count`` elements of ``item_bytes`` bytes.
-
-    dtype, op: see ``price_sizes``.
-    """
-    prices = price_sizes(schedule, [count], item_bytes, machine, in_place, dtype=dtype, op=op)
-    return prices.prediction(0)
 
 
 def predict(case: Case, machine: Machine, schedule: Schedule) -> Prediction:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
 from hypothesis import strategies as st
 
 from ccbench.model.calibration_worker import KEYS
 from ccbench.model.machine import Machine, RatePoint, Rates, SharedMemory
+from ccbench.model.prediction import Prediction
+from ccbench.model.pricing import price_sizes
+from ccbench.schedules import Schedule
 
 
 def flat(one_process: float, all_cores: float) -> Rates:
@@ -79,3 +83,8 @@ def machines(draw: st.DrawFn) -> Machine:
         operation_bytes_per_second=draw(st.dictionaries(st.sampled_from(KEYS), rate)),
     )
     return machine_of(fabric, "random")
+
+
+def price(schedule: Schedule, count: int, item_bytes: int, machine: Machine, **asked: Any) -> Prediction:
+    """The prediction for one launch of ``schedule``; asked: as ``price_sizes`` has it."""
+    return price_sizes(schedule, [count], item_bytes, machine, **asked).prediction(0)

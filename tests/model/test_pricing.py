@@ -12,11 +12,11 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.errors import ScheduleError
 from ccbench.model.loads import step_loads
 from ccbench.model.machine import Machine, RatePoint, Rates
-from ccbench.model.pricing import predict, price, price_sizes
+from ccbench.model.pricing import predict, price_sizes
 from ccbench.schedules import algorithms_of, schedule_for
 from ccbench.schedules.schedule import Phase, Schedule
 
-from .machines import machines, toy
+from .machines import machines, price, toy
 
 FLAG, CHECK, YIELD, CALL = 1e-6, 1e-7, 1e-5, 2e-6
 COPY, ADD = 1e-9, 2e-9
@@ -62,13 +62,17 @@ def test_ranks_that_share_a_core_take_turns_on_it() -> None:
 
 def test_out_of_place_each_rank_also_copies_what_it_keeps() -> None:
     schedule = schedule_for("all_gather", "direct", 4)
-    out, within = (price(schedule, 1000, 4, toy(), in_place).predicted_seconds for in_place in (False, True))
+    out, within = (
+        price(schedule, 1000, 4, toy(), in_place=in_place).predicted_seconds for in_place in (False, True)
+    )
     assert out - within == pytest.approx(CALL + 4000 * COPY, rel=1e-9)
 
 
 def test_the_roots_own_copy_happens_while_others_pull() -> None:
     schedule = schedule_for("scatter", "direct", 4)
-    out, within = (price(schedule, 10**6, 4, toy(), in_place).predicted_seconds for in_place in (False, True))
+    out, within = (
+        price(schedule, 10**6, 4, toy(), in_place=in_place).predicted_seconds for in_place in (False, True)
+    )
     assert out == pytest.approx(within)
 
 

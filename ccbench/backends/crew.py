@@ -117,7 +117,8 @@ class WholeCrew:
     whole = True
     oversubscribed = False
 
-    def __init__(self, sample_capacity: int) -> None:
+    def __init__(self, ranks: int, sample_capacity: int) -> None:
+        self.ranks = ranks
         self.control = Control(1, sample_capacity)
 
 

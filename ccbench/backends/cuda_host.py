@@ -233,13 +233,9 @@ def _repeated(call: HostCall, times: int) -> HostCall:
 class EmulatedCrew(WholeCrew):
     """Implements ``ccbench.backends.crew.Crew``."""
 
-    def __init__(self, ranks: int, sample_capacity: int) -> None:
-        super().__init__(sample_capacity)
-        self._ranks = ranks
-
     def endpoint(self, process: int) -> EmulatedEndpoint:
         """The one endpoint."""
-        return EmulatedEndpoint(self.control, self._ranks)
+        return EmulatedEndpoint(self.control, self.ranks)
 
 
 MOST_ELEMENTS = 1 << 24

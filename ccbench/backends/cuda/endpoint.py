@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,7 @@ from ccbench.backends.cuda.launching import (
     input_period,
     moves_data,
     op_of,
+    ring_orders,
     root_of,
     sample_launches,
 )
@@ -48,7 +50,7 @@ from ccbench.backends.kernels.layout import (
     lanes_for,
     work_areas,
 )
-from ccbench.backends.kernels.plans import PlanRequest, plan_for, topology_orders
+from ccbench.backends.kernels.plans import PlanRequest, plan_for
 from ccbench.backends.kernels.sources import KernelChoice, choose
 from ccbench.cases import ALONE, Case, CaseFacts
 from ccbench.dtypes import numpy_dtype
@@ -71,6 +73,7 @@ class CudaRanks(WholeEndpoint):
 
     shares: the ranks of every device. Where one has several the measurement is flagged ``loopback``.
     processors: multiprocessors of the smallest of all ranks' devices, so that all lay out memory alike.
+    members: their numbers in the team, channels: those of the case.
     no_access: two devices of which one cannot address the other's memory, None where all can.
     """
 
@@ -87,6 +90,7 @@ class CudaRanks(WholeEndpoint):
         for context in contexts:
             context.require_compiler()  # said once, not by every case
         self.contexts = contexts
+        self.members = tuple(itertools.chain.from_iterable(shares))
         self._limit_seconds = limit_seconds
         self._no_access = no_access
         most = max(map(len, shares))
@@ -103,7 +107,7 @@ class CudaRanks(WholeEndpoint):
         self._orders: tuple[tuple[int, ...], ...] | None = None
         self._host_seconds: list[float] = []
         self._device_seconds = 0.0
-        self._channels = 0
+        self.channels = 0
         self.devices = DeviceWatch([context.facts.bus_id for context in contexts])
 
     # -- one case --------------------------------------------------------------------------------------------
@@ -195,9 +199,9 @@ class CudaRanks(WholeEndpoint):
             return kernels, min(context.channels(kernel, wanted) for context, kernel in pairs)
 
         kernels, room = self.together(kernels_and_room)
-        self._channels = self.least(room)
+        self.channels = self.least(room)
         plan = plan_for(choice.entry.file, self._request(choice))
-        arguments = arguments_for(case, areas, self._channels, self._limit_seconds)
+        arguments = arguments_for(case, areas, self.channels, self._limit_seconds)
 
         def load() -> None:
             for context, kernel in zip(self.contexts, kernels, strict=True):
@@ -212,7 +216,7 @@ class CudaRanks(WholeEndpoint):
         return PlanRequest(
             case.collective,
             case.ranks,
-            self._channels,
+            self.channels,
             root_of(case),
             case.size_bytes,
             choice.schedule,
@@ -271,7 +275,7 @@ class CudaRanks(WholeEndpoint):
         readings, flags = self.devices.after()
         return CaseFacts(
             protocol_used=HOST if self.fallen_back else "",
-            channels_used=self._channels,
+            channels_used=self.channels,
             devices=readings,
             flags=flags,
             gated_launches=self._gated_launches,
@@ -443,13 +447,3 @@ class CudaRanks(WholeEndpoint):
         memory: Array = np.empty(largest, np.uint8)
         for context, rank, at, one in self._places():
             yield rank, DeviceOutput(context, at + one.output_offset, memory[: one.output_bytes].view(dtype))
-
-
-def ring_orders(contexts: Sequence[DeviceContext]) -> tuple[tuple[int, ...], ...]:
-    """Rings for one rank per device, from what the system shows of the links between them."""
-    from ccbench.machine.detection import detect
-
-    topology = detect()
-    names = {gpu.bus_id.lower(): gpu.name for gpu in topology.gpus if gpu.bus_id}
-    devices = [names.get(context.facts.bus_id.lower(), "") for context in contexts]
-    return topology_orders(topology, devices) if all(devices) and len(devices) > 1 else ()

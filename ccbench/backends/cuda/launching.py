@@ -14,6 +14,7 @@ from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.gate import Gate
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.layout import WorkAreas
+from ccbench.backends.kernels.plans import topology_orders
 from ccbench.backends.kernels.sources import entry_named, program
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
@@ -163,3 +164,13 @@ def failure(case: Case, given_up: Sequence[abi.GivenUp]) -> CollectiveFailed:
 def moves_data(case: Case) -> bool:
     """Whether there is a result to be compared."""
     return collective(case.collective).moves_data
+
+
+def ring_orders(contexts: Sequence[DeviceContext]) -> tuple[tuple[int, ...], ...]:
+    """Rings for one rank per device, from what the system shows of the links between them."""
+    from ccbench.machine.detection import detect
+
+    topology = detect()
+    names = {gpu.bus_id.lower(): gpu.name for gpu in topology.gpus if gpu.bus_id}
+    devices = [names.get(context.facts.bus_id.lower(), "") for context in contexts]
+    return topology_orders(topology, devices) if all(devices) and len(devices) > 1 else ()

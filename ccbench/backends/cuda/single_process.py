@@ -17,7 +17,7 @@ from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeCrew
 from ccbench.backends.cuda.context import DeviceContext
-from ccbench.backends.cuda.endpoint import HOST, CudaRanks
+from ccbench.backends.cuda.endpoint import CudaRanks
 from ccbench.backends.cuda.gate import Gate, refuse_blocking
 from ccbench.backends.cuda.launching import LIMIT_SECONDS, DeviceOutput
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, open_cuda, starting
@@ -142,54 +142,46 @@ class CudaEndpoint(CudaRanks):
         worlds, self._worlds, self._active, self._grouping = self._worlds, (), (), ""
         do_all([one.close for one in worlds])
 
+    # Without groups all ranks are one world, this endpoint; what each world does then stands in CudaRanks.
+
+    @property
+    def _here(self) -> Sequence[CudaRanks]:
+        return self._active or (self,)
+
     @property
     def launched(self) -> Sequence[DeviceContext]:
         """What takes part in the case, on every device and of every group."""
-        if not self._active:
-            return self.contexts
-        return [context for one in self._active for context in one.contexts]
+        return [context for one in self._here for context in one.contexts]
 
     def given_up(self) -> list[GivenUp]:
         """Waits that lasted too long, with ranks by their numbers in the team."""
-        if not self._active:
-            return super().given_up()
-        return [error.among(one.members) for one in self._active for error in one.given_up()]
+        return [error.among(one.members) for one in self._here for error in CudaRanks.given_up(one)]
 
     def zero(self) -> None:
         """Forget all launches of all groups."""
-        if not self._active:
-            super().zero()
-        for one in self._active:
-            one.zero()
+        for one in self._here:
+            CudaRanks.zero(one)
 
     def refill(self, salt: int, launches: int = 1) -> None:
         """Fill every rank's input; groups have different data, so that what strays is seen."""
-        if not self._active:
-            super().refill(salt, launches)
-        for number, one in enumerate(self._active):
-            one.refill(salt + number * GROUP_SALTS, launches)
+        for number, one in enumerate(self._here):
+            CudaRanks.refill(one, salt + number * GROUP_SALTS, launches)
 
     def poison(self) -> None:
         """Make every rank's output wrong everywhere."""
-        if not self._active:
-            super().poison()
-        for one in self._active:
-            one.poison()
+        for one in self._here:
+            CudaRanks.poison(one)
 
     def outputs(self) -> Iterator[tuple[int, DeviceOutput]]:
         """Every rank's output, by its number in the team."""
-        if not self._active:
-            yield from super().outputs()
-        for one in self._active:
-            for place, output in one.outputs():
+        for one in self._here:
+            for place, output in CudaRanks.outputs(one):
                 yield one.members[place], output
 
     def finish(self) -> None:
         """Give large buffers back; graphs belong to the case."""
-        if not self._active:
-            super().finish()
-        for one in self._active:
-            one.finish()
+        for one in self._here:
+            CudaRanks.finish(one)
 
     # -- time ------------------------------------------------------------------------------------------------
 
@@ -223,19 +215,13 @@ class CudaEndpoint(CudaRanks):
 
     def facts(self) -> CaseFacts:
         """As before; of several groups, what each took."""
-        if not self._active:
-            return super().facts()
-        readings, flags = self.devices.after()
         several = len(self._active) > 1
         rows = [self._samples[sample] for sample in sorted(self._samples)]
-        return CaseFacts(
-            protocol_used=HOST if self.fallen_back else "",
-            channels_used=min(one.facts().channels_used for one in self._active),
+        return replace(
+            super().facts(),
+            channels_used=min(one.channels for one in self._here),
             parts=tuple(f"ranks {format_ranks(one.members)}" for one in self._active) if several else (),
             group_samples_seconds=tuple(zip(*rows, strict=True)) if several else (),
-            devices=readings,
-            flags=flags,
-            gated_launches=self._gated_launches,
         )
 
     def close(self) -> None:
@@ -257,14 +243,10 @@ def runs(members: Sequence[int], shares: Sequence[range]) -> list[tuple[int, ran
 class CudaCrew(WholeCrew):
     """Implements ``ccbench.backends.crew.Crew``."""
 
-    def __init__(self, ranks: int, sample_capacity: int) -> None:
-        super().__init__(sample_capacity)
-        self._ranks = ranks
-
     def endpoint(self, process: int) -> CudaEndpoint:
         """The one endpoint; CUDA starts here, in the process that uses it."""
         # Kernels of several groups wait for each other on one device. Streams that share a hardware queue, as
         # all do with the 1 that Megatron's scripts export, start one kernel when the one before has ended.
         os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
         with starting():
-            return CudaEndpoint(self.control, self._ranks, open_cuda())
+            return CudaEndpoint(self.control, self.ranks, open_cuda())

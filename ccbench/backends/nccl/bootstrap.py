@@ -168,16 +168,12 @@ class OneProcess:
 class NcclCrew(WholeCrew):
     """Implements ``ccbench.backends.crew.Crew``."""
 
-    def __init__(self, ranks: int, sample_capacity: int) -> None:
-        super().__init__(sample_capacity)
-        self._ranks = ranks
-
     def endpoint(self, process: int) -> NcclRanks:
         """Return the one endpoint; CUDA and NCCL start here, in the process that uses them."""
         with starting():
             cuda = open_cuda(own_kernels=False)
-            shares = ranks_of_devices(self._ranks, device_count(cuda))
-            devices = {rank: device_of_rank(shares, rank) for rank in range(self._ranks)}
+            shares = ranks_of_devices(self.ranks, device_count(cuda))
+            devices = {rank: device_of_rank(shares, rank) for rank in range(self.ranks)}
             refuse_blocking(len(shares), "processes: per_gpu")
             return opened(self.control, cuda, open_nccl(), devices)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -11,8 +13,12 @@ from typing import Any
 
 import pytest
 
+from ccbench.backends.base import TeamRequest
 from ccbench.backends.mpi import BACKEND
 from ccbench.cases import Status
+from ccbench.errors import BackendUnavailable
+from ccbench.model.machine import load_machine
+from ccbench.runner.workers.team import open_team
 from tests.faults import traces
 from tests.faults.conftest import SAMPLING, Bench
 
@@ -101,3 +107,34 @@ def test_a_rank_that_misbehaves_is_named_and_a_fresh_team_goes_on(
     assert row["status"] == status.value
     assert words in row["detail"]
     assert ended.row("broadcast")["status"] == Status.OK.value
+
+
+@pytest.mark.exhaustive
+def test_a_rank_stopped_while_its_library_starts_is_named_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, figure: Any
+) -> None:
+    mark = f"starting-{os.getpid()}"
+    monkeypatch.setenv(traces.MARK, mark)
+
+    def stop_one() -> int:
+        """Stop a rank that has connected and loads its library; its number, 0 while there is none."""
+        for pid in traces.marked(mark):
+            with suppress(OSError):  # it has ended
+                maps = Path("/proc", str(pid), "maps").read_text()
+                if traces.role(pid) == b"agent" and "libmpi" in maps:
+                    os.kill(pid, signal.SIGSTOP)
+                    return pid
+        return 0
+
+    stopped: list[object] = []
+    stopper = threading.Thread(target=lambda: stopped.append(traces.wait_until(stop_one, 60)))
+    stopper.start()
+    began = time.monotonic()
+    with pytest.raises(BackendUnavailable, match="the library did not start: rank") as raised:
+        open_team(BACKEND, TeamRequest(2, load_machine("cpu-shared-memory")))
+    stopper.join()
+    assert f"(process {stopped[0]}) is stopped by a signal; the others wait for it" in str(raised.value)
+    assert raised.value.exit_code == 4
+    assert time.monotonic() - began < 60
+    assert [pid for pid in traces.left_behind(mark) if pid != os.getpid()] == []
+    figure(f"stopped while its library starts: named after {time.monotonic() - began:.0f} s")

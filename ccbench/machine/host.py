@@ -65,19 +65,8 @@ def state(pid: int, files: Files | None = None) -> str:
     return ((files or Files()).text(f"/proc/{pid}/stat") or "").rpartition(")")[2].strip()[:1]
 
 
-def ending(wait_status: int) -> str:
-    """'was killed by SIGKILL' or 'exited with 3', from a status of os.waitpid."""
-    code = os.waitstatus_to_exitcode(wait_status)
-    if code >= 0:
-        return f"exited with {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
-
-
 def forward_signals_to(runner: subprocess.Popen[bytes]) -> None:
-    """What the launcher tells the first seat is meant for the run, which then ends in order."""
+    """What the launcher tells the first process is meant for the run, which then ends in order."""
 
     def forward() -> None:
         while runner.poll() is None:

@@ -1,4 +1,4 @@
-"""Who dies with whom, who is stopped, and how a process ended."""
+"""Who dies with whom, and who is stopped."""
 
 from __future__ import annotations
 
@@ -12,28 +12,9 @@ from pathlib import Path
 import pytest
 
 from ccbench.machine.files import Files
-from ccbench.machine.host import ending, module_command, single_threaded, state
+from ccbench.machine.host import module_command, single_threaded, state
 
 LINUX = sys.platform.startswith("linux")
-
-
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        ("pass", "exited with 0"),
-        ("import sys; sys.exit(3)", "exited with 3"),
-        ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGBUS)", "was killed by SIGBUS"),
-    ],
-)
-def test_an_ending_is_told_in_words(code: str, words: str) -> None:
-    pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-S", "-c", code])
-    assert ending(os.waitpid(pid, 0)[1]) == words
-
-
-def test_a_signal_without_a_name_has_its_number() -> None:
-    number = signal.SIGRTMIN + 3 if LINUX else 40
-    assert ending(number) == f"was killed by signal {int(number)}"
 
 
 def test_a_state_is_the_letter_after_the_name_whatever_the_name(tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ def test_a_launcher_that_starts_too_few_is_told_with_how_long_it_was_given_or_ho
     assert made.why_so_few(0, 2) == f"{made.name} exited with 3 before any process had come; it said nothing"
 
 
-def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+def test_an_end_is_told_in_words_and_a_signal_without_a_name_by_its_number() -> None:
+    assert describe_exit(3) == "exited with 3"
     assert describe_exit(-9) == "was killed by SIGKILL"
     assert describe_exit(-40) == "was killed by signal 40"
 

@@ -7,13 +7,23 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from ccbench.dtypes import CPU_DTYPES
+from ccbench.dtypes import CPU_DTYPES, numpy_dtype
 from ccbench.errors import MachineError
 from ccbench.model import calibration
 from ccbench.model.calibration import PEAK_MARGIN, machine_from_samples, quick_machine
-from ccbench.model.calibration_worker import BLOCK_BYTES, KINDS, Probe, Samples, collect, payload_bytes
+from ccbench.model.calibration_worker import (
+    BLOCK_BYTES,
+    KEYS,
+    KINDS,
+    Arithmetic,
+    Probe,
+    Samples,
+    collect,
+    payload_bytes,
+)
 from ccbench.model.machine import ARITHMETIC, Machine, calls_of, load_machine, save_machine
 from tests.faults import traces
 
@@ -196,3 +206,21 @@ def test_nothing_is_left_when_the_measuring_process_is_killed() -> None:
         parent.kill()
         parent.wait()
     traces.wait_until(lambda: not running(f"\0{until}\0"), 20)
+
+
+def test_every_type_has_every_operation_and_each_can_be_timed() -> None:
+    assert len(KEYS) == len(CPU_DTYPES) * len(ARITHMETIC)
+    arithmetic = Arithmetic()
+    with np.errstate(all="raise"):  # neither overflow nor underflow: both may take longer
+        assert min(arithmetic.seconds(key) for key in KEYS) > 0
+
+
+def test_a_block_holds_whole_elements_of_every_type() -> None:
+    assert all(BLOCK_BYTES % numpy_dtype(dtype).itemsize == 0 for dtype in CPU_DTYPES)
+
+
+@pytest.mark.parametrize(
+    ("key", "calls"), [("uint8 average", 3), ("int64 average", 3), ("bfloat16 average", 1), ("int8 sum", 1)]
+)
+def test_only_averaging_whole_numbers_takes_three_calls(key: str, calls: int) -> None:
+    assert calls_of(key) == calls

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as some
 
 from ccbench.collectives import COLLECTIVES, collective
 from ccbench.errors import MachineError, UsageError
-from ccbench.groups import Groups, Layout, parse_groups
+from ccbench.groups import ORDERS, Groups, Layout, parse_groups
 from ccbench.model import group_points as model
 from ccbench.model.cluster import Cluster, ClusterPoint, library_points, open_cluster
 from ccbench.model.group_systems import GroupPlacement, axis_placement, placement_of
@@ -189,3 +189,60 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
         group_points(cluster, GroupPlacement(4, 2, 2), "all_reduce", (8,))
     with pytest.raises(UsageError, match="4 rows"):
         group_points(cluster, ((0, 1),), "all_to_all_v", (8,), traffic=str([[1] * 4] * 4))
+
+
+AXES = ("tp", "cp", "dp", "pp", "ep", "edp", "dp-cp")
+NODE_SIZES = (1, 2, 4, 6, 8)
+
+
+@some.composite
+def layouts(draw: some.DrawFn) -> Layout:
+    sizes = {name: draw(some.sampled_from((1, 2, 3, 4, 8))) for name in ("tp", "cp", "dp", "pp")}
+    order = draw(some.sampled_from((ORDERS["megatron"], "tp-pp-ep-dp-cp")))
+    try:
+        return Layout(order, ep=draw(some.sampled_from((1, 2))), **sizes)
+    except UsageError:
+        return Layout(order, **sizes)
+
+
+@given(layouts(), some.sampled_from(AXES), some.sampled_from(NODE_SIZES))
+def test_an_axis_stands_as_its_listed_groups_do(layout: Layout, axis: str, gpus_per_node: int) -> None:
+    assume(layout.ranks <= gpus_per_node or layout.ranks % gpus_per_node == 0)
+    try:
+        found = axis_placement(layout, axis, gpus_per_node)
+    except UsageError:
+        assume(False)
+    listed = placement_of(layout.groups(axis), gpus_per_node)
+    assert listed is not None
+    assert found.sets[0] == listed.sets[0]
+    assert sorted(found.sets) == sorted(listed.sets)
+    assert (found.ranks, found.nodes) == (listed.ranks, listed.nodes)
+
+
+@pytest.mark.parametrize(
+    ("axis", "expected"),
+    [
+        ("tp", GroupPlacement(4, 4, 1, 2, ((0, 1, 2, 3), (4, 5, 6, 7)))),
+        ("dp", GroupPlacement(4, 2, 2, 4, ((0, 4), (1, 5), (2, 6), (3, 7)))),
+        ("pp", GroupPlacement(8192, 1, 8192, 8, tuple((gpu,) for gpu in range(8)))),
+    ],
+)
+def test_the_placement_of_131072_ranks_is_a_few_numbers(axis: str, expected: GroupPlacement) -> None:
+    assert axis_placement(Layout(tp=4, dp=4, pp=8192), axis, 8) == expected
+
+
+def test_an_axis_that_nodes_cut_unevenly_is_refused() -> None:
+    with pytest.raises(UsageError, match="unevenly"):
+        axis_placement(Layout(tp=6, dp=4), "tp", 8)
+
+
+@pytest.mark.parametrize("text", ["[[0, 1, 2], [3, 8, 9]]", "[[0, 1], [2, 8]]", "[[0, 8], [1, 2]]"])
+def test_groups_that_do_not_stand_alike_have_no_placement(text: str) -> None:
+    assert placement_of(parse_groups(text, 16), 8) is None
+
+
+def test_numbers_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(UsageError, match="product"):
+        GroupPlacement(8, 4, 3)
+    with pytest.raises(UsageError, match="GPU sets"):
+        GroupPlacement(4, 2, 2, 2, gpu_sets=((0, 1),))

@@ -6,14 +6,25 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import strategies as some
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.model.library.calibration import floor_seconds
-from ccbench.model.library.constants import STARTS, shipped
+from ccbench.model.library.constants import STARTS, Domain, LibraryConstants, constants_of, shipped
 from ccbench.model.library.costs import protocols
-from ccbench.model.library.predictor import busy_seconds, launch_floor_seconds, predict_library, seconds_of
+from ccbench.model.library.predictor import (
+    MOST_RANKS,
+    busy_seconds,
+    family,
+    launch_floor_seconds,
+    predict_library,
+    reasons,
+    seconds_of,
+    uneven_loads,
+    uneven_shape,
+)
 from ccbench.model.library.shapes import shapes
 from ccbench.model.library.system import (
     PROTOCOLS,
@@ -297,3 +308,159 @@ def test_what_is_kept_busy_makes_up_the_time(system: LibrarySystem, collective: 
         waiting, inside, network = busy_seconds(system, request)
         (point,) = predict_library(system, request)
         assert waiting + max(inside, network) == pytest.approx(point.seconds)
+
+
+DOMAIN = Domain(
+    (
+        (("collective", "all_reduce"), 16),
+        (("collective", "all_to_all"), 1),
+        (("collective across", "all_reduce on ib"), 16),
+        (("collective inside", "all_reduce on nvswitch"), 1),
+        (("collective inside", "all_to_all on nvswitch"), 1),
+        (("generation", "hopper"), 16),
+        (("intra", "nvswitch"), 16),
+        (("network", "ib"), 16),
+    ),
+    (("nvswitch", 8),),
+    1 << 34,
+)
+LEARNED = constants_of({}, "a test", DOMAIN)
+REQUEST = LibraryRequest("all_reduce", (1 << 20,))
+
+
+def why(system: LibrarySystem, request: LibraryRequest = REQUEST, learned: LibraryConstants = LEARNED) -> str:
+    return reasons(system, request, learned)[0]
+
+
+def test_what_was_learned_on_is_not_extrapolated() -> None:
+    assert why(H100) == why(clustered(H100, 16)) == ""
+
+
+@pytest.mark.parametrize(
+    ("system", "request_", "reason"),
+    [
+        (replace(H100, generation=Generation.UNKNOWN), REQUEST, "the generation of the GPUs is not known"),
+        (A100, REQUEST, "no generation ampere was learned on"),
+        (H100, LibraryRequest("gather", (8,)), "no collective gather was learned on"),
+        (clustered(H100, 17), REQUEST, "17 nodes on ib; learned on up to 16"),
+        (replace(H100, ranks_per_node=72), REQUEST, "72 GPUs a node; learned on up to 8"),
+        (H100, LibraryRequest("all_reduce", (1 << 37,)), "no size above 16 GiB was learned on"),
+    ],
+)
+def test_what_lies_outside_says_in_which_way(
+    system: LibrarySystem, request_: LibraryRequest, reason: str
+) -> None:
+    assert why(system, request_) == reason
+
+
+def test_several_reasons_are_all_given() -> None:
+    found = why(MI300X)
+    assert "no generation cdna3" in found
+    assert "no intra xgmi-mesh" in found
+
+
+def test_where_nothing_was_learned_everything_is_extrapolated() -> None:
+    assert "nothing was learned" in why(H100, learned=STARTS)
+
+
+def test_points_carry_the_reason_size_by_size() -> None:
+    points = predict_library(H100, LibraryRequest("all_reduce", (8, 1 << 40)), LEARNED)
+    assert [bool(point.extrapolated) for point in points] == [False, True]
+
+
+def test_generations_of_one_network_are_one_family() -> None:
+    assert {family(word) for word in ("ib", "ib-hdr", "ib-ndr")} == {"ib"}
+
+
+def test_the_shipped_constants_know_what_they_were_learned_on() -> None:
+    assert why(H100, learned=shipped()) == ""
+    assert "nodes on ib; learned on up to" in why(clustered(H100, 10_000), learned=shipped())
+
+
+def test_a_collective_and_a_network_seen_apart_were_not_seen_together() -> None:
+    request = LibraryRequest("all_to_all", (8,))
+    assert why(H100, request) == ""
+    assert why(clustered(H100, 2), request) == "no all_to_all on ib was learned on"
+    tcp = clustered(A100, 2, NetworkPorts("tcp", 3e9, 1))
+    assert why(tcp, request, shipped()) == "no all_to_all on tcp was learned on"
+
+
+def test_what_was_seen_on_several_nodes_only_is_extrapolated_to_one() -> None:
+    assert why(MI300X, learned=shipped()) == "no all_reduce on xgmi-mesh within one node was learned on"
+    assert why(clustered(MI300X, 2, NetworkPorts("roce", 50e9, 8)), learned=shipped()) == ""
+
+
+def test_a_collective_on_more_nodes_than_it_was_seen_on_says_so() -> None:
+    said = why(
+        clustered(H100, 3, NetworkPorts("tcpxo", 25e9, 8)), LibraryRequest("all_gather", (8,)), shipped()
+    )
+    assert said == "3 nodes on tcpxo; learned on up to 2"
+    domain = replace(DOMAIN, most_nodes=(*DOMAIN.most_nodes, (("collective across", "all_to_all on ib"), 2)))
+    found = why(clustered(H100, 4), LibraryRequest("all_to_all", (8,)), constants_of({}, "a test", domain))
+    assert found == "all_to_all on ib over 4 nodes; learned on up to 2"
+
+
+EVEN = str([[1] * 16] * 16)
+SYSTEMS = [
+    clustered(H100, 2),
+    clustered(MI300X, 2),
+    clustered(H100, 2, replace(NDR, per_node=4)),
+    replace(clustered(A100, 4), ranks_per_node=4),
+]
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: f"{system.name}-{system.nodes}")
+def test_as_a_matrix_of_equal_amounts_it_is_the_even_one(system: LibrarySystem) -> None:
+    (even,) = shapes("all_to_all_v", system)
+    found = uneven_shape(even, system, EVEN)
+    assert (found.port_bytes, found.node_bytes) == pytest.approx((even.port_bytes, even.node_bytes))
+
+
+@pytest.mark.parametrize("system", [H100, MI300X, V100_CUBE, B200, lone(4)], ids=lambda one: one.name)
+def test_so_it_is_on_one_node_and_with_one_rank_a_node(system: LibrarySystem) -> None:
+    (even,) = shapes("all_to_all_v", system)
+    found = uneven_shape(even, system, str([[1] * system.ranks] * system.ranks))
+    assert (found.port_bytes, found.node_bytes) == pytest.approx((even.port_bytes, even.node_bytes))
+
+
+@settings(deadline=None)
+@given(some.lists(some.lists(some.integers(0, 9), min_size=8, max_size=8), min_size=8, max_size=8))
+def test_no_rank_moves_less_than_it_must_and_the_busiest_counts(rows: list[list[int]]) -> None:
+    amounts = np.array(rows, dtype=float)
+    if not amounts.any():
+        return
+    loads = uneven_loads(H100, str(rows))
+    amounts /= amounts.sum(axis=1).max()
+    np.fill_diagonal(amounts, 0)
+    busiest = max(amounts.sum(axis=0).max(), amounts.sum(axis=1).max())
+    assert loads.rank == pytest.approx(busiest)
+    assert loads.inside == pytest.approx(busiest)
+    assert loads.node == loads.nic == 0
+
+
+def test_a_full_mesh_waits_for_the_link_between_the_pair_with_most_to_exchange() -> None:
+    rows = [[0] * 8 for _ in range(8)]
+    rows[2][5] = 1
+    assert uneven_loads(MI300X, str(rows)).inside == pytest.approx(7)
+    assert uneven_loads(H100, str(rows)).inside == pytest.approx(1)
+
+
+def test_a_rank_that_all_send_to_is_reached_through_its_own_nic() -> None:
+    loads = uneven_loads(clustered(H100, 2), "hot:1")
+    # Eight ranks of the other node, through one of eight NICs.
+    assert (loads.node, loads.nic) == (8, 64)
+
+
+def test_the_more_skewed_the_slower() -> None:
+    system = clustered(H100, 2)
+    seconds = [
+        predict_library(system, LibraryRequest("all_to_all_v", (1 << 26,), traffic=traffic))[0].seconds
+        for traffic in ("", "zipf:0.5", "zipf:1.5", "hot:0.9")
+    ]
+    assert seconds == sorted(seconds)
+    assert seconds[0] < seconds[-1] / 4
+
+
+def test_a_matrix_too_large_to_look_at_is_refused() -> None:
+    with pytest.raises(MachineError, match="at most"):
+        uneven_loads(clustered(H100, MOST_RANKS), "hot:0.5")

@@ -179,6 +179,18 @@ def parse_xml(text: str, name: str, doctype_allowed: bool = False) -> Document:
     return Document(builder.root, tuple(notices))
 
 
+def parse_below(text: str, name: str, tag: str, writer: str) -> tuple[Document, Element]:
+    """Return what ``parse_xml`` does, and its first ``tag``; MachineError naming ``writer`` without."""
+    document = parse_xml(text, name)
+    found = next((element for element in document.root.walk() if element.tag == tag), None)
+    if found is None:
+        raise MachineError(
+            f"{name}: line {document.root.line}: <{document.root.tag}> was found, <{tag}> was expected; "
+            f"give a file that {writer} wrote"
+        )
+    return document, found
+
+
 def _damage(builder: _Builder, complaint: str, text: str) -> Notice:
     line = builder.line()
     if builder.root is not None and builder.root.closed:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import Device, DeviceKind, Notice, Topology, TopologyClass
-from ccbench.topology.xml import Element, parse_xml, root_tag
+from ccbench.topology.xml import Element, parse_below, root_tag
 from ccbench.units import shown
 
 NAME = "NCCL graph XML"
@@ -53,13 +53,7 @@ def read(text: str) -> Topology:
     ``rings`` and ``ring_nets`` of the ring graph, ``chains`` of the others by graph id, ``nvls_heads``.
     Raises MachineError when there is no ``<graphs>``.
     """
-    document = parse_xml(text, NAME)
-    root = next((element for element in document.root.walk() if element.tag == "graphs"), None)
-    if root is None:
-        raise MachineError(
-            f"{NAME}: line {document.root.line}: <{document.root.tag}> was found, <graphs> was expected; "
-            "give a file that NCCL_GRAPH_DUMP_FILE wrote"
-        )
+    document, root = parse_below(text, NAME, "graphs", "NCCL_GRAPH_DUMP_FILE")
     notices = list(document.notices)
     graphs = [_graph(element, notices) for element in root.named("graph")]
     if not graphs:

@@ -35,7 +35,7 @@ from ccbench.topology.readers.nccl_xml_tree import (
     bus_id_of,
 )
 from ccbench.topology.text import one_or_all, whole
-from ccbench.topology.xml import Element, parse_xml, root_tag
+from ccbench.topology.xml import Element, parse_below, root_tag
 
 NAME = "NCCL topology XML"
 
@@ -59,13 +59,7 @@ def read(text: str) -> Topology:
     What looks wrong is kept and noticed, what cannot be drawn is left out and noticed, each with its line.
     Raises MachineError when there is no ``<system>``.
     """
-    document = parse_xml(text, NAME)
-    system = next((element for element in document.root.walk() if element.tag == "system"), None)
-    if system is None:
-        raise MachineError(
-            f"{NAME}: line {document.root.line}: <{document.root.tag}> was found, <system> was expected; "
-            "give a file that NCCL_TOPO_DUMP_FILE wrote"
-        )
+    document, system = parse_below(text, NAME, "system", "NCCL_TOPO_DUMP_FILE")
     tree = Tree(system)
     if not tree.devices and not tree.notices:
         raise MachineError(

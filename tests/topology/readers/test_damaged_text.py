@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ccbench.topology.readers import reader
 from tests.topology.damage import changed, read_or_refused
 from tests.topology.readers import (
-    test_hwloc_xml,
+    test_hwloc,
     test_lstopo_text,
     test_nccl_graph_xml,
     test_nccl_log,
@@ -24,7 +24,7 @@ xml = test_nccl_xml
 TEXTS = {
     "nccl_xml": xml.system(xml.cpu(xml.gpu(xml.A, xml.nvlink(xml.B, 4)), xml.gpu(xml.B, xml.nvlink(xml.A)))),
     "nccl_graph_xml": test_nccl_graph_xml.graph('pattern="4" nchannels="1"', test_nccl_graph_xml.ring(0, 1)),
-    "hwloc": test_hwloc_xml.TWO,
+    "hwloc": test_hwloc.TWO,
     "hwloc text": test_lstopo_text.TEXT,
     "nccl_log": test_nccl_log.prefixed(test_nccl_log.BOX, "host0:1:1 [0] NCCL INFO ")
     + test_nccl_log.ring_lines(4, 4)

@@ -7,6 +7,7 @@ import pytest
 from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.readers.nccl_xml import read, recognises
+from ccbench.topology.readers.nccl_xml_tree import PcieLink
 from tests.topology.dumps import entries, names, needs_dumps, text_of
 
 DUMPS = [entry for entry in entries("nccl_xml") if "graph XML" not in entry["kind"]]
@@ -453,3 +454,30 @@ def test_elements_of_one_card_are_one_physical_nic_and_virtual_ones_none() -> No
     topology = read(system(cpu(*cards, '<nic><net name="docker0"/><net name="bond0"/></nic>')))
     counts = {key: topology.facts[key] for key in ("nic_count", "nic_physical_count", "net_elements")}
     assert counts == {"nic_count": 2, "nic_physical_count": 1, "net_elements": 6}
+
+
+@pytest.mark.parametrize(
+    ("speed", "width", "rate"),
+    [
+        ("2.5 GT/s", "16", 4.0e9),
+        ("5.0 GT/s PCIe", "16", 8.0e9),
+        ("8 GT/s", "16", 15.753846e9),
+        ("16.0 GT/s PCIe", "16", 31.507692e9),
+        ("32.0 GT/s PCIe", "8", 31.507692e9),
+        ("64.0 GT/s PCIe", "16", 121e9),
+    ],
+)
+def test_pcie_is_raw_rate_times_lanes_less_the_coding(speed: str, width: str, rate: float | None) -> None:
+    link = PcieLink({"link_speed": speed, "link_width": width})
+    assert link.bytes_per_second == pytest.approx(rate, rel=1e-6)
+    assert speed in link.origin
+
+
+@pytest.mark.parametrize(
+    ("speed", "width"),
+    [("", "16"), ("8 GT/s", "0"), ("8 GT/s", "255"), ("8 GT/s", "x"), ("9 GT/s", "16"), ("", "")],
+)
+def test_a_speed_or_width_that_is_none_gives_no_rate(speed: str, width: str) -> None:
+    link = PcieLink({"link_speed": speed, "link_width": width})
+    assert link.bytes_per_second is None
+    assert (link.speed, link.width) == (speed, width)

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 
 # The vocabulary, lowest first: flat modules without files and processes, each of which knows those before it.
 VOCABULARY = (
-    "errors", "units", "capabilities", "dtypes", "resources", "groups", "collectives", "cases", "stats",
+    "errors", "units", "capabilities", "dtypes", "resources", "documents", "groups", "collectives", "cases", "stats",
     "verification", "tables",
 )  # fmt: skip
 

@@ -269,9 +269,9 @@ def load_calibrated(path: str | Path) -> CalibratedCluster:
     Raises MachineError, one line with path and place, for anything but exactly one: unknown and missing
     fields, wrong types, repeated keys, a machine or network that does not fit, another release's constants.
     """
-    from ccbench.topology.documents import read_document
+    from ccbench.documents import read_machine_document
 
-    plain = read_document(path)
+    plain = read_machine_document(path)
     kind = plain.get("kind") if isinstance(plain, dict) else None
     if kind != KIND:
         raise MachineError(

@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ccbench.documents import parse_yaml, yaml_text
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import MachineError
-from ccbench.topology.documents import strict_yaml, yaml_text
 from ccbench.units import shown
 
 Floats = NDArray[np.float64]
@@ -297,7 +297,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
         raise MachineError(f"{path}: is not UTF-8 text; a machine file is YAML") from None
     if len(content) > LARGEST_FILE_BYTES:
         raise MachineError(f"{path}: is larger than {LARGEST_FILE_BYTES} bytes; a machine file is not")
-    return machine_from_plain(strict_yaml(text, str(path)), path)
+    return machine_from_plain(parse_yaml(text, str(path)), path)
 
 
 def is_machine_file(name: str | Path) -> bool:

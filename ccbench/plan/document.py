@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, PlainValidator, ValidationError
 
 from ccbench.collectives import read_traffic
+from ccbench.documents import MOST_BYTES, FileKind, Origin, read_document
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import SuiteError, UsageError
 from ccbench.groups import LAYOUT_AXES, make_layout, parse_layout
@@ -19,7 +20,6 @@ from ccbench.plan.shape import ModelShape, make_shape, named_shape
 from ccbench.plan.strategy import CONTEXT_KINDS, PIPELINES, RECOMPUTED, Strategy
 from ccbench.plan.textbook import Gradients
 from ccbench.resources import shipped_folder
-from ccbench.suite.document import MOST_BYTES, FileKind, Origin, read_document
 from ccbench.suite.loading import first_error
 from ccbench.suite.model import StrictModel
 from ccbench.suite.readers import MisfitError

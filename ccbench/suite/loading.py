@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ccbench.errors import SuiteError
+from ccbench.documents import MOST_BYTES, Document, Origin, read_document
+from ccbench.errors import CcbenchError, SuiteError
 from ccbench.resources import shipped_folder
-from ccbench.suite.document import MOST_BYTES, Document, Origin, read_document
 from ccbench.suite.model import Suite
 from ccbench.suite.readers import MisfitError
 from ccbench.units import shown, suggestion
@@ -92,7 +92,7 @@ def suite_from_document(document: Document, name: str = "suite") -> Suite:
     return suite
 
 
-def first_error(problem: ValidationError, origin: Origin, spot: tuple[str | int, ...] = ()) -> SuiteError:
+def first_error(problem: ValidationError, origin: Origin, spot: tuple[str | int, ...] = ()) -> CcbenchError:
     """Return the error that stands first in the file, below ``spot``: later ones often follow from it."""
     found = []
     for error in problem.errors(include_url=False, include_input=False):

@@ -19,9 +19,9 @@ from pydantic import (
 from ccbench.capabilities import Axis, backend_names
 from ccbench.cases import AXES, AXIS, Sampling
 from ccbench.collectives import COLLECTIVES
+from ccbench.documents import Origin
 from ccbench.groups import LAYOUT_AXES, MEGATRON_ORDER, ORDERS
 from ccbench.suite import grouping, ranges, readers
-from ccbench.suite.document import Origin
 from ccbench.suite.readers import MisfitError, Reads, one_or_many, whole_number
 from ccbench.units import parse_duration, parse_fraction, shown, suggestion
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ccbench.documents import read_machine_document
 from ccbench.errors import MachineError
-from ccbench.topology.documents import read_document
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.units import shown
 
@@ -49,7 +49,7 @@ def load_catalog(name: str) -> Topology:
 def load_compact(path: str | Path) -> Topology:
     """A machine of the catalog's short form in any file. Raises MachineError with path and place."""
     where = Path(path)
-    return expand(read_document(where), where.stem, str(path))
+    return expand(read_machine_document(where), where.stem, str(path))
 
 
 class _Section:

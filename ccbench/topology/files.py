@@ -14,8 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from ccbench.documents import check_plain, parse_json, parse_yaml, read_machine_document, yaml_text
 from ccbench.errors import MachineError
-from ccbench.topology.documents import check_plain, parse_json, parse_yaml, read_document, yaml_text
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
@@ -51,7 +51,7 @@ def load_topology(path: str | Path) -> Topology:
     Raises MachineError, one line with path and place, for anything but exactly a topology: unknown and
     missing fields, wrong types, repeated names, links whose ends are no devices.
     """
-    return from_plain(read_document(path), str(path))
+    return from_plain(read_machine_document(path), str(path))
 
 
 def save_topology(topology: Topology, path: str | Path) -> None:

@@ -173,10 +173,10 @@ def _dumped(plain: dict[str, Any]) -> str:
     ("text", "said"),
     [
         ("kind: calibrated-cluster\nkind: calibrated-cluster\n", "given twice"),
-        ("kind: [", "not valid YAML"),
+        ("kind: [", "is not YAML"),
         ("- 1\n", "kind is None"),
         ("kind: calibrated-cluster\n", "name: field required"),
-        ("kind: calibrated-cluster\npoints: .nan\n", "not a finite number"),
+        ("kind: calibrated-cluster\npoints: .nan\n", "is not a number to work with"),
     ],
 )
 def test_text_that_is_no_such_file_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:

@@ -39,14 +39,13 @@ def text(tmp_path: Path) -> str:
     [
         ("cores: 4", "cores: '4'", "fabric.cores: input should be a valid integer; seen '4'"),
         ("cores: 4", "cores: 0", "cores: 0 is not at least 1"),
-        ("cores: 4", "cores: 4\n  cores: 5", "line 4: not valid YAML ('cores' is given twice)"),
+        ("cores: 4", "cores: 4\n  cores: 5", ":4: fabric.cores: the key is given twice"),
         ("cores: 4", "cores: 4\n  sockets: 1", "fabric.sockets: unexpected keyword argument"),
         ("  cores: 4\n", "", "fabric.cores: field required"),
-        ("1.0e-05", "1e-5", "exponents as in 1.0e-7"),
         ("1.0e-05", ".nan", "fabric.yield_seconds"),
         ("1.0e-05", "-1.0", "yield_seconds: -1.0 is not a number of seconds"),
         ("kind: cpu", "kind: gpu", "kind: input should be 'cpu'; seen 'gpu'"),
-        ("name: toy", "name: [", "not valid YAML"),
+        ("name: toy", "name: [", "is not YAML"),
         ("  yield_seconds: made up for a test\n", "", "origins: nothing about yield_seconds"),
         ("  cores: made", "  sockets: made up\n  cores: made", "origins: sockets is not a number"),
     ],
@@ -60,7 +59,7 @@ def test_a_wrong_file_is_refused_with_path_and_place(
     with pytest.raises(MachineError) as caught:
         load_machine(path)
     message = str(caught.value)
-    assert message.startswith(f"{path}: ")
+    assert message.startswith(f"{path}:")
     assert complaint in message
     assert "\n" not in message
 

@@ -77,7 +77,7 @@ def test_a_missing_field_is_named_with_its_place(tmp_path: Path, name: str) -> N
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
-        ("- {file: [", "not valid YAML"),
+        ("- {file: [", "is not YAML"),
         ("- &a {file: x}\n- *a", "m.yaml"),
         ("just words", "is not a list of logs"),
         ([], "is not a list of logs"),

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ccbench.collectives import COLLECTIVES
-from ccbench.errors import SuiteError, UsageError
-from ccbench.suite.document import MOST_BYTES, Document, read_document
+from ccbench.documents import MOST_BYTES, Document, read_document
+from ccbench.errors import CcbenchError, SuiteError, UsageError
 from ccbench.units import parse_fraction, parse_size, shown, suggestion
 
 DEFAULT_THRESHOLD = 0.05
@@ -116,7 +116,7 @@ class _Reader:
     def __init__(self, document: Document) -> None:
         self.document = document
 
-    def refuse(self, where: Where, message: str) -> SuiteError:
+    def refuse(self, where: Where, message: str) -> CcbenchError:
         return self.document.origin.error(where, message)
 
     def thresholds(self, default: float) -> Thresholds:

@@ -54,13 +54,13 @@ def with_cards(node: Topology, source: str, count: int) -> Topology:
 
 def _plain(source: str) -> dict[str, Any] | None:
     """The catalog's short form of ``source``; None for what is not of the catalog, or joined by more."""
+    from ccbench.documents import read_machine_document
     from ccbench.topology.catalog import CATALOG_FOLDER, catalog_names
-    from ccbench.topology.documents import read_document
 
     name = source.lower()
     if name not in catalog_names():
         return None
-    plain = read_document(Path(CATALOG_FOLDER / f"{name}.yaml"))
+    plain = read_machine_document(Path(CATALOG_FOLDER / f"{name}.yaml"))
     only_pcie = isinstance(plain, dict) and "pcie" in plain and not {"nvswitch", "mesh"} & set(plain)
     return plain if only_pcie else None
 

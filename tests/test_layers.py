@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 
 # The vocabulary, lowest first: flat modules without files and processes, each of which knows those before it.
 VOCABULARY = (
-    "errors", "units", "capabilities", "dtypes", "resources", "documents", "groups", "collectives", "cases", "stats",
-    "verification", "tables",
+    "errors", "units", "capabilities", "dtypes", "resources", "documents", "groups", "collectives", "cases",
+    "stats", "verification", "tables",
 )  # fmt: skip
 
 # Nine layers of packages, lowest first. Packages of one layer do not know each other.

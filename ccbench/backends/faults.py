@@ -64,7 +64,7 @@ class Fault:
 
     @property
     def slow(self) -> bool:
-        """Whether the rank must be late in every launch."""
+        """True where the rank must be late in every launch."""
         return self.kind == "slow"
 
     def before_launches(self, launches: int = 1) -> None:

@@ -34,7 +34,7 @@ from ccbench.model.machine import (
 QUICK_SECONDS = 1.2
 
 GRACE_SECONDS = 30.0
-"""How much longer than asked the measuring may last, on a machine that is busy, before it is killed."""
+"""Time beyond that asked for which the measuring may last, on a machine that is busy, before it is killed."""
 
 PEAK_MARGIN = 1.15
 """The best of a second's samples is not the best there is, so bounds are given this much more: without
@@ -160,7 +160,7 @@ class _Times:
         return sorted({working_set for _, working_set, _ in self._seconds})
 
     def spread(self) -> float:
-        """How much longer than its best an operation usually took, at the median over all operations."""
+        """Return how much longer than its best an operation usually took, a median over operations."""
         return statistics.median(statistics.median(v) / min(v) for v in self._seconds.values())
 
     def rate(
@@ -208,7 +208,7 @@ def _lowered(sizes: Sequence[int], rates: Sequence[float]) -> list[float]:
 
 
 def _raised(sizes: Sequence[int], rates: Sequence[float]) -> list[float]:
-    """The same from the other side: the smaller working set's rate gives way."""
+    """Rates as ``_lowered`` has them, from the other side: the smaller working set's rate gives way."""
     raised, most_seconds = [], math.inf
     for size, rate in zip(reversed(sizes), reversed(rates), strict=True):
         most_seconds = min(most_seconds, size / rate)

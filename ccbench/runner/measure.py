@@ -38,14 +38,14 @@ PROVOKED_SIZE_LIMIT_BYTES = 1 << 20
 SALTS_PER_ROUND = 2 + PROVOKED_LAUNCHES
 
 DELAYS_SECONDS = (0.0, 0.0, 3e-5, 3e-4)
-"""How long ranks dawdle before provoked launches: most not at all, some for many times a small launch."""
+"""Delays of ranks before provoked launches: most not at all, some for many times a small launch."""
 
 DELAY_GROWS_FROM_BYTES = 512 << 10
 DELAY_GROWTH_LIMIT = 64
 """Filling a large buffer takes time itself, so a late rank must be later still to be late."""
 
 DOUBLINGS_LIMIT = 24
-"""How often what is computed meanwhile is doubled at most."""
+"""Most times that what is computed meanwhile is doubled."""
 
 CALIBRATION_TURNS = 3
 
@@ -55,7 +55,7 @@ SLOW_SAMPLE_SECONDS = 0.005
 
 @dataclass(frozen=True)
 class RankResult:
-    """What one rank saw. ``samples`` etc. are the same on all ranks: they come from shared stamps.
+    """Result of one rank. ``samples`` etc. are the same on all ranks: they come from shared stamps.
 
     stamps: (ranks, samples, 2) in seconds; warmup_seconds: per launch, as this rank saw it;
     waiting_seconds: of a launch, what this rank waited for others. parts: names of what samples are made of,
@@ -112,7 +112,7 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, salt: int) -> Ra
 
 
 def _turns(endpoint: Endpoint, case: Case, launches: int, launch_seconds: float) -> Plain | Overlapped:
-    """What a sample is made of."""
+    """Return what a sample is made of."""
     if case.mode != OVERLAP:
         return Plain(endpoint, launches)
     if not isinstance(endpoint, Overlapping):
@@ -152,7 +152,7 @@ def _calibrate(endpoint: Endpoint, case: Case, turns: Overlapped, seconds: float
 
 
 def _alone_seconds(endpoint: Endpoint, case: Case) -> tuple[float, float]:
-    """What the computation and the collective took in the turns just taken, over all ranks taking part."""
+    """Return what computation and collective took in the turns just taken, over ranks taking part."""
     endpoint.barrier()
     _bring_stamps(endpoint, Overlapped.stamps)
     took = durations(taking_part(case, endpoint.stamps[:, 1:3]))
@@ -307,7 +307,7 @@ WAITED_FOR_BY_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all",
 
 
 def by_last_starter(case: Case) -> bool:
-    """Whether a sample is the time of the rank that took least, by the clocks of the ranks' devices.
+    """Return whether a sample is the time of the rank that took least, by the clocks of the ranks' devices.
 
     One launch alone, of all ranks, that none can end before all have begun, on hosts that let their
     devices go each by itself: what others took more, they waited for who started last. On one host all

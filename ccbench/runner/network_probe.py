@@ -73,7 +73,7 @@ class NetworkLooks:
                 self._largest_bytes[kind] = max(case.size_bytes, self._largest_bytes.get(kind, 0))
 
     def cases(self, case: Case) -> list[Case]:
-        """What is measured before ``case``, as if on one host: nothing where nobody looks or all was seen."""
+        """Return what is measured before ``case``, as if on one host; nothing once all was seen."""
         kind = case.backend, case.ranks
         if kind not in self._largest_bytes or case.memory != DEFAULT:
             return []
@@ -96,7 +96,7 @@ def probe_network(team: Team, backend: str, ranks: int, largest_bytes: int | Non
 
 
 def probed(measured: Measured, backend: str, ranks: int, largest_bytes: int | None = None) -> HostNetwork:
-    """The same by whatever measures a case."""
+    """Do as ``probe_network``, by whatever measures a case."""
     if ranks < 2:
         return HostNetwork(backend, ("",), (0,) * ranks)
     first = _ok(measured(_case(backend, ranks, SIZES_BYTES[0]), SAMPLING))
@@ -135,7 +135,7 @@ def _up_to(largest_bytes: int | None) -> tuple[int, ...]:
 
 
 def _cases(backend: str, node_of_rank: Sequence[int], hosts: int) -> dict[str, Case]:
-    """What is looked at, by name, with messages of any size."""
+    """Return the cases that are looked at, by name, with messages of any size."""
     ranks = len(node_of_rank)
     plain = _case(backend, ranks, SIZES_BYTES[0])
     found = {"together": plain}
@@ -194,7 +194,7 @@ def _stream(rounds: Rounds) -> float:
 
 
 def _call_seconds(measured: Measured, network: HostNetwork) -> float:
-    """What a barrier takes beyond its messages, which carry nothing."""
+    """Return the time that a barrier takes beyond its messages, which carry nothing."""
     barrier = replace(_case(network.backend, network.ranks, 0), collective="barrier")
     messages = plan_seconds(dissemination(network.ranks, 0), 0, network)
     seconds = median(_seconds(_ok(measured(barrier, SAMPLING))) for _ in range(ROUNDS))

@@ -1,4 +1,4 @@
-"""What a run would do: options and a suite become cases, their memory and their time."""
+"""Plan of a run: options and a suite become cases, their memory and their time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CLOCK_MONOTONIC_COARSE = 6
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What the command line adds to a suite.
+    """Settings that the command line adds to a suite.
 
     output: the run folder itself; default: a new one under ``results_root``.
     machine: a machine's name or file to price on; default: measure this one in a second or two.
@@ -86,7 +86,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run would do.
+    """Cases of a run, and their cost.
 
     total_bytes, rank_bytes: largest memory that one case takes on all ranks together, and on one rank.
     context: what a named machine is priced on, None where this machine is to be measured.
@@ -157,7 +157,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
 
 
 def _lacking_network(options: RunOptions) -> str:
-    """What several nodes lack for predictions of their GPUs; MachineError for a network that is none."""
+    """Return what nodes lack for predictions of their GPUs; MachineError for a network that is none."""
     if options.network is not None:
         parse_network(options.network)  # before anything is recorded under it
     elif (options.nodes or 1) > 1:
@@ -166,7 +166,7 @@ def _lacking_network(options: RunOptions) -> str:
 
 
 def refusals(cases: Sequence[Case]) -> dict[Case, str]:
-    """Why cases cannot run, of those of which that is known before any team starts."""
+    """Return why cases cannot run, of those of which that is known before any team starts."""
     found = {}
     for case in cases:
         with suppress(BackendUnavailable):  # an MPI that is not installed knows nothing
@@ -190,7 +190,7 @@ def _planned_for(machine: Topology, nodes: int) -> tuple[tuple[str, ...], tuple[
 
 
 def _one_gpu(name: str) -> str | None:
-    """Why one GPU is not enough for a backend, if it is not."""
+    """Return why one GPU is not enough for a backend, None if it is."""
     able = capabilities_of(name)
     alone = able.gpu_sharing_variable and os.environ.get(able.gpu_sharing_variable) != "1"
     return f"there is one GPU, and ranks of {able.library} cannot share it" if alone else None
@@ -219,7 +219,7 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
 
 
 def unavailable(backend: Backend, options: RunOptions) -> str | None:
-    """Why the backend cannot work; where a launcher starts its ranks, their hosts are asked for the GPUs."""
+    """Return why the backend cannot work; of launched ranks the hosts are asked for the GPUs."""
     lacking = options.launched_without_gpus
     if lacking is None:
         return backend.unavailable()
@@ -229,7 +229,7 @@ def unavailable(backend: Backend, options: RunOptions) -> str | None:
 
 
 def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What ``auto`` means here, or on the hosts that a launcher reaches, and a sentence that says why."""
+    """Return the backends of ``auto``, here or on the hosts of a launcher, and a sentence that says why."""
     missing = {name: unavailable(open_backend(name), options) for name in backends_of_auto(gpus=True)}
     gpus = options.launched_gpus
     if gpus is None:
@@ -301,12 +301,12 @@ def _bytes_of(case: Case, seat: int) -> int:
 
 
 def expected_seconds(case: Case, sampling: Sampling, made: int = 0) -> float:
-    """What a case should take that has had ``made`` rounds, with everything around it."""
+    """Return the time that a case should take that has had ``made`` rounds, with everything around it."""
     return expected_rounds(sampling, made) * round_seconds(case, sampling)
 
 
 def round_seconds(case: Case, sampling: Sampling) -> float:
-    """What a round should take, from the sampling rules, the case's bytes, and waiting for processors."""
+    """Return the time of a round, from the sampling rules, the case's bytes, and waiting for processors."""
     able = capabilities_of(case.backend)
     if able.simulated:
         return 0.005
@@ -324,7 +324,7 @@ def round_seconds(case: Case, sampling: Sampling) -> float:
 
 
 def _tick_seconds() -> float:
-    """How long a process that spins keeps its processor from others: to the kernel's next tick."""
+    """Return how long a process that spins keeps its processor from others: to the kernel's next tick."""
     try:
         return time.clock_getres(CLOCK_MONOTONIC_COARSE)
     except OSError:
@@ -332,13 +332,13 @@ def _tick_seconds() -> float:
 
 
 def opening_seconds(case: Case, looks: NetworkLooks) -> float:
-    """What starting a team for ``case`` should take, and looking at its messages where that is to be done."""
+    """Return the time to start a team for ``case``, and to look at its messages where that is to be done."""
     start = capabilities_of(case.backend).start_seconds
     return start + sum(round_seconds(one, LOOKING) for one in looks.cases(case))
 
 
 def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, float]:
-    """What starting the teams takes, by backend: of those on GPUs twice where not all can stay open."""
+    """Return the time to start the teams, by backend: those on GPUs twice where not all can stay open."""
     teams: dict[Hashable, Case] = {}
     for case in cases:
         settings: tuple[tuple[str, str], ...] = ()

@@ -1,4 +1,4 @@
-"""How a run tells a person where it is: on stderr, between cases, never in the way of measuring.
+"""Progress of a run, for a person: on stderr, between cases, never in the way of measuring.
 
 Nothing here draws while a case runs. A ticking bar would take time from the cores being measured, so
 the display moves when a case starts and when one ends.
@@ -28,18 +28,18 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Left:
-    """What a run has still to do, as far as that is known by now."""
+    """Rounds and time that are still to come, as far as that is known by now."""
 
     rounds: int
     seconds: float
 
 
 PLAN_COUNTS_SECONDS = 1.0
-"""What was planned weighs as much as this long of measuring."""
+"""The plan weighs as much as this long of measuring."""
 
 
 class Forecast:
-    """What a run has still to do: as planned, corrected by what others of the same kind took.
+    """Work still to be done: as planned, corrected by the time that others of the same kind took.
 
     Kinds are corrected one by one: ranks that share processors, or a library that starts slowly, have no
     part in what the others are expected to take.
@@ -60,12 +60,12 @@ class Forecast:
         self.expect(kind, self._rounds[kind] + rounds, self._left[kind] + planned_seconds)
 
     def seen(self, kind: Hashable, planned_seconds: float, took_seconds: float) -> None:
-        """What something took for which so much was planned."""
+        """Correct the plan by the time that something took."""
         self._planned[kind] += planned_seconds
         self._took[kind] += took_seconds
 
     def left(self) -> Left:
-        """What is to come."""
+        """Return what is to come."""
         seconds = sum(
             max(0.0, planned_seconds)
             * (self._took[kind] + PLAN_COUNTS_SECONDS)
@@ -76,7 +76,7 @@ class Forecast:
 
 
 class Progress:
-    """What a run reports to, here in silence; calls come from one thread, in the order of the methods."""
+    """Receiver of a run's reports, here silent; calls come from one thread, in this order."""
 
     def started(self, left: Left) -> None:
         """The run begins."""
@@ -120,7 +120,7 @@ class TolerantStream:
                 self._stream = None
 
     def isatty(self) -> bool:
-        """Whether a person sees this."""
+        """Return whether a person sees this."""
         try:
             return self._stream is not None and self._stream.isatty()
         except (OSError, ValueError):
@@ -139,7 +139,7 @@ class TolerantStream:
 
 
 def result_text(measurement: Measurement, prediction: Prediction | None) -> str:
-    """What one case gave: ``12.3 us, 85.2 GB/s busbw, predicted 11 us`` or the status and its detail."""
+    """Return the outcome of a case: ``12.3 us, 85.2 GB/s busbw, predicted 11 us`` or status and detail."""
     if measurement.status is not Status.OK or not measurement.samples_seconds:
         words = [measurement.status.value]
         if measurement.wrong_elements:
@@ -175,7 +175,7 @@ def _short(case: Case) -> str:
 
 
 def _is_news(measurement: Measurement, told: set[str]) -> bool:
-    """Whether a case went wrong, or is unsupported for a reason that is not among those ``told``."""
+    """Return whether a case went wrong, or is unsupported for a reason not among those ``told``."""
     if measurement.status is not Status.UNSUPPORTED:
         return measurement.status is not Status.OK
     known = measurement.detail in told

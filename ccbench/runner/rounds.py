@@ -19,7 +19,7 @@ EXTRA_VISITS_FACTOR = 2
 
 
 def expected_rounds(sampling: Sampling, made: int) -> int:
-    """How many rounds a case needs that is not done after ``made``; once it is unclear, as many as it may.
+    """Return how many rounds a case needs that is not done after ``made``; once unclear, as many as it may.
 
     Before it is known whether it will be, the middle (geometric) between planned and most: at most 1.41
     times too many or too few. Intervals of half the median leave hardly any case unclear.
@@ -51,7 +51,7 @@ def blocks(
 
 
 def merged(before: Measurement | None, now: Measurement) -> Measurement:
-    """What all rounds so far gave together; a round that failed speaks for the whole case.
+    """Merge all rounds so far into one measurement; a round that failed speaks for the whole case.
 
     Samples of earlier rounds are kept whatever the newest one brought.
     """

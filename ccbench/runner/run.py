@@ -71,7 +71,7 @@ _EXIT_CODES = {
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended. counts: cases per status, earlier ones of a resumed run included.
+    """End of a run. counts: cases per status, earlier ones of a resumed run included.
 
     unfinished: cases that were measured, but not as often as planned.
     """
@@ -173,7 +173,7 @@ class _Run:
                     raise
 
     def _in_process(self, case: Case) -> bool:
-        """Whether the ranks are processes that a launcher has started once and for all."""
+        """Return whether the ranks are processes that a launcher has started once and for all."""
         return bool(self._launched_by) and capabilities_of(case.backend).in_process_ranks
 
     def all(
@@ -285,7 +285,7 @@ class _Run:
         self._progress.case_finished(measurement, prediction, self._forecast.left())
 
     def _given_up(self, case: Case) -> str:
-        """Why no more cases like this one are started, '' while they are."""
+        """Return why no more cases like this one are started, '' while they are."""
         losses = self._losses.get(self._team_key(case), []) if self._losses else []
         if self._lost or len(losses) < TEAM_FAILURES_LIMIT:
             return self._lost
@@ -350,11 +350,11 @@ class _Run:
         self._progress.note(f"{what}; {self._lost}")
 
     def _refusal(self, case: Case) -> str | None:
-        """Why the case cannot run, as far as that is known before its team starts."""
+        """Return why the case cannot run, as far as that is known before its team starts."""
         return self._not_there(case) or self._backends[case.backend].unsupported(case)
 
     def _not_there(self, case: Case) -> str:
-        """Why ranks on several hosts cannot be had of a backend."""
+        """Return why ranks on several hosts cannot be had of a backend."""
         settings = self._backends[case.backend].team_settings(case) if self._in_process(case) else ()
         if settings:
             needed = " ".join(f"{name}={value}" for name, value in settings)

@@ -1,4 +1,4 @@
-"""What a run has before its first case: who is launched, a folder, and what predictions are priced on."""
+"""Preparation of a run: who is launched, a folder, and what predictions are priced on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ccbench.suite import Suite
 
 SIMULATION_MACHINE = "cpu-shared-memory"
-"""What simulated cases are priced on when no machine is named."""
+"""Machine that simulated cases are priced on when no machine is named."""
 
 
 def launch_of(options: RunOptions) -> Launch | None:
@@ -65,7 +65,7 @@ def launched_ranks(options: RunOptions, progress: Progress) -> tuple[LaunchedRan
 def context_of(
     plan: Plan, options: RunOptions, topology: Topology, folder: RunFolder, progress: Progress
 ) -> PredictionContext:
-    """What to price on: the machine that was named, the one a resumed run began with, or this one."""
+    """Return what to price on: the machine that was named, the one a resumed run began with, or this one."""
     if options.machine and options.machine != DETECT:
         return plan.context or named_context(options.machine)
     gpus = topology if topology.gpus else None
@@ -79,7 +79,7 @@ def context_of(
 
 
 def machine_for(case: Case, context: PredictionContext) -> Machine | Cluster:
-    """What a simulated case takes its times from; others only name it."""
+    """Return the machine that a simulated case takes its times from; others only name it."""
     if not capabilities_of(case.backend).simulated:
         return context.machine_of(case) or load_machine(SIMULATION_MACHINE)
     try:

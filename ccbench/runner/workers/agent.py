@@ -1,4 +1,4 @@
-"""What runs in the process of a rank, and the agent by which a launched one is reached.
+"""Work in the process of a rank, and the agent by which a launched one is reached.
 
 A rank measures one case after the other and reports (``run_rank``). Where the leader did not fork it, its
 process is an agent, which answers questions too (``run_agent``). It first connects to its leader and proves

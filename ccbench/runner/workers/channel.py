@@ -42,7 +42,7 @@ LEADER_VARIABLE = "CCBENCH_LEADER"
 can read command lines."""
 
 FIRST_PROCESS = "the run's first process"
-"""What messages call the listener of a hub."""
+"""Name of a hub's listener in messages."""
 
 LOOPBACK = "127.0.0.1"
 BACKLOG = 1024
@@ -52,13 +52,13 @@ MOST_UNAUTHENTICATED = 256
 
 CONNECT_SECONDS = 10.0
 PROOF_SECONDS = 10
-"""How long a peer may take to authenticate itself."""
+"""Time that a peer may take to authenticate itself."""
 
 LISTENER_SECONDS = 20
-"""How long a listener may leave a peer waiting; its own limit is shorter."""
+"""Time for which a listener may leave a peer waiting; its own limit is shorter."""
 
 VANISHED_SECONDS = 60
-"""How long the other side's host may leave unanswered what was sent to it."""
+"""Time for which the other side's host may leave unanswered what was sent to it."""
 
 GREETING = "ccbench"
 GREETING_BYTES = 4096
@@ -72,12 +72,12 @@ class Peer(NamedTuple):
 
 
 def greeting() -> bytes:
-    """What each side says of itself in plain text."""
+    """Return what each side says of itself in plain text."""
     return f"{GREETING} {__version__} {socket.gethostname()}".encode()
 
 
 def version_mismatch(theirs: bytes) -> str:
-    """Why the two sides do not understand each other, with the cure; '' when they do."""
+    """Return why the two sides do not understand each other, with the cure; '' when they do."""
     words = theirs.decode(errors="replace").split(" ")
     name, version, host = words if len(words) == 3 else ("", "", "")
     if name != GREETING:  # versions older than the greeting come with a pickle at once
@@ -248,7 +248,7 @@ def _authenticated(address: str, key: bytes) -> Connection:
 
 
 def _close_all(arrivals: queue.SimpleQueue[Connection | None], count: int) -> None:
-    """What else leads to the listener is not needed; it has not greeted yet, so nobody counts it."""
+    """Close what else leads to the listener; it has not greeted yet, so nobody counts it."""
     for _ in range(count):
         connection = arrivals.get()
         if connection is not None:

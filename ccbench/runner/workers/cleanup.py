@@ -18,7 +18,7 @@ from contextlib import suppress
 from ccbench.machine.files import Files
 
 ENDING_SECONDS = 5.0
-"""How long the removal may take."""
+"""Time that the removal may take."""
 
 CLOCK_STEP_SECONDS = 0.1
 """More than the clock by which kernels date files is behind the one that programs read."""

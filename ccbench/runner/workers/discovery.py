@@ -36,17 +36,17 @@ from ccbench.runner.workers.launcher import (
 from ccbench.runner.workers.messages import CLOCK, HOST, Place, Question, Stop
 
 SINGLE_SECONDS = 1.0
-"""How long to wait for others when the first process says that it is alone."""
+"""Time to wait for others when the first process says that it is alone."""
 
 ANSWER_SECONDS = 30.0
 ROUND_TRIPS = 20
 WHO = "--launch"
-"""What messages begin with."""
+"""Beginning of messages."""
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What one host is.
+    """Description of one host.
 
     gpus: models, one each. no_gpus: why ranks there cannot use GPUs, '' where they can.
     interfaces: those that are up, as ``machine.network`` names them.
@@ -72,14 +72,14 @@ class HostFacts:
 
 @dataclass(frozen=True)
 class LaunchedRanks:
-    """What a launcher starts. hosts: of each rank; facts: of each host, in the order of nodes."""
+    """Ranks that a launcher starts. hosts: of each rank; facts: of each host, in the order of nodes."""
 
     hosts: tuple[str, ...]
     facts: tuple[HostFacts, ...]
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
         return len(self.hosts)
 
     @property

@@ -1,4 +1,4 @@
-"""What starts the ranks of a team: the leader by forks, a launcher, or agents that a launcher started before.
+"""Starters of a team's ranks: the leader by forks, a launcher, or agents that a launcher started before.
 
 Whatever it is, it can be asked whether it has ended and what it said, waited for, and killed.
 """
@@ -48,13 +48,13 @@ HUB_VARIABLE = "CCBENCH_HUB"
 """Where the hub of agents listens, and its key, as ``channel.LEADER_VARIABLE`` has it."""
 
 AGENTS_VARIABLE = "CCBENCH_AGENTS"
-"""How many agents the hub has, and the launcher that started them."""
+"""Number of agents that the hub has, and the launcher that started them."""
 
 START_LIMIT_SECONDS = 120.0
-"""What a launcher may take until all ranks have come and their libraries work."""
+"""Time that a launcher may take until all ranks have come and their libraries work."""
 
 LAUNCHER_END_SECONDS = 3.0
-"""How long a launcher may take to say why a rank ended."""
+"""Time that a launcher may take to say why a rank ended."""
 
 POLL_SECONDS = 0.02
 END_POLL_SECONDS = 0.002
@@ -147,7 +147,7 @@ def _wait_for(over: Callable[[], object], seconds: float) -> None:
 
 
 _SIGNAL = re.compile(r"exited on signal (\d+)|\(signal (\d+)\)|KILLED BY SIGNAL: (\d+)")
-"""How Open MPI's mpirun, MPICH's hydra and Intel's name the signal that ended a rank."""
+"""Words of Open MPI's mpirun, MPICH's hydra and Intel's for the signal that ended a rank."""
 
 _TELLING = re.compile(r"error|fail|not |cannot|unable|no such|refused|slots|abort|instead of", re.IGNORECASE)
 """Lines of a launcher that are worth telling, among its frames and greetings."""

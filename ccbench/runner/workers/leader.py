@@ -52,13 +52,13 @@ STOPPED_SECONDS = 10.0
 """A rank that a signal has stopped for so long is not waited for until the case's limit, be it hours."""
 
 LOOK_SECONDS = 1.0
-"""How often it is looked whether ranks are stopped."""
+"""Time between two looks whether ranks are stopped."""
 
 ANSWER_SECONDS = 1.0
-"""How long a rank may take to say where it is; one that is stopped never does."""
+"""Time that a rank may take to say where it is; one that is stopped never does."""
 
 PARTING_SECONDS = 3.0
-"""How long launched ranks may take to finish their library."""
+"""Time that launched ranks may take to finish their library."""
 
 
 class Leader:
@@ -89,7 +89,7 @@ class Leader:
         self._one_clock = True
         self._version = ""
         self._failed = True
-        """Whether ranks may be beyond finishing in order; until all are ready, they are."""
+        """True while ranks may be beyond finishing in order; until all are ready, they are."""
         self._given: dict[int, bytes] = {}
         self._cleanup: FileCleanup | None = None
         """Of ranks of this host alone; where there may be others, each rank has its own."""
@@ -189,7 +189,7 @@ class Leader:
         self._remember_files()
 
     def _remember_files(self) -> None:
-        """What libraries of this host have put into shared memory goes with the team, whoever is killed."""
+        """Have what libraries of this host put into shared memory go with the team, whoever is killed."""
         if self._cleanup:
             self._cleanup.add_shared_memory(one.place.pid for one in self.members if one.handle >= 0)
 

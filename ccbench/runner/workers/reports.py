@@ -1,4 +1,4 @@
-"""What ranks report, put together: where they are when they are ready, and one measurement of a case."""
+"""Reports of all ranks put together: where they are when they are ready, and one measurement of a case."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ Samples = tuple[tuple[float, ...], ...]
 
 
 def parts_of(case: Case, facts: CaseFacts, result: RankResult) -> tuple[tuple[str, ...], Samples]:
-    """What samples are made of, or what ran at the same time, each with its samples in seconds per launch.
+    """Return the parts of samples, or what ran at the same time, each with its samples in seconds per launch.
 
     As measuring took it apart, else as the endpoint says, else groups by ranks' stamps.
     """

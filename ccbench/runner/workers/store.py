@@ -48,7 +48,7 @@ SLURM_PSEUDO_STEPS = 0xFFFFFFF0
 """Step numbers from here on are no srun's: batch script, interactive shell, prolog (slurm.h)."""
 
 TORCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What a pod of a training job, or a shell prepared for one, has as well; LOCAL_RANK is torchrun's alone."""
+"""Variables that a pod of a training job, or a shell, may have as well; LOCAL_RANK is torchrun's alone."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ FOLDER_VARIABLE = "CCBENCH_RENDEZVOUS"
 LIMIT_SECONDS = 120.0
 POLL_SECONDS = 0.05
 SUCCESSOR_SECONDS = 15.0
-"""How much later than the others the first process may come where a start before it has left its address."""
+"""Time by which the first process may be later where a start before it has left its address."""
 
 FORGOTTEN_SECONDS = 10 * LIMIT_SECONDS
 """The age at which a file that processes were to meet over serves nobody any more."""

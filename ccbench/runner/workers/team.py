@@ -26,10 +26,10 @@ from ccbench.runner.workers.messages import RUNNER_VARIABLE, GroupRequest, Refus
 
 START_LIMIT_SECONDS = 60.0
 ANSWER_SECONDS = 15.0
-"""How much longer than a launcher may take the runner waits for the leader to say why ranks did not start."""
+"""Time beyond that of a launcher for which the runner waits for the leader to say why ranks did not start."""
 
 GRACE_SECONDS = 5.0
-"""How much longer than the case's own limit the runner waits for the leader to name who hangs."""
+"""Time beyond the case's own limit for which the runner waits for the leader to name who hangs."""
 
 CLOSE_SECONDS = 2.0
 LAUNCHED_CLOSE_SECONDS = 6.0

@@ -148,7 +148,7 @@ class Prices:
 
     flags: waiting for other ranks. operations: fixed costs of array operations.
     copying, reducing, computing: time that grows with bytes; a reduction counts as reducing where memory
-        limits it, as computing where the arithmetic of its type does. bound: see ``bounds``.
+        limits it, as computing where the arithmetic of its type does. bound: see ``bound_seconds``.
     synchronisations: how often a rank waits, entry and exit included.
     arithmetic: what is computed, in words.
     """

@@ -12,22 +12,19 @@ from ccbench.errors import CcbenchError, RunFolderError, UsageError
 from ccbench.report.baselines import PAIRS_FILE, beside, comparable_points, pairs_csv, pairs_table
 from ccbench.report.case_table import case_table, csv_table
 from ccbench.report.figure import Figure
-from ccbench.report.figures import figures_of
 from ccbench.report.findings import run_findings, summary_lines
 from ccbench.report.footnotes import footnote
 from ccbench.report.nccl_tests_format import nccl_tests_tables
-from ccbench.report.page import page_content, render_page
+from ccbench.report.page import every_figure, page_content, render_page
 from ccbench.report.pair_figures import (
     MATRIX_FILE,
     class_lines,
     matrices_csv,
     matrix_table,
     notes,
-    pair_figures,
 )
 from ccbench.report.points import points_of, provenance
-from ccbench.report.sample_figures import sample_figures
-from ccbench.report.sharing import SHARING_FILE, sharing_csv, sharing_figures, sharing_of, sharing_tables
+from ccbench.report.sharing import SHARING_FILE, sharing_csv, sharing_of, sharing_tables
 from ccbench.results import Point, Run
 from ccbench.results.folder import write_atomically
 from ccbench.tables import markdown, markdown_table
@@ -153,27 +150,11 @@ def _pictures(drawn: Drawn, formats: Sequence[str], problems: list[str]) -> File
     asked = [form for form in ("png", "svg", "pdf") if form in formats]
     if not asked:
         return {}
-    figures = list(figures_of([*drawn.points, *drawn.behind], problems))
-    maps = [
-        figure
-        for run in drawn.runs
-        for figure in pair_figures(pair_matrices(run), _where(run, len(drawn.runs) > 1))
-    ]
-    maps += [figure for each in drawn.own for figure in sample_figures(each)]
-    maps += sharing_figures(sharing_of(drawn.points))
-    if maps and all(figure.topic == "nothing" for figure in figures):
-        figures = []
+    figures = every_figure(drawn.runs, drawn.own, drawn.behind, problems)
     files: Files = {}
     for form in asked:
-        files |= (_document if form == "pdf" else _images)([*figures, *maps], form, problems)
+        files |= (_document if form == "pdf" else _images)(figures, form, problems)
     return files
-
-
-def _where(run: Run, named: bool) -> str:
-    """Host and machine of a run, for the small print of maps."""
-    host, machine = run.manifest.host, run.manifest.machine
-    words = (run.path.name if named else "", host and f"host {host}", machine and f"machine {machine}")
-    return " · ".join(word for word in words if word)
 
 
 def _images(figures: Sequence[Figure], form: str, problems: list[str]) -> Files:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccbench.report.page.content import PageContent, page_content
+from ccbench.report.page.content import PageContent, every_figure, page_content
 from ccbench.report.page.rendering import render_page
 
-__all__ = ["PageContent", "page_content", "render_page"]
+__all__ = ["PageContent", "every_figure", "page_content", "render_page"]

@@ -123,13 +123,7 @@ def page_content(
     line for every part that could not be made; without it the first failure is raised.
     """
     every = [point for own in points for point in own]
-    figures = list(figures_of([*every, *behind], problems))
-    for run, own in zip(runs, points, strict=True):
-        where = " · ".join(word for word in (run.manifest.host, run.manifest.machine) if word)
-        figures += made("samples of ranks", partial(sample_figures, own), problems)
-        figures += made("pairs", partial(_pairs, run, where), problems)
-    sharing = sharing_of(every)
-    figures += made("sharing", partial(sharing_figures, sharing), problems)
+    figures = every_figure(runs, points, behind, problems)
     # Names of the page's own, which no string of a run has a part in.
     numbered = {f"figure-{place}": figure for place, figure in enumerate(figures, start=1)}
     label = provenance(every)
@@ -144,15 +138,31 @@ def page_content(
         table=page_table([*every, *behind]),
         pairs=pairs_table(pairs[:MOST_PAIRS]),
         more_pairs=max(0, len(pairs) - MOST_PAIRS),
-        sharing=sharing_tables(sharing),
+        sharing=sharing_tables(sharing_of(every)),
         terms=terms_of(every),
         formulas=formula_table(every),
         baseline="" if baseline is None else plain(baseline.path.name or baseline.path),
     )
 
 
-def _pairs(run: Run, where: str) -> list[Figure]:
-    return pair_figures(pair_matrices(run), where)
+def every_figure(
+    runs: Sequence[Run],
+    points: Sequence[Sequence[Point]],
+    behind: Sequence[Point],
+    problems: list[str] | None,
+) -> list[Figure]:
+    """All figures of a report, maps last; one that says so where there is nothing to draw."""
+    every = [point for own in points for point in own]
+    maps: list[Figure] = []
+    for run, own in zip(runs, points, strict=True):
+        host, machine = run.manifest.host, run.manifest.machine
+        words = (run.path.name * (len(runs) > 1), host and f"host {host}", machine and f"machine {machine}")
+        where = " · ".join(word for word in words if word)
+        maps += made("samples of ranks", partial(sample_figures, own), problems)
+        maps += made("pairs", partial(pair_figures, pair_matrices(run), where), problems)
+    maps += made("sharing", partial(sharing_figures, sharing_of(every)), problems)
+    figures = figures_of([*every, *behind], problems)
+    return [figure for figure in figures if figure.topic != "nothing" or not maps] + maps
 
 
 def _sections(figures: Mapping[str, Figure]) -> tuple[Section, ...]:

@@ -91,8 +91,8 @@ COMMANDS = {
     "report": "report runs/all -o report --format csv,md,nccl-tests",
     "compare": "compare runs/plain runs/all --format json",
     "history": "history runs --json",
-    "feed": "feed runs/all --format prometheus",
-    "feed as JSON": "feed runs/all --format json",
+    "export": "report runs/all --format prometheus",
+    "export as JSON": "report runs/all --format json",
     "tune": "tune runs/all --json",
 }
 
@@ -200,9 +200,9 @@ def test_a_new_axis_makes_series_of_its_own(ended: dict[str, Ended]) -> None:
 
 
 def test_exports_and_advice_say_a_new_axis(ended: dict[str, Ended]) -> None:
-    assert 'flavour="sweet"' in ended["feed"].out
-    assert 'flavour="plain"' not in ended["feed"].out
-    assert {one["flavour"] for one in json.loads(ended["feed as JSON"].out)["curves"]} == {
+    assert 'flavour="sweet"' in ended["export"].out
+    assert 'flavour="plain"' not in ended["export"].out
+    assert {one["flavour"] for one in json.loads(ended["export as JSON"].out)["curves"]} == {
         "plain",
         "sweet",
         "sour",

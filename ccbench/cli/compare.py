@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from ccbench.machine.flags import Flag
 from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
-    from ccbench.analysis.comparison import Compared, SelfCheck, Settings
+    from ccbench.analysis.comparison import Compared, Settings
 
 MODEL = "model"
 """What stands in the base's place for a run's own predictions."""
@@ -58,7 +58,15 @@ def compare(
     BASE may be 'published:hgx-h100', or 'model' for NEW's own predictions. Exit code 1: something is slower,
     or wrong; 3: nothing is, but something was not decided, or BASE is missing; 0: nothing is slower.
     """
-    from ccbench.analysis.comparison import Settings, Thresholds, load_thresholds
+    from ccbench.analysis.comparison import (
+        Settings,
+        Thresholds,
+        document,
+        junit,
+        load_thresholds,
+        markdown,
+        screen,
+    )  # fmt: skip
     from ccbench.analysis.comparison.judging import MODEL_THRESHOLD
     from ccbench.analysis.comparison.thresholds import DEFAULT_THRESHOLD
 
@@ -81,7 +89,9 @@ def compare(
     if compared is None:
         return 3
     _tell_unused(compared.unused_rules)
-    _leave(_texts(compared), form, output, compared.sentence)
+    writers = {"json": document, "md": markdown, "junit": junit}
+    text = writers[form](compared) if form in writers else screen(compared, screen_width())
+    _leave(text, output, compared.sentence)
     return compared.exit_code
 
 
@@ -125,41 +135,20 @@ def _compared(base: str, new: str, against_model: bool, settings: Settings) -> C
 def _self_check(
     runs: tuple[str, ...], settings: Settings, splits: int, form: str, output: Path | None
 ) -> int:
-    from ccbench.analysis.comparison import check_self
+    from ccbench.analysis.comparison import check_self, self_check_document, self_check_screen
 
     _refuse_unless(len(runs) <= 2, "--aa", "name one run, or two of the same machine")
     _refuse_unless(form in ("table", "json"), "--aa --format", "write table or json")
     check = check_self(runs[0], runs[1] if len(runs) == 2 else None, settings, splits)
     _tell_unused(check.unused_rules)
-    _leave(_self_texts(check), form, output, check.doubt or "these settings can be trusted here")
+    as_table = form == "table"
+    result = self_check_screen(check, screen_width()) if as_table else self_check_document(check)
+    _leave(result, output, check.doubt or "these settings can be trusted here")
     return check.exit_code
 
 
-Texts = dict[str, Callable[[], object]]
-
-
-def _texts(compared: Compared) -> Texts:
-    from ccbench.analysis.comparison import document, junit, markdown, screen
-
-    return {
-        "table": lambda: screen(compared, screen_width()),
-        "json": lambda: document(compared),
-        "md": lambda: markdown(compared),
-        "junit": lambda: junit(compared),
-    }
-
-
-def _self_texts(check: SelfCheck) -> Texts:
-    from ccbench.analysis.comparison import self_check_document, self_check_screen
-
-    return {
-        "table": lambda: self_check_screen(check, screen_width()),
-        "json": lambda: self_check_document(check),
-    }
-
-
-def _leave(texts: Texts, form: str, output: Path | None, sentence: str) -> None:
-    """The chosen text on stdout, or in the file and the sentence on stdout."""
-    leave(output, texts[form]())
+def _leave(result: object, output: Path | None, sentence: str) -> None:
+    """The result on stdout, or in the file and the sentence on stdout."""
+    leave(output, result)
     if output is not None:
         click.echo(sentence)

@@ -23,6 +23,7 @@ from ccbench.cli.output import (
     say,
     screen_width,
 )
+from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +124,6 @@ def _exit_code(outcome: RunOutcome, judged: bool) -> int:
 
 def _as_one_of_many(process: LaunchedProcess, launch: str | None) -> int:
     """This process's part of a run that a launcher has started once for every rank; the run's exit code."""
-    from ccbench.errors import UsageError
     from ccbench.runner.workers.hub import join_run
 
     if launch:
@@ -138,7 +138,6 @@ def _as_one_of_many(process: LaunchedProcess, launch: str | None) -> int:
 
 def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
     """Of RunOptions launch, launched_by and ranks: as asked, or as a launcher has started this run."""
-    from ccbench.errors import UsageError
     from ccbench.machine.host import die_with_parent
     from ccbench.runner.workers.launcher import agents_of
 
@@ -165,7 +164,7 @@ def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> N
     elif outcome.counts.get(Status.SKIPPED):
         why = "not every case was started"
     elif outcome.unfinished:
-        why = "not every case was visited as often as planned"
+        why = "not every case was measured in as many rounds as planned"
     else:
         return
     again = f"{options.launched_by}, as before, " if options.launched_by else ""

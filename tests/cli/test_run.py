@@ -194,7 +194,7 @@ def test_columns_decides_the_width_where_there_is_no_terminal(
     ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "61")
-    assert ccbench("run", "quick").out.splitlines()[1] == "a table 61 wide"
+    assert ccbench("run", "quick").out.splitlines()[0] == "a table 61 wide"
 
 
 def test_no_report_draws_nothing(ccbench: Command, fakes: Fakes) -> None:

@@ -41,7 +41,7 @@ def test_a_run_out_of_time_before_the_last_rounds_is_partial_and_says_how_to_go_
     assert "1 case not measured in as many rounds as planned" in ended.out
     (told,) = [line for line in ended.err.splitlines() if "go on with" in line]
     assert told.startswith(
-        "ccbench: not every case was visited as often as planned; go on with: ccbench run "
+        "ccbench: not every case was measured in as many rounds as planned; go on with: ccbench run "
     )
     monkeypatch.undo()
     again = run_suite(load_suite(file), RunOptions(resume=folder), Progress())

@@ -28,6 +28,7 @@ OTHER: dict[str, Any] = {
     "aggregation": 4,
     "misalignment_bytes": 4,
     "processes": "per_gpu",
+    "memory": "device",
 }
 DEFAULTS = {axis.name: axis.default for axis in SETTINGS}
 SIZES = (2**12, 2**14, 2**16, 2**18, 2**20)

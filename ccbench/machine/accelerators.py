@@ -41,10 +41,14 @@ class DriverAbsent(Exception):
 
 
 class Nvml:
-    """The driver through ``library``, the module pynvml. Use as a context: it starts and ends the library."""
+    """The driver through ``library``, the module pynvml. Use as a context: it starts and ends the library.
+
+    calls: how many questions it was asked.
+    """
 
     def __init__(self, library: Any) -> None:
         self.library = library
+        self.calls = 0
 
     def __enter__(self) -> Nvml:
         """Start the library; its own errors (NVMLError) where no driver answers."""
@@ -72,6 +76,7 @@ class Nvml:
 
     def _attempt(self, call: Callable[[], Any]) -> Any:
         library = self.library
+        self.calls += 1
         try:
             found = call()
         except (library.NVMLError_NotSupported, library.NVMLError_InvalidArgument):

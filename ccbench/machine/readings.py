@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ccbench.errors import RunFolderError
@@ -36,18 +36,6 @@ IDLE = "gpu_idle"
 
 
 @dataclass(frozen=True)
-class LinkErrors:
-    """Errors that one NVLink has counted since the driver was loaded: (what, how many), in a fixed order.
-
-    What: replays, recoveries, crc (Hopper), crc_flits, crc_data (before Hopper), received_errors,
-    effective_errors (Blackwell).
-    """
-
-    link: int
-    counts: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True)
 class DeviceReading:
     """What a device said at one moment; None for what it does not tell.
 
@@ -59,7 +47,9 @@ class DeviceReading:
     reason, how long the clocks have been held back since the driver was loaded. energy_joules: since then,
     too. Counters of errors: *volatile* since the driver was loaded, *aggregate* over the device's life. xids:
     errors the driver reported of the device since the look before (numbers of NVIDIA's Xid catalog).
-    pcie_replays: packets sent again.
+    pcie_replays: packets sent again. links: errors that each NVLink has counted since the driver was loaded:
+    replays, recoveries, crc (Hopper), crc_flits, crc_data (before Hopper), received_errors, effective_errors
+    (Blackwell).
     """
 
     bus_id: str
@@ -87,7 +77,7 @@ class DeviceReading:
     ecc_uncorrected_volatile: int | None = None
     ecc_corrected_aggregate: int | None = None
     ecc_uncorrected_aggregate: int | None = None
-    links: tuple[LinkErrors, ...] = ()
+    links: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     pcie_replays: int | None = None
     pcie_generation: int | None = None
     pcie_width: int | None = None
@@ -119,25 +109,21 @@ def readings_json(before: Sequence[DeviceReading], after: Sequence[DeviceReading
         if not entry["host"]:
             del entry["host"]
         devices.append(entry | {"before": _plain(first), "after": _plain(last)})
-    return json.dumps(devices, separators=(",", ":")) if devices else ""
+    return _text(devices)
 
 
 def _plain(reading: DeviceReading | None) -> dict[str, Any] | None:
     if reading is None:
         return None
-    found: dict[str, Any] = {}
-    for one in fields(reading):
-        value = getattr(reading, one.name)
-        if one.name in _OF_THE_DEVICE or value is None or value == () or value == {}:
-            continue
-        found[one.name] = value
-    if reading.clock_reasons is not None:
-        found["clock_reasons"] = list(reading.clock_reasons)
-    if reading.links:
-        found["links"] = {
-            str(link.link): {what: count for what, count in link.counts if count} for link in reading.links
-        }
-    return found
+    counts = {link: {what: n for what, n in errors.items() if n} for link, errors in reading.links.items()}
+    return {
+        name: value
+        for name, value in asdict(replace(reading, links=counts)).items()
+        # No reason for low clocks is an answer; any other empty value means that there was none.
+        if name not in _OF_THE_DEVICE
+        and value is not None
+        and (name == "clock_reasons" or value not in ((), {}))
+    }
 
 
 def readings_from_json(text: str) -> tuple[tuple[DeviceReading, ...], tuple[DeviceReading, ...]]:
@@ -163,16 +149,9 @@ def readings_from_json(text: str) -> tuple[tuple[DeviceReading, ...], tuple[Devi
 
 def _reading(device: Mapping[str, Any], look: Mapping[str, Any]) -> DeviceReading:
     known = {one.name for one in fields(DeviceReading)}
-    found = {name: value for name, value in look.items() if name in known}
-    for name in _OF_THE_DEVICE:
-        found[name] = device.get(name, "") if name == "host" else device[name]
-    for name in ("clock_reasons", "xids"):
-        if name in found:
-            found[name] = tuple(found[name])
-    if "links" in found:
-        found["links"] = tuple(
-            LinkErrors(int(link), tuple(counts.items())) for link, counts in found["links"].items()
-        )
+    found = {name: value for name, value in {**device, **look}.items() if name in known}
+    found |= {name: tuple(found[name]) for name in ("clock_reasons", "xids") if name in found}
+    found["links"] = {int(link): counts for link, counts in found.get("links", {}).items()}
     return DeviceReading(**found)
 
 
@@ -182,16 +161,16 @@ def joined(texts: Sequence[str], hosts: Sequence[str] = ()) -> str:
     hosts: the machine of each process, where there are several.
     """
     several = len(set(hosts)) > 1
-    found: dict[tuple[str, str], tuple[DeviceReading | None, DeviceReading | None]] = {}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for place, text in enumerate(texts):
         host = hosts[place] if several else ""
-        looks = [[replace(one, host=host) for one in when] for when in readings_from_json(text)]
-        first, last = ({one.device: one for one in when} for when in looks)
-        for device in (*first, *last):
-            found.setdefault(device, (first.get(device), last.get(device)))
-    before = [one for one, _ in found.values() if one is not None]
-    after = [one for _, one in found.values() if one is not None]
-    return readings_json(before, after)
+        for device in json.loads(text) if text else ():
+            found.setdefault((host, device["bus_id"]), device | ({"host": host} if several else {}))
+    return _text(list(found.values()))
+
+
+def _text(devices: Sequence[Mapping[str, Any]]) -> str:
+    return json.dumps(devices, separators=(",", ":")) if devices else ""
 
 
 def flags_of(before: Sequence[DeviceReading], after: Sequence[DeviceReading]) -> tuple[Flag, ...]:
@@ -209,56 +188,40 @@ def telling(texts: Sequence[str]) -> str:
 
 
 def _flags_of_device(before: DeviceReading, after: DeviceReading) -> Iterator[Flag]:
-    if after.trouble is not None and before.trouble is None:
-        yield Flag.DEVICE_LOST
-    if _held_back(before, after, THROTTLING):
-        yield Flag.THROTTLED
-    if _held_back(before, after, CAPPING):
-        yield Flag.POWER_CAPPED
-    if _dropped(before, after):
-        yield Flag.CLOCK_DROPPED
-    if _low(after):
-        yield Flag.CLOCK_LOW
-    if _rose(before.ecc_corrected_volatile, after.ecc_corrected_volatile) or _rose(
-        before.ecc_uncorrected_volatile, after.ecc_uncorrected_volatile
-    ):
-        yield Flag.ECC_ERRORS
-    if _link_errors(before, after):
-        yield Flag.LINK_ERRORS
-    if after.xids:
-        yield Flag.DEVICE_ERRORS
+    # When the case is over the clocks rest: then their fall says nothing.
+    resting = IDLE in (after.clock_reasons or ())
+    dropped = _fell(before.sm_clock_mhz, after.sm_clock_mhz, CLOCK_DROP_LIMIT) or _fell(
+        before.memory_clock_mhz, after.memory_clock_mhz, CLOCK_DROP_LIMIT
+    )
+    low = _fell(after.sm_clock_highest_mhz, after.sm_clock_mhz, CLOCK_LOW_LIMIT)
+    raised = {
+        Flag.DEVICE_LOST: after.trouble is not None and before.trouble is None,
+        Flag.THROTTLED: _held_back(before, after, THROTTLING),
+        Flag.POWER_CAPPED: _held_back(before, after, CAPPING),
+        Flag.CLOCK_DROPPED: dropped and not resting,
+        Flag.CLOCK_LOW: low and not resting,
+        Flag.ECC_ERRORS: _rose(before.ecc_corrected_volatile, after.ecc_corrected_volatile)
+        or _rose(before.ecc_uncorrected_volatile, after.ecc_uncorrected_volatile),
+        Flag.LINK_ERRORS: _link_errors(before, after),
+        Flag.DEVICE_ERRORS: bool(after.xids),
+    }
+    return (flag for flag, is_raised in raised.items() if is_raised)
 
 
 def _held_back(before: DeviceReading, after: DeviceReading, reasons: Sequence[str]) -> bool:
     if any(reason in (look.clock_reasons or ()) for look in (before, after) for reason in reasons):
         return True
-    watched = after.at_seconds - before.at_seconds
-    for reason in reasons:
-        if reason in before.held_back_seconds and reason in after.held_back_seconds:
-            held = after.held_back_seconds[reason] - before.held_back_seconds[reason]
-            if watched > 0 and held / watched > SHARE_LIMIT:
-                return True
-    return False
-
-
-def _dropped(before: DeviceReading, after: DeviceReading) -> bool:
-    if IDLE in (after.clock_reasons or ()):
-        return False  # the case is over, and the clocks rest
-    pairs = (
-        (before.sm_clock_mhz, after.sm_clock_mhz),
-        (before.memory_clock_mhz, after.memory_clock_mhz),
+    watched, first, last = (
+        after.at_seconds - before.at_seconds,
+        before.held_back_seconds,
+        after.held_back_seconds,
     )
-    return any(
-        first is not None and last is not None and last < (1 - CLOCK_DROP_LIMIT) * first
-        for first, last in pairs
-    )
+    held = (last[reason] - first[reason] for reason in reasons if reason in first and reason in last)
+    return watched > 0 and any(seconds / watched > SHARE_LIMIT for seconds in held)
 
 
-def _low(after: DeviceReading) -> bool:
-    last, highest = after.sm_clock_mhz, after.sm_clock_highest_mhz
-    if last is None or highest is None or IDLE in (after.clock_reasons or ()):
-        return False
-    return last < (1 - CLOCK_LOW_LIMIT) * highest
+def _fell(before: int | None, after: int | None, part: float) -> bool:
+    return before is not None and after is not None and after < (1 - part) * before
 
 
 def _rose(before: int | None, after: int | None) -> bool:
@@ -267,15 +230,13 @@ def _rose(before: int | None, after: int | None) -> bool:
 
 
 def _link_errors(before: DeviceReading, after: DeviceReading) -> bool:
-    earlier = {link.link: dict(link.counts) for link in before.links}
-    for link in after.links:
-        if link.link not in earlier:
-            continue
-        known = earlier[link.link]
+    counted = any(
         # A count that is left out is 0, as in the text of a run.
-        if any(_rose(known.get(what, 0), count) for what, count in link.counts):
-            return True
-    if after.trouble is None and len(after.links) < len(before.links):
-        return True  # a link went down
+        count > before.links[link].get(what, 0)
+        for link, counts in after.links.items()
+        if link in before.links
+        for what, count in counts.items()
+    )
+    went_down = after.trouble is None and len(after.links) < len(before.links)
     lanes_lost = _rose(after.pcie_width, before.pcie_width)
-    return lanes_lost or _rose(before.pcie_replays, after.pcie_replays)
+    return counted or went_down or lanes_lost or _rose(before.pcie_replays, after.pcie_replays)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ccbench.machine.accelerators import (
-    FIELDS_A_CALL,
     MEMORY_CLOCK,
     MOST_LINKS,
     SM_CLOCK,
@@ -18,7 +17,7 @@ from ccbench.machine.accelerators import (
     Nvml,
     opened,
 )
-from ccbench.machine.readings import DeviceReading, LinkErrors, flags_of, readings_json
+from ccbench.machine.readings import DeviceReading, flags_of, readings_json
 from ccbench.topology.pci import normal_address
 
 REASONS: Mapping[int, str] = {
@@ -40,9 +39,16 @@ GPU_SENSOR = 0
 XID_EVENT = 8  # nvmlEventTypeXidCriticalError
 MOST_EVENTS = 64
 
-ECC_CORRECTED_VOLATILE, ECC_UNCORRECTED_VOLATILE = (3, 0), (4, 0)
-ECC_CORRECTED_AGGREGATE, ECC_UNCORRECTED_AGGREGATE = (5, 0), (6, 0)
-MEMORY_TEMPERATURE, ENERGY_MILLIJOULES, PCIE_REPLAYS = (82, 0), (83, 0), (94, 0)
+MEMORY_TEMPERATURE, ENERGY_MILLIJOULES = (82, 0), (83, 0)
+ERROR_COUNTERS: Mapping[tuple[int, int], str] = {
+    (3, 0): "ecc_corrected_volatile",
+    (4, 0): "ecc_uncorrected_volatile",
+    (5, 0): "ecc_corrected_aggregate",
+    (6, 0): "ecc_uncorrected_aggregate",
+    (94, 0): "pcie_replays",
+}
+"""Field (number, scope) of nvml.h's NVML_FI_DEV_* -> what it is in a reading. With the counters of links
+these are left out of looks that must cost little."""
 
 COSTLY_SECONDS = 0.02
 """When a look at all GPUs takes longer, errors are not counted in every one."""
@@ -54,19 +60,7 @@ HELD_BACK = {(74, 0): "power", (75, 0): "thermal", (77, 0): "board_limit", (79, 
 """NVML_FI_DEV_PERF_POLICY_*, in nanoseconds. The newer counters of single slowdowns are not asked for: their
 numbers have been 251 to 253 in the headers of CUDA 12 and are 269 to 271 in those of CUDA 13."""
 
-FIELDS = (
-    ECC_CORRECTED_VOLATILE,
-    ECC_UNCORRECTED_VOLATILE,
-    ECC_CORRECTED_AGGREGATE,
-    ECC_UNCORRECTED_AGGREGATE,
-    MEMORY_TEMPERATURE,
-    ENERGY_MILLIJOULES,
-    PCIE_REPLAYS,
-    *HELD_BACK,
-)
-
-ERROR_COUNTERS = frozenset(FIELDS[:4]) | {PCIE_REPLAYS}
-"""With those of links: what is not counted in every look where looks are costly."""
+FIELDS = (*ERROR_COUNTERS, MEMORY_TEMPERATURE, ENERGY_MILLIJOULES, *HELD_BACK)
 
 SETTLED_SECONDS, LEAST_SECONDS, MOST_SECONDS = 0.01, 0.05, 0.1
 """Clocks that have not risen for so long rise no more; how long devices work at least, as clocks may begin to
@@ -206,18 +200,15 @@ class NvidiaDevices:
         return found
 
     def _look(self, bus_id: str, gpu: _Gpu, sm_clock: int | None, count: bool) -> DeviceReading:
-        begun = self._clock()
+        begun, asked_before = self._clock(), self._nvml.calls
         state, trouble = self._state(gpu.handle)
         reading = DeviceReading(
             bus_id, "nvidia", gpu.model, at_seconds=begun, trouble=trouble, performance_state=state, calls=2
-        )
+        )  # calls so far: the clock, which all GPUs were asked for at once, and the state
         if trouble is not None:
             return reading
-        calls = 2
 
         def answer(question: str, *more: int) -> Any:
-            nonlocal calls
-            calls += 1
             return self._nvml.answer(f"DeviceGet{question}", gpu.handle, *more)
 
         reasons = answer("CurrentClocksEventReasons")
@@ -228,9 +219,11 @@ class NvidiaDevices:
             fields = tuple(one for one in gpu.fields if one not in ERROR_COUNTERS)
         before = {} if count else self._values.get(bus_id, {})
         self._values[bus_id] = values = {**before, **self._nvml.field_values(gpu.handle, fields)}
-        calls += math.ceil(len(fields) / FIELDS_A_CALL)
+        errors: dict[str, Any] = {
+            name: int(values[one]) for one, name in ERROR_COUNTERS.items() if one in values
+        }
         reading = replace(
-            _counted(reading, gpu, values),
+            reading,
             sm_clock_mhz=sm_clock,
             sm_clock_limit_mhz=gpu.sm_clock_limit_mhz,
             memory_clock_mhz=answer("ClockInfo", MEMORY_CLOCK),
@@ -239,9 +232,15 @@ class NvidiaDevices:
             power_watts=_scaled(answer("PowerUsage"), 1e3),
             power_limit_watts=_scaled(answer("EnforcedPowerLimit"), 1e3),
             temperature_celsius=answer("Temperature", GPU_SENSOR),
+            memory_temperature_celsius=values.get(MEMORY_TEMPERATURE) or None,  # 0 stands for no sensor
+            energy_joules=_scaled(values.get(ENERGY_MILLIJOULES), 1e3),
+            held_back_seconds={word: values[one] / 1e9 for one, word in HELD_BACK.items() if one in values},
+            links=_link_errors(gpu, values),
             pcie_generation=answer("CurrPcieLinkGeneration"),
             pcie_width=answer("CurrPcieLinkWidth"),
+            **errors,
         )
+        calls = reading.calls + self._nvml.calls - asked_before
         return replace(reading, calls=calls, reading_seconds=self._clock() - begun)
 
     def _state(self, handle: Any) -> tuple[int | None, str | None]:
@@ -255,28 +254,6 @@ class NvidiaDevices:
             return None, str(error)
 
 
-def _counted(
-    reading: DeviceReading, gpu: _Gpu, values: Mapping[tuple[int, int], int | float]
-) -> DeviceReading:
-    """``reading`` with what the fields say."""
-
-    def whole(field: tuple[int, int]) -> int | None:
-        return int(values[field]) if field in values else None
-
-    return replace(
-        reading,
-        ecc_corrected_volatile=whole(ECC_CORRECTED_VOLATILE),
-        ecc_uncorrected_volatile=whole(ECC_UNCORRECTED_VOLATILE),
-        ecc_corrected_aggregate=whole(ECC_CORRECTED_AGGREGATE),
-        ecc_uncorrected_aggregate=whole(ECC_UNCORRECTED_AGGREGATE),
-        memory_temperature_celsius=values.get(MEMORY_TEMPERATURE) or None,  # 0 stands for no sensor
-        energy_joules=_scaled(values.get(ENERGY_MILLIJOULES), 1e3),
-        pcie_replays=whole(PCIE_REPLAYS),
-        held_back_seconds={word: values[one] / 1e9 for one, word in HELD_BACK.items() if one in values},
-        links=_link_errors(gpu, values),
-    )
-
-
 def in_words(reasons: int) -> tuple[str, ...]:
     """The words of a mask of clock reasons; a bit that has none is shown as hexadecimal."""
     words = [word for bit, word in REASONS.items() if reasons & bit]
@@ -288,16 +265,14 @@ def _scaled(number: float | None, unit: float) -> float | None:
     return None if number is None else number / unit
 
 
-def _link_errors(gpu: _Gpu, values: Mapping[tuple[int, int], int | float]) -> tuple[LinkErrors, ...]:
-    found = []
-    for link, fields in gpu.links.items():
-        counts: dict[str, int] = {}
-        for field, what in fields.items():
-            if field in values:
-                counts.setdefault(what, int(values[field]))
-        if counts:
-            found.append(LinkErrors(link, tuple(counts.items())))
-    return tuple(found)
+def _link_errors(gpu: _Gpu, values: Mapping[tuple[int, int], int | float]) -> dict[int, dict[str, int]]:
+    """Of each link that answers, what it has counted; fields of two generations may count the same."""
+    found: dict[int, dict[str, int]] = {}
+    for link, names in gpu.links.items():
+        for one, what in names.items():
+            if one in values:
+                found.setdefault(link, {}).setdefault(what, int(values[one]))
+    return found
 
 
 class DeviceWatch:

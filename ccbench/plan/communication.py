@@ -106,7 +106,6 @@ class _Stage:
     def one(
         self,
         axis: str,
-        ranks: int,
         collective: str,
         size_bytes: int,
         times: int,
@@ -114,11 +113,21 @@ class _Stage:
         phase: str,
         unit: str = LAYER,
         can_hide: bool = False,
-        traffic: str = "",
+        ranks: int = 0,
     ) -> Communication:
-        kind = self.holding.kind
+        """Return a communication of this stage. ranks: 0 for those that the layout's axis has."""
         return Communication(
-            axis, ranks, collective, size_bytes, times, purpose, phase, unit, kind, can_hide, traffic
+            axis=axis,
+            ranks=ranks or self.strategy.layout.size(axis),
+            collective=collective,
+            size_bytes=size_bytes,
+            times=times,
+            purpose=purpose,
+            phase=phase,
+            unit=unit,
+            stage=self.holding.kind,
+            can_hide=can_hide,
+            traffic=self.strategy.traffic if collective == "all_to_all_v" else "",
         )
 
     @property
@@ -137,40 +146,31 @@ def _tensor(stage: _Stage) -> Iterator[Communication]:
     (Korthikanti et al. 2022, section 4.2.2). Routed experts take tokens as the sequence splits them; shared
     ones are dense.
     """
-    strategy, held, tp = stage.strategy, stage.holding, stage.strategy.layout.tp
+    strategy, held = stage.strategy, stage.holding
     parts = held.layers + held.dense_layers + (held.moe_layers if stage.shape.shared_experts else 0)
     times = parts * strategy.micro_batches
-    if tp == 1 or not times:
+    if strategy.layout.tp == 1 or not times:
         return
-    size, hide = stage.stream_bytes, strategy.overlap_tensor
-    again = [(BACKWARD, ", recomputed")] if strategy.recompute == "full" else []
-    if not strategy.sequence_parallel:
-        for phase, word in [(FORWARD, ""), *again]:
-            yield stage.one("tp", tp, "all_reduce", size, times, f"outputs{word}", phase, LAYER, hide)
-        yield stage.one("tp", tp, "all_reduce", size, times, "gradients of inputs", BACKWARD, LAYER, hide)
-        yield from _whole_gradients(stage)
-        return
-    for phase, word in [(FORWARD, ""), *again]:
-        yield stage.one("tp", tp, "all_gather", size, times, f"inputs{word}", phase, LAYER, hide)
-        yield stage.one("tp", tp, "reduce_scatter", size, times, f"outputs{word}", phase, LAYER, hide)
-    yield stage.one("tp", tp, "all_gather", size, times, "gradients of outputs", BACKWARD, LAYER, hide)
-    yield stage.one("tp", tp, "reduce_scatter", size, times, "gradients of inputs", BACKWARD, LAYER, hide)
-    yield stage.one(
-        "tp", tp, "all_gather", size, times, "inputs for gradients of weights", BACKWARD, LAYER, True
-    )
-    yield from _whole_gradients(stage)
-
-
-def _whole_gradients(stage: _Stage) -> Iterator[Communication]:
-    """Norms and late biases see a part of the sequence each: their gradients are summed once a step.
-
-    Megatron-LM, megatron/core/distributed/finalize_model_grads.py.
-    """
-    strategy = stage.strategy
-    if strategy.sequence_parallel:
-        size = stage.holding.replicated * strategy.gradient_bytes
-        tp = strategy.layout.tp
-        yield stage.one("tp", tp, "all_reduce", size, 1, "gradients of norms and biases", OPTIMIZER, STEP)
+    size, split = stage.stream_bytes, strategy.sequence_parallel
+    forward = [("reduce_scatter" if split else "all_reduce", "outputs")]
+    backward = [("reduce_scatter" if split else "all_reduce", "gradients of inputs")]
+    if split:
+        forward.insert(0, ("all_gather", "inputs"))
+        backward.insert(0, ("all_gather", "gradients of outputs"))
+    passes = [(FORWARD, forward, ""), (BACKWARD, backward, "")]
+    if strategy.recompute == "full":
+        passes.insert(1, (BACKWARD, forward, ", recomputed"))
+    for phase, sent, again in passes:
+        for collective, name in sent:
+            hide = strategy.overlap_tensor
+            yield stage.one("tp", collective, size, times, f"{name}{again}", phase, LAYER, hide)
+    if split:
+        name = "inputs for gradients of weights"
+        yield stage.one("tp", "all_gather", size, times, name, BACKWARD, LAYER, True)
+        # Norms and late biases see a part of the sequence each: their gradients are summed once a step
+        # (Megatron-LM, megatron/core/distributed/finalize_model_grads.py).
+        size, name = held.replicated * strategy.gradient_bytes, "gradients of norms and biases"
+        yield stage.one("tp", "all_reduce", size, 1, name, OPTIMIZER, STEP)
 
 
 def _vocabulary(stage: _Stage) -> Iterator[Communication]:
@@ -179,30 +179,30 @@ def _vocabulary(stage: _Stage) -> Iterator[Communication]:
     The loss needs the largest logit, the sum of exponentials and the target's logit: three all_reduces of b s
     numbers instead of an all_gather of b s v (megatron/core/tensor_parallel/cross_entropy.py).
     """
-    strategy, tp, kind = stage.strategy, stage.strategy.layout.tp, stage.holding.kind
-    if tp == 1:
+    strategy, kind = stage.strategy, stage.holding.kind
+    if strategy.layout.tp == 1:
         return
-    size, times, split = stage.stream_bytes, strategy.micro_batches, strategy.sequence_parallel
-    hide = strategy.overlap_tensor
+    times, split, hide = strategy.micro_batches, strategy.sequence_parallel, strategy.overlap_tensor
+    summed = "reduce_scatter" if split else "all_reduce"
+    found: list[tuple[str, str, str, bool]] = []
     if kind in (ONLY, FIRST):
-        collective = "reduce_scatter" if split else "all_reduce"
-        yield stage.one("tp", tp, collective, size, times, "embedding", FORWARD, MICRO_BATCH)
+        found.append((summed, "embedding", FORWARD, False))
         if split:
-            yield stage.one(
-                "tp", tp, "all_gather", size, times, "gradients of embedding", BACKWARD, MICRO_BATCH
-            )
+            found.append(("all_gather", "gradients of embedding", BACKWARD, False))
     if kind in (ONLY, LAST):
         if split:
-            yield stage.one("tp", tp, "all_gather", size, times, "inputs of head", FORWARD, MICRO_BATCH, hide)
-            yield stage.one(
-                "tp", tp, "all_gather", size, times, "inputs of head again", BACKWARD, MICRO_BATCH, True
-            )
-        collective = "reduce_scatter" if split else "all_reduce"
-        yield stage.one(
-            "tp", tp, collective, size, times, "gradients of head's inputs", BACKWARD, MICRO_BATCH, hide
-        )
+            found.append(("all_gather", "inputs of head", FORWARD, hide))
+            found.append(("all_gather", "inputs of head again", BACKWARD, True))
+        found.append((summed, "gradients of head's inputs", BACKWARD, hide))
+    for collective, name, phase, hides in found:
+        yield stage.one("tp", collective, stage.stream_bytes, times, name, phase, MICRO_BATCH, hides)
+    if kind in (ONLY, LAST):
         loss = strategy.rank_tokens * LOSS_BYTES
-        yield stage.one("tp", tp, "all_reduce", loss, 3 * times, "loss", FORWARD, MICRO_BATCH)
+        yield stage.one("tp", "all_reduce", loss, 3 * times, "loss", FORWARD, MICRO_BATCH)
+
+
+Exchanges = list[tuple[str, int, int, str]]
+"""Of one layer's attention: (collective, size in bytes, how many, purpose)."""
 
 
 def _context(stage: _Stage) -> Iterator[Communication]:
@@ -210,70 +210,54 @@ def _context(stage: _Stage) -> Iterator[Communication]:
 
     Fused attention computes scores again inside its backward kernel, so that ``selective`` adds nothing.
     """
-    strategy, held = stage.strategy, stage.holding
+    strategy = stage.strategy
     if strategy.layout.cp == 1:
         return
-    kinds = {"ring": _ring, "all_gather": _gathered, "ulysses": _ulysses}
-    times = held.layers * strategy.micro_batches
-    yield from kinds[strategy.context_kind](stage, times, FORWARD, "")
+    forward, backward = (_ulysses if strategy.context_kind == "ulysses" else _keys_and_values)(stage)
+    passes = [(FORWARD, forward, ""), (BACKWARD, backward, "")]
     if strategy.recompute == "full" or (strategy.recompute == "selective" and not strategy.fused_attention):
-        yield from kinds[strategy.context_kind](stage, times, BACKWARD, ", recomputed")
-    yield from kinds[strategy.context_kind](stage, times, BACKWARD, "gradients")
+        passes.insert(1, (BACKWARD, forward, ", recomputed"))
+    times, hide = stage.holding.layers * strategy.micro_batches, strategy.context_kind == "ring"
+    for phase, exchanges, again in passes:
+        for collective, size, count, name in exchanges:
+            yield stage.one("cp", collective, size, count * times, f"{name}{again}", phase, LAYER, hide)
 
 
-def _local_kv_bytes(stage: _Stage) -> int:
-    """Keys and values of a rank's own part of the sequence, on one tensor parallel rank."""
-    shape, strategy = stage.shape, stage.strategy
-    heads = max(shape.kv_heads // strategy.layout.tp, 1)
-    return strategy.rank_tokens * heads * (shape.kv_width // shape.kv_heads) * strategy.activation_bytes
+def _keys_and_values(stage: _Stage) -> tuple[Exchanges, Exchanges]:
+    """Keys and values to the ranks that have the queries, forward and backward.
 
-
-def _ring(stage: _Stage, times: int, phase: str, what: str) -> Iterator[Communication]:
-    """Blocks of keys and values go round, behind the attention on the block before: cp - 1 shifts.
-
-    Liu, Zaharia and Abbeel 2023, section 3: a block of c tokens is 4 c d bytes in two bytes a number.
-    Backward they go round again with their gradients, which end at their owner.
+    ring: blocks go round, behind the attention on the block before, in cp - 1 shifts (Liu, Zaharia and Abbeel
+    2023, section 3: a block of c tokens is 4 c d bytes in two bytes a number). Backward they go round again
+    with their gradients, which end at their owner. all_gather: all of them on every rank, not hidden
+    (Grattafiori et al. 2024, section 3.3.2).
     """
-    cp = stage.strategy.layout.cp
-    size, shifts = _local_kv_bytes(stage), times * (cp - 1)
-    if what == "gradients":
-        yield stage.one("cp", cp, "send_recv", size, shifts, "keys and values again", phase, LAYER, True)
-        yield stage.one(
-            "cp", cp, "send_recv", size, shifts, "gradients of keys and values", phase, LAYER, True
-        )
-    else:
-        yield stage.one("cp", cp, "send_recv", size, shifts, f"keys and values{what}", phase, LAYER, True)
+    shape, strategy, cp = stage.shape, stage.strategy, stage.strategy.layout.cp
+    heads = max(shape.kv_heads // strategy.layout.tp, 1)
+    size = strategy.rank_tokens * heads * (shape.kv_width // shape.kv_heads) * strategy.activation_bytes
+    gather, scatter, count = "send_recv", "send_recv", cp - 1
+    if strategy.context_kind == "all_gather":
+        gather, scatter, count, size = "all_gather", "reduce_scatter", 1, size * cp
+    again = (gather, size, count, "keys and values again")
+    gradients = (scatter, size, count, "gradients of keys and values")
+    return [(gather, size, count, "keys and values")], [again, gradients]
 
 
-def _gathered(stage: _Stage, times: int, phase: str, what: str) -> Iterator[Communication]:
-    """All keys and values on every rank (Grattafiori et al. 2024, section 3.3.2), not hidden."""
-    cp = stage.strategy.layout.cp
-    size = _local_kv_bytes(stage) * cp
-    if what == "gradients":
-        yield stage.one("cp", cp, "all_gather", size, times, "keys and values again", phase)
-        yield stage.one("cp", cp, "reduce_scatter", size, times, "gradients of keys and values", phase)
-    else:
-        yield stage.one("cp", cp, "all_gather", size, times, f"keys and values{what}", phase)
-
-
-def _ulysses(stage: _Stage, times: int, phase: str, what: str) -> Iterator[Communication]:
+def _ulysses(stage: _Stage) -> tuple[Exchanges, Exchanges]:
     """From split sequence to split heads and back (Jacobs et al. 2023, section 3.2).
 
     An all_to_all each of queries, keys, values and outputs: 3 N h and N h numbers over all ranks, backward as
     many. Fewer heads of keys and values than ranks are repeated first.
     """
-    shape, strategy, cp = stage.shape, stage.strategy, stage.strategy.layout.cp
+    shape, strategy, layout = stage.shape, stage.strategy, stage.strategy.layout
     head = strategy.rank_tokens * shape.head_size * strategy.activation_bytes
-    heads = shape.heads // strategy.layout.tp
-    kv_heads = max(shape.kv_heads // strategy.layout.tp, 1)
-    word = "gradients of " if what == "gradients" else ""
-    again = what if not word else ""
-    for size, count, name in (
-        (heads * head, 1, "queries"),
-        (math.lcm(kv_heads, cp) * head, 2, "keys and values"),
-        (heads * head, 1, "outputs of attention"),
-    ):
-        yield stage.one("cp", cp, "all_to_all", size, count * times, f"{word}{name}{again}", phase)
+    whole = shape.heads // layout.tp * head
+    kv = math.lcm(max(shape.kv_heads // layout.tp, 1), layout.cp) * head
+    forward = [
+        ("all_to_all", whole, 1, "queries"),
+        ("all_to_all", kv, 2, "keys and values"),
+        ("all_to_all", whole, 1, "outputs of attention"),
+    ]
+    return forward, [(*one, f"gradients of {name}") for *one, name in forward]
 
 
 def _experts(stage: _Stage) -> Iterator[Communication]:
@@ -284,54 +268,29 @@ def _experts(stage: _Stage) -> Iterator[Communication]:
     the tokens of their group and add up their outputs (Megatron-LM,
     megatron/core/transformer/moe/token_dispatcher.py).
     """
-    strategy, held, layout = stage.strategy, stage.holding, stage.strategy.layout
-    times = held.moe_layers * strategy.micro_batches
+    shape, strategy, layout = stage.shape, stage.strategy, stage.strategy.layout
+    times = stage.holding.moe_layers * strategy.micro_batches
     if not times:
         return
-    size, hide = _routed_bytes(stage), strategy.overlap_experts
-    collective = "all_to_all_v" if strategy.traffic else "all_to_all"
-    passes = [(FORWARD, ""), (BACKWARD, "gradients of ")]
-    passes += [(BACKWARD, "recomputed ")] if strategy.recompute == "full" else []
-    for phase, word in passes:
-        if layout.ep > 1:
-            for name in ("dispatch", "combine"):
-                yield stage.one(
-                    "ep",
-                    layout.ep,
-                    collective,
-                    size,
-                    times,
-                    f"{word}{name}",
-                    phase,
-                    LAYER,
-                    hide,
-                    strategy.traffic,
-                )
-        if layout.expert_tp > 1:
-            whole = round(size * _busiest_share(strategy)) * layout.expert_tp
-            etp = layout.expert_tp
-            yield stage.one(
-                "etp", etp, "all_gather", whole, times, f"{word}tokens of experts", phase, LAYER, hide
-            )
-            yield stage.one(
-                "etp", etp, "reduce_scatter", whole, times, f"{word}outputs of experts", phase, LAYER, hide
-            )
-
-
-def _routed_bytes(stage: _Stage) -> int:
-    """What a rank sends to all experts together."""
-    shape, strategy = stage.shape, stage.strategy
     rows = strategy.sharded_tokens * shape.top_k
     if strategy.capacity:
         rows = shape.experts * math.ceil(rows * strategy.capacity / shape.experts)
-    return rows * shape.hidden * strategy.activation_bytes
-
-
-def _busiest_share(strategy: Strategy) -> float:
-    """Tokens at the busiest rank of an expert parallel group, as a multiple of the balanced number."""
-    if not strategy.traffic:
-        return 1.0
-    return float(shares(strategy.traffic, strategy.layout.ep).sum(axis=0).max())
+    size = rows * shape.hidden * strategy.activation_bytes
+    found: list[tuple[str, str, int, str]] = []
+    if layout.ep > 1:
+        collective = "all_to_all_v" if strategy.traffic else "all_to_all"
+        found += [("ep", collective, size, name) for name in ("dispatch", "combine")]
+    if layout.expert_tp > 1:
+        busiest = float(shares(strategy.traffic, layout.ep).sum(axis=0).max()) if strategy.traffic else 1.0
+        whole = round(size * busiest) * layout.expert_tp
+        found.append(("etp", "all_gather", whole, "tokens of experts"))
+        found.append(("etp", "reduce_scatter", whole, "outputs of experts"))
+    passes = [(FORWARD, ""), (BACKWARD, "gradients of ")]
+    passes += [(BACKWARD, "recomputed ")] if strategy.recompute == "full" else []
+    for phase, word in passes:
+        for axis, collective, each, name in found:
+            hide = strategy.overlap_experts
+            yield stage.one(axis, collective, each, times, f"{word}{name}", phase, LAYER, hide)
 
 
 def _pipeline(stage: _Stage) -> Iterator[Communication]:
@@ -344,91 +303,71 @@ def _pipeline(stage: _Stage) -> Iterator[Communication]:
     strategy, layout = stage.strategy, stage.strategy.layout
     if layout.pp == 1:
         return
-    times = strategy.micro_batches * strategy.virtual_stages
+    times, whole = strategy.micro_batches * strategy.virtual_stages, stage.stream_bytes
     split = layout.tp > 1 and (strategy.sequence_parallel or strategy.scatter_gather)
-    size = -(-stage.stream_bytes // layout.tp) if split else stage.stream_bytes
+    size = -(-whole // layout.tp) if split else whole
     hide = strategy.pipeline == "interleaved"
-    for name, phase in (("activations", FORWARD), ("gradients of activations", BACKWARD)):
-        yield stage.one("pp", layout.pp, "send_recv", size, times, name, PIPELINE, MICRO_BATCH, hide)
-        if split and not strategy.sequence_parallel:
-            received = times if _receives(stage, phase) else times - strategy.micro_batches
-            if received:
-                yield stage.one(
-                    "tp",
-                    layout.tp,
-                    "all_gather",
-                    stage.stream_bytes,
-                    received,
-                    f"received {name}",
-                    phase,
-                    MICRO_BATCH,
-                )
+    # The very first part receives nothing forward, the very last nothing backward.
+    for name, phase, end in (
+        ("activations", FORWARD, FIRST),
+        ("gradients of activations", BACKWARD, LAST),
+    ):
+        yield stage.one("pp", "send_recv", size, times, name, PIPELINE, MICRO_BATCH, hide)
+        received = times - (strategy.micro_batches if stage.holding.kind == end else 0)
+        if split and not strategy.sequence_parallel and received:
+            yield stage.one("tp", "all_gather", whole, received, f"received {name}", phase, MICRO_BATCH)
     if stage.holding.tied:
-        size = stage.holding.tied * strategy.gradient_bytes
-        yield stage.one("pp", 2, "all_reduce", size, 1, "gradients of the shared embedding", OPTIMIZER, STEP)
-
-
-def _receives(stage: _Stage, phase: str) -> bool:
-    """Whether each of its parts receives: not the very first one forward, nor the very last backward."""
-    return stage.holding.kind != (FIRST if phase == FORWARD else LAST)
+        size, name = stage.holding.tied * strategy.gradient_bytes, "gradients of the shared embedding"
+        yield stage.one("pp", "all_reduce", size, 1, name, OPTIMIZER, STEP, ranks=2)
 
 
 def _data(stage: _Stage) -> Iterator[Communication]:
     """Gradients and parameters over ranks that hold the same: outside the experts, and inside."""
-    strategy, held, layout = stage.strategy, stage.holding, stage.strategy.layout
+    held = stage.holding
     dense = [(held.around, 1), (held.layer.dense, held.dense_layers), (held.moe_layer.dense, held.moe_layers)]
-    yield from _sharded(stage, strategy.data_axis, strategy.data_ranks, dense, "")
-    yield from _sharded(
-        stage, "edp", layout.expert_dp, [(held.moe_layer.experts, held.moe_layers)], " of experts"
-    )
+    experts = [(held.moe_layer.experts, held.moe_layers)]
+    for axis, portions, of in (
+        (stage.strategy.data_axis, dense, ""),
+        ("edp", experts, " of experts"),
+    ):
+        if stage.strategy.layout.size(axis) > 1:
+            sharded = _by_layer if stage.strategy.zero_stage == 3 else _by_bucket
+            yield from sharded(stage, axis, [(size, count) for size, count in portions if size * count], of)
 
 
-def _sharded(
-    stage: _Stage, axis: str, ranks: int, portions: list[tuple[int, int]], of: str
-) -> Iterator[Communication]:
-    """``portions``: (parameters, how many such): the layers, which stage 3 communicates one by one.
+def _by_bucket(stage: _Stage, axis: str, portions: list[tuple[int, int]], of: str) -> Iterator[Communication]:
+    """``portions``: (parameters, how many such).
 
     Rajbhandari et al. 2020, section 7: 2 psi numbers up to stage 2, 3 psi with stage 3, counting an
     all_reduce as 2 psi. From stage 2 on gradients are reduced after every micro-batch unless they are kept.
+    Buckets as in Li et al. 2020 (PyTorch DDP).
     """
-    if ranks == 1 or not any(size * count for size, count in portions):
-        return
-    if stage.strategy.zero_stage == 3:
-        for size, count in portions:
-            if size * count:
-                yield from _gathered_unit(stage, axis, ranks, size, count, of)
-        return
-    strategy, name = stage.strategy, f"gradients{of}"
+    strategy = stage.strategy
     parameters = sum(size * count for size, count in portions)
-    collective = "reduce_scatter" if strategy.zero_stage else "all_reduce"
     often = strategy.micro_batches if strategy.zero_stage == 2 and not strategy.keep_gradients else 1
-    hide = strategy.overlap_gradients
-    # Buckets as in Li et al. 2020 (PyTorch DDP).
-    for size, count in _buckets(parameters * strategy.gradient_bytes, strategy.bucket_bytes):
-        yield stage.one(axis, ranks, collective, size, count * often, name, BACKWARD, BUCKET, hide)
+    summed = "reduce_scatter" if strategy.zero_stage else "all_reduce"
+    found = [(summed, strategy.gradient_bytes, often, "gradients", BACKWARD, strategy.overlap_gradients)]
     if strategy.zero_stage:
-        name, hide = f"parameters{of}", strategy.overlap_parameters
-        for size, count in _buckets(parameters * strategy.parameter_bytes, strategy.bucket_bytes):
-            yield stage.one(axis, ranks, "all_gather", size, count, name, OPTIMIZER, BUCKET, hide)
+        hide = strategy.overlap_parameters
+        found.append(("all_gather", strategy.parameter_bytes, 1, "parameters", OPTIMIZER, hide))
+    for collective, item, times, name, phase, hide in found:
+        full, rest = divmod(parameters * item, strategy.bucket_bytes)
+        for size, count in ((strategy.bucket_bytes, full), (rest, 1)):
+            if size and count:
+                yield stage.one(axis, collective, size, count * times, f"{name}{of}", phase, BUCKET, hide)
 
 
-def _gathered_unit(
-    stage: _Stage, axis: str, ranks: int, parameters: int, count: int, of: str
-) -> Iterator[Communication]:
-    """``count`` units of FSDP, each a layer (Zhao et al. 2023)."""
+def _by_layer(stage: _Stage, axis: str, portions: list[tuple[int, int]], of: str) -> Iterator[Communication]:
+    """``portions``: (parameters, how many such), units of FSDP, each a layer (Zhao et al. 2023)."""
     strategy, turns = stage.strategy, stage.strategy.micro_batches
-    size, hide = parameters * strategy.parameter_bytes, strategy.overlap_parameters
-    gathers = count * (turns if strategy.reshard else 1)
-    yield stage.one(axis, ranks, "all_gather", size, gathers, f"parameters{of}", FORWARD, LAYER, hide)
+    gathers, scatters = turns if strategy.reshard else 1, 1 if strategy.keep_gradients else turns
+    hide = strategy.overlap_parameters
+    found = [("all_gather", strategy.parameter_bytes, gathers, f"parameters{of}", FORWARD, hide)]
     if strategy.reshard:
         name = f"parameters{of} again"
-        yield stage.one(axis, ranks, "all_gather", size, gathers, name, BACKWARD, LAYER, hide)
-    size, hide = parameters * strategy.gradient_bytes, strategy.overlap_gradients
-    scatters = count * (1 if strategy.keep_gradients else turns)
-    yield stage.one(axis, ranks, "reduce_scatter", size, scatters, f"gradients{of}", BACKWARD, LAYER, hide)
-
-
-def _buckets(total_bytes: int, bucket_bytes: int) -> list[tuple[int, int]]:
-    """(size, how many): full buckets and what is left."""
-    full, rest = divmod(total_bytes, bucket_bytes)
-    return [(size, count) for size, count in ((bucket_bytes, full), (rest, 1)) if size and count]
+        found.append(("all_gather", strategy.parameter_bytes, gathers, name, BACKWARD, hide))
+    hide, name = strategy.overlap_gradients, f"gradients{of}"
+    found.append(("reduce_scatter", strategy.gradient_bytes, scatters, name, BACKWARD, hide))
+    for parameters, count in portions:
+        for collective, item, times, name, phase, hide in found:
+            yield stage.one(axis, collective, parameters * item, count * times, name, phase, LAYER, hide)

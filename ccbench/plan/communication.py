@@ -257,7 +257,9 @@ def _ulysses(stage: _Stage) -> tuple[Exchanges, Exchanges]:
         ("all_to_all", kv, 2, "keys and values"),
         ("all_to_all", whole, 1, "outputs of attention"),
     ]
-    return forward, [(*one, f"gradients of {name}") for *one, name in forward]
+    return forward, [
+        (collective, size, count, f"gradients of {name}") for collective, size, count, name in forward
+    ]
 
 
 def _experts(stage: _Stage) -> Iterator[Communication]:

@@ -305,11 +305,8 @@ class Choice:
         return Strategy(make_layout(self.axes, ranks), **self.settings)
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What a search keeps to, by setting; of one that is not named it tries everything that divides."""
-
-    values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+Wanted = Mapping[str, tuple[Any, ...]]
+"""What a search keeps to, by setting; of one that is not named it tries everything that divides."""
 
 
 @dataclass(frozen=True)
@@ -399,7 +396,7 @@ def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> 
         network=keys.network,
         choices=choices,
         settings=settings,
-        wanted=Wanted(wanted) if searches else None,
+        wanted=wanted if searches else None,
         device=Stated(device.name, device.teraflops, device.memory, Efficiency(**efficiency)),
         hide_pipeline=keys.hide_pipeline,
         scaling=keys.scaling or "weak",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from ccbench.errors import MachineError, UsageError
 from ccbench.model.cluster import Cluster, open_cluster
 from ccbench.plan.document import Choice, Plan, Wanted
 from ccbench.plan.memory import Device
-from ccbench.plan.planner import Outcome, Planner, planner_of
+from ccbench.plan.planner import BEST, Outcome, Planner, Searched, planner_of, search
 from ccbench.plan.pricing import MeasuredPoints
-from ccbench.plan.search import BEST, Searched, search
 from ccbench.plan.shape import ModelShape
 from ccbench.plan.textbook import Bucketed, textbook
 
@@ -30,14 +28,6 @@ SETTING_OF = {
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A layout that does not go, and why."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Scaled:
     """The plan on so many devices: the outcome, or why there is none."""
 
@@ -49,14 +39,14 @@ class Scaled:
 @dataclass(frozen=True)
 class Planned:
     """Everything a plan comes to. outcomes: the layouts that were named, in their order, or of a search the
-    fastest first. textbook: of stated times, which need no machine. with_measured: whether measured points
-    were at hand, used or not."""
+    fastest first. refused: layouts that do not go, and why. textbook: of stated times, which need no machine.
+    with_measured: whether measured points were at hand, used or not."""
 
     plan: Plan
     cluster: Cluster | None
     device: Device | None
     outcomes: tuple[Outcome, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
     searched: Searched | None = None
     scaled: tuple[Scaled, ...] = ()
     textbook: tuple[Bucketed, ...] = ()
@@ -163,17 +153,17 @@ def _wanted(plan: Plan, everything: bool) -> Wanted:
 
     everything: what ``search`` does not name is free, whatever the plan says.
     """
-    values = dict(plan.wanted.values) if plan.wanted is not None else {}
+    values = dict(plan.wanted or {})
     if not everything:
         for name, setting in SETTING_OF.items():
             if setting in plan.settings and name not in values:
                 values[name] = (plan.settings[setting],)
-    return Wanted(values)
+    return values
 
 
 def _named(plan: Plan, planner: Planner) -> Planned:
     outcomes: list[Outcome] = []
-    refused: list[Refused] = []
+    refused: dict[str, str] = {}
     for choice in plan.choices:
         try:
             strategy = choice.strategy(planner.cluster.ranks)
@@ -181,10 +171,11 @@ def _named(plan: Plan, planner: Planner) -> Planned:
         except (UsageError, MachineError) as problem:  # noqa: PERF203  # one layout may fail, the rest go on
             if len(plan.choices) == 1:
                 raise plan.origin.error(choice.spot, _plain(problem)) from None
-            refused.append(Refused(choice.name, _plain(problem)))
+            refused[choice.name] = _plain(problem)
     if not outcomes:
-        raise plan.origin.error(("layouts",), f"none can be: {refused[0].name}: {refused[0].reason}")
-    return Planned(plan, planner.cluster, planner.device, tuple(outcomes), tuple(refused))
+        first, reason = next(iter(refused.items()))
+        raise plan.origin.error(("layouts",), f"none can be: {first}: {reason}")
+    return Planned(plan, planner.cluster, planner.device, tuple(outcomes), refused)
 
 
 def _cluster_maker(machine: str, cluster: Cluster, network: str | None) -> Callable[[int], Cluster]:
@@ -246,29 +237,3 @@ def _batch(plan: Plan, global_batch: int, ranks: int, base: int) -> int:
     if rest or wanted < 1:
         raise UsageError(f"{global_batch} sequences on {base} devices are no whole number on {ranks}")
     return wanted
-
-
-def exposed_share(outcome: Outcome) -> float:
-    """Of a step, what is neither computing nor hidden."""
-    step = outcome.step
-    return (step.seconds - step.computing_seconds) / step.seconds
-
-
-def settings_of(outcome: Outcome) -> dict[str, Any]:
-    """A strategy in plain values, for JSON."""
-    strategy = outcome.strategy
-    layout = strategy.layout
-    axes = {axis: getattr(layout, axis) for axis in ("tp", "cp", "ep", "dp", "pp")}
-    return {
-        "layout": str(layout),
-        **axes,
-        "global_batch": strategy.global_batch,
-        "sequence": strategy.sequence,
-        "micro_batch": strategy.micro_batch,
-        "micro_batches": strategy.micro_batches,
-        "pipeline": strategy.pipeline,
-        "virtual_stages": strategy.virtual_stages,
-        "zero": strategy.zero_stage,
-        "sequence_parallel": strategy.sequence_parallel,
-        "recompute": strategy.recompute,
-    }

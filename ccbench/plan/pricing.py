@@ -8,7 +8,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from ccbench.cases import ALL_GROUPS, OVERLAP
 from ccbench.errors import UsageError
@@ -114,22 +113,10 @@ class Price:
     extrapolated: str = ""
 
 
+Placed = GroupPlacement | Groups
+"""Where groups stand: alike on all nodes, or listed."""
+
 NOTHING = Price(0.0, "", PREDICTED, 1, 1)
-
-
-@dataclass(frozen=True)
-class _Standing:
-    """Where groups stand, with a number of their own: a list of thousands of ranks is slow to look up."""
-
-    number: int
-    groups: GroupPlacement | Groups
-
-
-class Priced(Protocol):
-    """Whatever says what one launch takes."""
-
-    def price(self, layout: Layout, communication: Communication) -> Price:
-        """Of one launch."""
 
 
 class Prices:
@@ -138,37 +125,28 @@ class Prices:
     def __init__(self, cluster: Cluster, measured: MeasuredPoints | None = None) -> None:
         self.cluster = cluster
         self.measured = measured
-        self._placements: dict[tuple[Layout, str, bool], _Standing] = {}
-        self._standings: dict[GroupPlacement | Groups, _Standing] = {}
+        # Where groups stand, with a number of their own: a list of thousands of ranks is slow to look up.
+        self._placements: dict[tuple[Layout, str, bool], tuple[int, Placed]] = {}
+        self._numbers: dict[Placed, int] = {}
         self._prices: dict[tuple[int, str, int, str], Price] = {}
+        self._gpus = cluster.system.ranks_per_node
 
     def price(self, layout: Layout, communication: Communication) -> Price:
         """Of one launch; UsageError where a layout's groups stand on nodes in ways that are not priced."""
         if communication.ranks < 2 or communication.size_bytes <= 0:
             return NOTHING
-        stands = self._placement(layout, communication)
-        key = (stands.number, communication.collective, communication.size_bytes, communication.traffic)
-        found = self._prices.get(key)
-        if found is None:
-            found = self._prices[key] = self._asked(stands.groups, communication)
-        return found
-
-    def _placement(self, layout: Layout, communication: Communication) -> _Standing:
         axis = communication.axis
-        ends = axis == "pp" and communication.ranks == 2 and layout.pp > 2
-        key = (layout, axis, ends)
-        found = self._placements.get(key)
-        if found is None:
-            groups = _stands(layout, axis, ends, self._gpus)
-            found = self._standings.setdefault(groups, _Standing(len(self._standings), groups))
-            self._placements[key] = found
-        return found
+        place = (layout, axis, axis == "pp" and communication.ranks == 2 and layout.pp > 2)
+        if place not in self._placements:
+            groups = _stands(*place, self._gpus)
+            self._placements[place] = (self._numbers.setdefault(groups, len(self._numbers)), groups)
+        number, groups = self._placements[place]
+        key = (number, communication.collective, communication.size_bytes, communication.traffic)
+        if key not in self._prices:
+            self._prices[key] = self._asked(groups, communication)
+        return self._prices[key]
 
-    @property
-    def _gpus(self) -> int:
-        return self.cluster.system.ranks_per_node
-
-    def _asked(self, groups: GroupPlacement | Groups, communication: Communication) -> Price:
+    def _asked(self, groups: Placed, communication: Communication) -> Price:
         size, collective = communication.size_bytes, communication.collective
         request = LibraryRequest(collective, (size,), traffic=communication.traffic)
         (point,) = group_points(self.cluster, groups, request)
@@ -188,7 +166,7 @@ class Prices:
         )
 
 
-def _spread(groups: GroupPlacement | Groups, gpus_per_node: int) -> tuple[int, int]:
+def _spread(groups: Placed, gpus_per_node: int) -> tuple[int, int]:
     """(nodes of one group, groups on one node)."""
     if isinstance(groups, GroupPlacement):
         return groups.nodes, groups.groups_per_node
@@ -196,7 +174,7 @@ def _spread(groups: GroupPlacement | Groups, gpus_per_node: int) -> tuple[int, i
     return max(len({rank // gpus_per_node for rank in group}) for group in groups), on_first
 
 
-def _stands(layout: Layout, axis: str, ends: bool, gpus_per_node: int) -> GroupPlacement | Groups:
+def _stands(layout: Layout, axis: str, ends: bool, gpus_per_node: int) -> Placed:
     """Where the groups stand; of ``ends``, the first and the last rank of each group are one of two."""
     try:
         placement = axis_placement(layout, axis, gpus_per_node)

@@ -11,16 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ccbench.plan.communication import (
-    BACKWARD,
-    FORWARD,
-    OPTIMIZER,
-    PIPELINE,
-    Communication,
-)
+from ccbench.plan.communication import BACKWARD, FORWARD, OPTIMIZER, PIPELINE, Communication
 from ccbench.plan.memory import FIRST, LAST, MIDDLE, ONLY
 from ccbench.plan.pipeline import Pipeline, bubble_seconds, exposed_hops
-from ccbench.plan.pricing import Price, Priced
+from ccbench.plan.pricing import Price
 from ccbench.plan.strategy import Strategy
 from ccbench.plan.textbook import even_gradients_exposed, gathered_exposed
 
@@ -42,7 +36,7 @@ class Line:
 
     communication: Communication
     price: Price
-    exposed_seconds: float
+    exposed_seconds: float = 0.0
 
     @property
     def total_seconds(self) -> float:
@@ -120,64 +114,61 @@ class _Stage:
 
 def step_of(
     strategy: Strategy,
-    wanted: Iterable[Communication],
+    wanted: Iterable[Line],
     computing: Mapping[str, Computing],
-    prices: Priced,
     hide_pipeline: bool | None = None,
 ) -> Step:
     """The step of a strategy.
 
-    wanted: communications of all kinds of stages. computing: by kind of stage. hide_pipeline: whether
+    wanted: communications of all kinds of stages, priced. computing: by kind of stage. hide_pipeline: whether
     messages between stages run behind computing; None: as the strategy's schedule usually has it.
     """
-    listed = tuple(wanted)
-    stages = {
-        kind: _stage(strategy, kind, computing[kind], [one for one in listed if one.stage == kind], prices)
-        for kind in computing
-    }
+    listed: dict[str, list[Line]] = {kind: [] for kind in computing}
+    for line in wanted:
+        listed[line.communication.stage].append(line)
+    stages = {kind: _stage(strategy, kind, computing[kind], lines) for kind, lines in listed.items()}
     slowest = max(stages.values(), key=lambda stage: stage.seconds)
-    hops = [
-        Line(one, prices.price(strategy.layout, one), 0.0)
-        for one in listed
-        if one.phase == PIPELINE and one.stage == slowest.kind
-    ]
+    hops = [line for line in listed[slowest.kind] if line.communication.phase == PIPELINE]
     pipeline = _pipeline(strategy, stages, hops, hide_pipeline)
-    ends = {kind: _ending(strategy, stage, stages, listed, prices) for kind, stage in stages.items()}
-    last = max(ends.values(), key=lambda lines: sum(line.exposed_seconds for line in lines))
-    shown_hops, bubble = _hops_and_bubble(pipeline, hops)
+    ends = [_ending(strategy, stage, stages, listed[kind]) for kind, stage in stages.items()]
+    last = max(ends, key=lambda lines: sum(line.exposed_seconds for line in lines))
+    # What shows of messages between stages while the pipeline fills and drains is a part of the bubble.
+    shown = exposed_hops(pipeline) * pipeline.hop_seconds
+    in_bubble = max(0.0, shown - sum(line.total_seconds for line in hops))
+    bubble = bubble_seconds(pipeline) + in_bubble
     computed = strategy.micro_batches * (
         slowest.computing.forward_seconds + slowest.computing.backward_seconds
     )
-    optimizer = max(stage.computing.optimizer_seconds for stage in stages.values())
-    lines = (*slowest.lines, *shown_hops, *last)
+    optimizer = max(one.optimizer_seconds for one in computing.values())
+    lines = (*slowest.lines, *_spread_out(hops, shown), *last)
     return Step(strategy, slowest.kind, computed + optimizer, bubble, lines, pipeline, optimizer)
 
 
-def _is_data(strategy: Strategy, one: Communication) -> bool:
+def is_data(strategy: Strategy, one: Communication) -> bool:
     """Whether it is of gradients or weights, over ranks that hold the same."""
     return one.axis in (strategy.data_axis, "edp")
 
 
 def is_sent_once(strategy: Strategy, one: Communication) -> bool:
     """Whether it is of gradients that only the last micro-batch's backward pass sends."""
-    gradients = one.phase == BACKWARD and one.collective != "all_gather" and _is_data(strategy, one)
+    gradients = one.phase == BACKWARD and one.collective != "all_gather" and is_data(strategy, one)
     return gradients and (strategy.zero_stage < 2 or strategy.keep_gradients)
 
 
-def _stage(
-    strategy: Strategy,
-    kind: str,
-    computing: Computing,
-    wanted: Sequence[Communication],
-    prices: Priced,
-) -> _Stage:
+def is_at_the_end(strategy: Strategy, one: Communication) -> bool:
+    """Whether it is of the end of the step: the last micro-batch's gradients, the optimizer."""
+    return one.phase == OPTIMIZER or is_sent_once(strategy, one)
+
+
+def _stage(strategy: Strategy, kind: str, computing: Computing, wanted: Sequence[Line]) -> _Stage:
     """What one micro-batch waits for, and the lines of it."""
     found: list[Line] = []
     busy: dict[tuple[str, bool], float] = {}
     passes = {FORWARD: computing.forward_seconds, BACKWARD: computing.backward_seconds}
     for phase, seconds in passes.items():
-        inside = [one for one in wanted if one.phase == phase and not _is_data(strategy, one)]
-        lines = _inside(inside, seconds, strategy, prices)
+        inside = [line for line in wanted if line.communication.phase == phase]
+        inside = [line for line in inside if not is_data(strategy, line.communication)]
+        lines = _inside(inside, strategy.micro_batches * seconds)
         for across in (False, True):
             sent = sum(line.total_seconds for line in lines if (line.price.nodes > 1) == across)
             busy[phase, across] = sent / strategy.micro_batches
@@ -186,9 +177,9 @@ def _stage(
     stage = _Stage(kind, computing, passes[FORWARD], passes[BACKWARD], tuple(found), busy)
     if strategy.zero_stage < 2:
         return stage
-    data = [one for one in wanted if _is_data(strategy, one) and one.phase != OPTIMIZER]
-    data = [one for one in data if not is_sent_once(strategy, one)]
-    lines = _every_micro_batch(data, stage, strategy, prices)
+    data = [line for line in wanted if is_data(strategy, line.communication)]
+    data = [line for line in data if not is_at_the_end(strategy, line.communication)]
+    lines = _every_micro_batch(data, stage, strategy)
     for line in lines:
         phase = line.communication.phase
         busy[phase, line.price.nodes > 1] += line.total_seconds / strategy.micro_batches
@@ -196,25 +187,18 @@ def _stage(
     return _Stage(kind, computing, passes[FORWARD], passes[BACKWARD], (*found, *lines), busy)
 
 
-def _inside(
-    wanted: Sequence[Communication], computing_seconds: float, strategy: Strategy, prices: Priced
-) -> list[Line]:
+def _inside(lines: Sequence[Line], room_seconds: float) -> list[Line]:
     """Communication between parts of a layer: waited for, but for what may run behind the computing."""
-    priced = [(one, prices.price(strategy.layout, one)) for one in wanted]
-    hiding = sum(one.times * price.seconds for one, price in priced if one.can_hide)
-    room = strategy.micro_batches * computing_seconds
-    share = max(0.0, 1 - room / hiding) if hiding > 0 else 0.0
+    hiding = sum(line.total_seconds for line in lines if line.communication.can_hide)
+    share = max(0.0, 1 - room_seconds / hiding) if hiding > 0 else 0.0
     return [
-        Line(one, price, one.times * price.seconds * (share if one.can_hide else 1.0))
-        for one, price in priced
+        replace(line, exposed_seconds=line.total_seconds * (share if line.communication.can_hide else 1.0))
+        for line in lines
     ]
 
 
-def _every_micro_batch(
-    wanted: Sequence[Communication], stage: _Stage, strategy: Strategy, prices: Priced
-) -> list[Line]:
+def _every_micro_batch(lines: Sequence[Line], stage: _Stage, strategy: Strategy) -> list[Line]:
     """Gradients that are reduced after every micro-batch and, with stage 3, weights gathered in each."""
-    lines = [Line(one, prices.price(strategy.layout, one), 0.0) for one in wanted]
     forward = [line for line in lines if line.communication.phase == FORWARD]
     backward = [line for line in lines if line.communication.phase == BACKWARD]
     turns = strategy.micro_batches
@@ -287,34 +271,20 @@ def stage_order(stages: int) -> tuple[str, ...]:
     return (ONLY,) if stages == 1 else (FIRST, *(MIDDLE,) * (stages - 2), LAST)
 
 
-def _hops_and_bubble(pipeline: Pipeline, hops: Sequence[Line]) -> tuple[list[Line], float]:
-    """Messages between stages with what of them shows; what shows of them in the bubble is a part of that."""
-    shown = exposed_hops(pipeline) * pipeline.hop_seconds
-    total = sum(line.total_seconds for line in hops)
-    return _spread_out(hops, shown), bubble_seconds(pipeline) + max(0.0, shown - total)
-
-
 def _ending(
-    strategy: Strategy,
-    stage: _Stage,
-    stages: Mapping[str, _Stage],
-    listed: Sequence[Communication],
-    prices: Priced,
+    strategy: Strategy, stage: _Stage, stages: Mapping[str, _Stage], wanted: Sequence[Line]
 ) -> tuple[Line, ...]:
     """What a kind of stage does after its last micro-batch, before the next step can begin.
 
     A stage that is not the first has been done before the first is, by the backward passes between them.
     """
-    wanted = [one for one in listed if one.stage == stage.kind]
     found: list[Line] = []
-    lines = [
-        Line(one, prices.price(strategy.layout, one), 0.0) for one in wanted if is_sent_once(strategy, one)
-    ]
+    lines = [line for line in wanted if is_sent_once(strategy, line.communication)]
     if lines:
         shown = _gradients_exposed(lines, stage.room(BACKWARD, lines))
         found += _spread_out(lines, max(0.0, shown - _ahead_seconds(strategy, stage.kind, stages)))
-    late = [Line(one, prices.price(strategy.layout, one), 0.0) for one in wanted if one.phase == OPTIMIZER]
-    weights = [line for line in late if _is_data(strategy, line.communication)]
+    late = [line for line in wanted if line.communication.phase == OPTIMIZER]
+    weights = [line for line in late if is_data(strategy, line.communication)]
     found += [replace(line, exposed_seconds=line.total_seconds) for line in late if line not in weights]
     found += _spread_out(weights, _pass(weights, [], stage.room(FORWARD, weights), 1))
     return tuple(found)

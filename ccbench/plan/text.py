@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from ccbench.plan.planned import Planned, Scaled, exposed_share, settings_of
+from ccbench.plan.planned import Planned, Scaled
 from ccbench.plan.planner import Outcome
 from ccbench.plan.pricing import MEASURED
 from ccbench.plan.step import Line, Step
@@ -27,6 +27,12 @@ _SECONDS_OF = {"step": "seconds"} | {
     name: f"{name}_seconds" for name in ("computing", "bubble", "exposed", "hidden")
 }
 
+_SETTINGS = (
+    "global_batch", "sequence", "micro_batch", "micro_batches", "pipeline", "virtual_stages",
+    "zero", "sequence_parallel", "recompute",
+)  # fmt: skip
+"""Of a strategy, as JSON has them."""
+
 MASKED_TOLD = 1.05
 """How much attention in full must add before figures without what is masked are told too."""
 
@@ -40,8 +46,8 @@ def plan_lines(planned: Planned) -> Iterator[str]:
     if len(planned.outcomes) > 1:
         yield ""
         yield from _ranking(planned)
-    for one in planned.refused:
-        yield f"left out: {one.name}: {one.reason}"
+    for name, reason in planned.refused.items():
+        yield f"left out: {name}: {reason}"
     best = planned.outcomes[0] if planned.searched is not None else _fastest(planned.outcomes)
     yield ""
     yield from _one(best)
@@ -184,7 +190,9 @@ def _scaling(scaled: tuple[Scaled, ...]) -> list[str]:
         if (found := one.outcome) is None:
             rows.append((str(one.ranks), "-", "-", "-", "-", one.reason))
             continue
-        figures = (format_seconds(found.step.seconds), f"{exposed_share(found):.1%}", f"{found.tflops:.1f}")
+        seconds = found.step.seconds
+        idle = f"{(seconds - found.step.computing_seconds) / seconds:.1%}"
+        figures = (format_seconds(seconds), idle, f"{found.tflops:.1f}")
         rows.append((str(one.ranks), str(found.strategy.global_batch), *figures, found.name))
     titles = ("devices", "batch", "step", "not computing", "TFLOP/s", "<layout")
     return aligned(Table(columns(*titles), rows))
@@ -254,13 +262,9 @@ def plan_document(planned: Planned) -> dict[str, Any]:
     """Everything; times in seconds, sizes in bytes."""
     document: dict[str, Any] = {"plan": planned.plan.name}
     if planned.textbook:
+        shares = ("exposed_seconds", "hidden_seconds")
         document["gradients"] = [
-            {
-                **asdict(one),
-                "exposed_seconds": one.exposed_seconds,
-                "hidden_seconds": one.hidden_seconds,
-            }
-            for one in planned.textbook
+            {**asdict(one), **{name: getattr(one, name) for name in shares}} for one in planned.textbook
         ]
         return document
     shape, cluster, device = planned.where
@@ -273,16 +277,12 @@ def plan_document(planned: Planned) -> dict[str, Any]:
         "peak_flops": device.peak(planned.plan.dtype),
         "memory_bytes": device.memory_bytes,
         "layouts": [outcome_document(one) for one in planned.outcomes],
-        "refused": [asdict(one) for one in planned.refused],
+        "refused": [{"name": name, "reason": why} for name, why in planned.refused.items()],
         "not_modelled": list(NOT_MODELLED),
     }
     if planned.searched is not None:
-        found = planned.searched
-        document["search"] = {
-            "candidates": found.candidates,
-            "fitting": found.fitting,
-            "priced": found.priced,
-        }
+        names = ("candidates", "fitting", "priced")
+        document["search"] = {name: getattr(planned.searched, name) for name in names}
     if planned.scaled:
         document["scale"] = [
             {
@@ -297,19 +297,15 @@ def plan_document(planned: Planned) -> dict[str, Any]:
 
 def outcome_document(one: Outcome) -> dict[str, Any]:
     """One layout's step."""
-    step = one.step
+    step, strategy, layout = one.step, one.strategy, one.strategy.layout
     return {
         "name": one.name,
-        **settings_of(one),
-        "step_seconds": step.seconds,
-        "computing_seconds": step.computing_seconds,
-        "bubble_seconds": step.bubble_seconds,
-        "exposed_seconds": step.exposed_seconds,
-        "hidden_seconds": step.hidden_seconds,
+        "layout": str(layout),
+        **{axis: getattr(layout, axis) for axis in ("tp", "cp", "ep", "dp", "pp")},
+        **{key: getattr(strategy, "zero_stage" if key == "zero" else key) for key in _SETTINGS},
+        **{f"{name}_seconds": getattr(step, attribute) for name, attribute in _SECONDS_OF.items()},
         "exposed_by_bottleneck_seconds": by_bottleneck(step),
-        "tflops": one.tflops,
-        "masked_tflops": one.masked_tflops,
-        "hardware_tflops": one.hardware_tflops,
+        **{name: getattr(one, name) for name in ("tflops", "masked_tflops", "hardware_tflops")},
         "model_flops_utilization": one.utilization,
         "tokens_per_second": one.tokens_per_second,
         "fits": one.fits,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ccbench.plan.communication import BACKWARD, FORWARD, OPTIMIZER
 from ccbench.plan.pipeline import Interval, Pipeline, pipeline_seconds, simulate
-from ccbench.plan.step import Line, Step, is_sent_once, stage_order
+from ccbench.plan.step import Step, is_at_the_end, is_data, stage_order
 from ccbench.plan.textbook import gradients_sent, queue
 
 FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING, OPTIMIZER_WORK = KINDS = (
@@ -136,15 +136,10 @@ def _waiting_shares(step: Step) -> dict[str, float]:
         waited = sum(
             line.exposed_seconds
             for line in step.lines
-            if line.communication.phase == phase and not is_at_the_end(step, line)
+            if line.communication.phase == phase and not is_at_the_end(step.strategy, line.communication)
         )
         found[phase] = min(1.0, waited / turns / seconds) if seconds > 0 else 0.0
     return found
-
-
-def is_at_the_end(step: Step, line: Line) -> bool:
-    """Whether a line is of the end of the step: the last micro-batch's gradients, the optimizer."""
-    return line.communication.phase == OPTIMIZER or is_sent_once(step.strategy, line.communication)
 
 
 def _pieces(one: Interval, lane: int, waiting: float) -> list[Piece]:
@@ -162,21 +157,16 @@ def _behind(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]
         return []
     place = stage_order(step.pipeline.stages).index(step.stage)
     turns = step.strategy.micro_batches * step.pipeline.chunks
-    sent = {
-        phase: sum(line.total_seconds for line in step.lines if _of_pass(step, line, phase)) / turns
-        for phase in (FORWARD, BACKWARD)
-    }
-    mine = [one for one in intervals if one.stage == place and sent[one.work] > 0]
+    sent = {FORWARD: 0.0, BACKWARD: 0.0}
+    for line in step.lines:
+        one = line.communication
+        if one.phase in sent and is_data(step.strategy, one) and not is_at_the_end(step.strategy, one):
+            sent[one.phase] += line.total_seconds / turns
     return [
         Piece(lane, one.begin_seconds, min(one.begin_seconds + sent[one.work], one.end_seconds), DATA)
-        for one in mine
+        for one in intervals
+        if one.stage == place and sent[one.work] > 0
     ]
-
-
-def _of_pass(step: Step, line: Line, phase: str) -> bool:
-    """Whether a line is of weights or gradients that this pass sends."""
-    own = line.communication.phase == phase and _is_of_data(step, line)
-    return own and not is_at_the_end(step, line)
 
 
 def _ending(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
@@ -186,14 +176,14 @@ def _ending(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]
     found = _gradients(step, intervals, lane)
     free = max([one.end_seconds for one in intervals] + [one.end_seconds for one in found])
     late = [line for line in step.lines if line.communication.phase == OPTIMIZER and line.exposed_seconds > 0]
-    for line in (one for one in late if not _is_of_data(step, one)):
+    for line in (one for one in late if not is_data(step.strategy, one.communication)):
         found.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
         free += line.exposed_seconds
     if step.optimizer_seconds > 0:
         end = free + step.optimizer_seconds
         found += [Piece(stage, free, end, OPTIMIZER_WORK) for stage in range(lane)]
         free = end
-    for line in (one for one in late if _is_of_data(step, one)):
+    for line in (one for one in late if is_data(step.strategy, one.communication)):
         found.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
         free += line.exposed_seconds
     return found
@@ -204,7 +194,9 @@ def _gradients(step: Step, intervals: Sequence[Interval], lane: int) -> list[Pie
     split layers' messages are on the same links.
     """
     gradients = [
-        line for line in step.lines if is_at_the_end(step, line) and line.communication.phase == BACKWARD
+        line
+        for line in step.lines
+        if is_at_the_end(step.strategy, line.communication) and line.communication.phase == BACKWARD
     ]
     if not gradients:
         return []
@@ -221,8 +213,3 @@ def _gradients(step: Step, intervals: Sequence[Interval], lane: int) -> list[Pie
     if shown > 0:
         begin = max(one.end_seconds for one in intervals) + shown - sent[-1].end_seconds
     return [Piece(lane, begin + one.begin_seconds, begin + one.end_seconds, DATA) for one in sent]
-
-
-def _is_of_data(step: Step, line: Line) -> bool:
-    """Whether a line is of gradients or weights, among ranks that hold the same."""
-    return line.communication.axis in (step.strategy.data_axis, "edp")

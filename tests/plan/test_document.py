@@ -69,10 +69,10 @@ def test_a_search_keeps_to_what_is_named() -> None:
     plan = read_plan(START + "layout: search\nsearch: {tp: [2, 4], recompute: full, zero: 0}\n")
     assert plan.choices == ()
     assert plan.wanted is not None
-    assert plan.wanted.values == {"tp": (2, 4), "recompute": ("full",), "zero": (0,)}
+    assert plan.wanted == {"tp": (2, 4), "recompute": ("full",), "zero": (0,)}
     twice = read_plan(START + "search: {tp: [2, 4, 2]}\n").wanted
     assert twice is not None
-    assert twice.values == {"tp": (2, 4)}
+    assert twice == {"tp": (2, 4)}
 
 
 @pytest.mark.parametrize(

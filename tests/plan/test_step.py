@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from ccbench.plan.memory import stage_kinds
 from ccbench.plan.pipeline import pipeline_seconds, simulate
 from ccbench.plan.pricing import NOTHING, PREDICTED, Price
 from ccbench.plan.shape import ModelShape, make_shape, named_shape
-from ccbench.plan.step import Computing, Step, step_of
+from ccbench.plan.step import Computing, Line, Step, step_of
 from ccbench.plan.strategy import Strategy
 
 SHAPE = make_shape({"layers": 8, "hidden": 1024, "heads": 16, "vocabulary": 32000})
@@ -37,11 +38,16 @@ class ByRate:
         return Price(seconds, "the one link", PREDICTED, 1, 1)
 
 
+def priced(strategy: Strategy, wanted: Iterable[Communication], prices: ByRate) -> list[Line]:
+    return [Line(one, prices.price(strategy.layout, one)) for one in wanted]
+
+
 def step(
     strategy: Strategy, prices: ByRate | None = None, forward: float = 0.01, shape: ModelShape = SHAPE
 ) -> Step:
     computing = {kind: Computing(forward, 2 * forward, 1e-3) for kind in stage_kinds(strategy)}
-    return step_of(strategy, communications(shape, strategy), computing, prices or ByRate())
+    lines = priced(strategy, communications(shape, strategy), prices or ByRate())
+    return step_of(strategy, lines, computing)
 
 
 def of_axis(found: Step, *axes: str) -> list[float]:
@@ -172,7 +178,7 @@ def test_gradients_do_not_hide_behind_waits_for_messages_on_the_same_links() -> 
                 nodes = 2 if communication.axis == "dp" or across else 1
                 return replace(super().price(layout, communication), nodes=nodes)
 
-        return sum(of_axis(step_of(strategy, wanted, computing, Placed(1e10)), "dp"))
+        return sum(of_axis(step_of(strategy, priced(strategy, wanted, Placed(1e10)), computing), "dp"))
 
     assert exposed(across=True) > exposed(across=False)
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from ccbench.machine import pci
 from ccbench.machine.files import Files
-from ccbench.machine.pci import DEVICES, NVIDIA, read_function, read_gpus, redirecting
 from ccbench.machine.software import cuda_version, install_line
 from ccbench.topology.pci import normal_address
 
@@ -224,11 +224,11 @@ class Accelerators:
 
 def read_accelerators(files: Files, driver: Callable[[], Nvml] | None = None) -> Accelerators:
     """From files, and from the driver where ``driver`` opens one."""
-    version, gpus = files.text(VERSION_FILE) or "", read_gpus(files)
+    version, functions = files.text(VERSION_FILE) or "", pci.read_functions(files)
+    gpus = pci.gpus_among(functions)
     cuda, settings = _settings(driver) if driver else (None, ())
-    kinds = {files.text(f"{DEVICES}/{gpu.address}/iommu_group/type") for gpu in gpus}
-    above = {address for gpu in gpus for address in gpu.bridges}
-    redirects = redirecting(filter(None, (read_function(files, one) for one in sorted(above))))
+    kinds = {files.text(f"{pci.DEVICES}/{gpu.address}/iommu_group/type") for gpu in gpus}
+    redirects = pci.redirecting(pci.bridges_above(functions, (gpu.address for gpu in gpus)))
     return Accelerators(
         driver=driver_version(files),
         open_kernel_module="Open Kernel Module" in version if version else None,
@@ -254,7 +254,7 @@ def driver_version(files: Files) -> str | None:
 
 def before_turing(files: Files, every: bool = False) -> bool:
     """Whether an NVIDIA GPU here, or every one, is too old for CUDA 13: of a compute capability below 7.5."""
-    old = [gpu.device < FIRST_TURING for gpu in read_gpus(files) if gpu.vendor == NVIDIA and gpu.device]
+    old = [gpu.device < FIRST_TURING for gpu in pci.nvidia_gpus(files) if gpu.device]
     return any(old) and (all(old) or not every)
 
 

@@ -9,7 +9,7 @@ import itertools
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,7 @@ from typing import Literal
 from ccbench.machine.accelerators import Accelerators, GpuSettings, Nvml, opened
 from ccbench.machine.environment import Environment
 from ccbench.machine.files import Files
-from ccbench.machine.pci import NVIDIA, read_gpus
+from ccbench.machine.pci import nvidia_gpus
 from ccbench.machine.readings import THROTTLING, DeviceReading
 from ccbench.machine.software import LIBRARY_FOLDERS
 from ccbench.machine.telemetry import read_devices
@@ -93,7 +93,7 @@ def examine(seen: Environment, files: Files, driver: Callable[[], Nvml] = opened
         checks += [_versions(found, files), _bridges(found), _iommu(seen), _network_memory(found, files)]
     if found.gpus:
         readings = read_devices([gpu.bus_id for gpu in found.gpus], driver)
-        checks += [_modes(found.gpus), _limits(found.gpus), _health(readings)]
+        checks += [*(_settings(name, found.gpus) for name in SETTINGS), _health(readings)]
     return tuple(checks)
 
 
@@ -229,7 +229,7 @@ def sees_gpu(found: Accelerators, files: Files) -> bool:
 
 def _gpu(seen: Environment, files: Files) -> Check:
     found = seen.accelerators
-    nvidia = [gpu for gpu in read_gpus(files) if gpu.vendor == NVIDIA]
+    nvidia = nvidia_gpus(files)
     if sees_gpu(found, files):
         version = f"driver {found.driver}" if found.driver else "driver version unknown"
         return check("GPU", f"{len(found.device_files) or 1} NVIDIA device(s), {version}")
@@ -311,47 +311,45 @@ def _network_memory(found: Accelerators, files: Files) -> Check:
     return check("GPUDirect RDMA", f"{cards} RDMA card(s), nvidia_peermem not loaded", advice)
 
 
-Oddity = tuple[Callable[[GpuSettings], bool], str, str]
-"""Whether a GPU has it, its name, and what to do about it."""
+def _below(value: float | None, usual: float | None) -> bool:
+    return value is not None and usual is not None and value < usual
 
 
-def _modes(gpus: Sequence[GpuSettings]) -> Check:
-    odd: tuple[Oddity, ...] = (
-        (lambda gpu: gpu.mig is True, "MIG on", "no peer access between instances: nvidia-smi -mig 0"),
-        (lambda gpu: gpu.persistence is False, "persistence mode off", "nvidia-smi -pm 1"),
-        (lambda gpu: gpu.ecc is False, "ECC off", "errors go unseen: nvidia-smi -e 1, then reboot"),
-    )
-    fine = f"{len(gpus)} GPU(s): persistence mode on, no MIG, ECC as it should be"
-    return _settings("GPU modes", fine, gpus, odd)
+SETTINGS: Mapping[str, tuple[str, Mapping[str, tuple[Callable[[GpuSettings], bool], str]]]] = {
+    "GPU modes": (
+        "persistence mode on, no MIG, ECC as it should be",
+        {
+            "MIG on": (lambda gpu: gpu.mig is True, "no peer access between instances: nvidia-smi -mig 0"),
+            "persistence mode off": (lambda gpu: gpu.persistence is False, "nvidia-smi -pm 1"),
+            "ECC off": (lambda gpu: gpu.ecc is False, "errors go unseen: nvidia-smi -e 1, then reboot"),
+        },
+    ),
+    "GPU limits": (
+        "power limits and clocks are not lowered, as far as GPUs tell",
+        {
+            "power limit below the default": (
+                lambda gpu: _below(gpu.power_limit_watts, gpu.default_power_limit_watts),
+                "nvidia-smi -pl with the default of nvidia-smi -q",
+            ),
+            "application clocks below the highest": (
+                lambda gpu: _below(gpu.application_clock_mhz, gpu.highest_clock_mhz),
+                "nvidia-smi -rac",
+            ),
+        },
+    ),
+}
+"""Check -> what is said where all is well, and what is odd -> which GPUs have it, and what to do."""
 
 
-def _limits(gpus: Sequence[GpuSettings]) -> Check:
-    def below(value: float | None, usual: float | None) -> bool:
-        return value is not None and usual is not None and value < usual
-
-    odd: tuple[Oddity, ...] = (
-        (
-            lambda gpu: below(gpu.power_limit_watts, gpu.default_power_limit_watts),
-            "power limit below the default",
-            "nvidia-smi -pl with the default of nvidia-smi -q",
-        ),
-        (
-            lambda gpu: below(gpu.application_clock_mhz, gpu.highest_clock_mhz),
-            "application clocks below the highest",
-            "nvidia-smi -rac",
-        ),
-    )
-    return _settings("GPU limits", "power limits and clocks are not lowered, as far as GPUs tell", gpus, odd)
-
-
-def _settings(name: str, fine: str, gpus: Sequence[GpuSettings], odd: Sequence[Oddity]) -> Check:
+def _settings(name: str, gpus: Sequence[GpuSettings]) -> Check:
+    fine, oddities = SETTINGS[name]
     found: dict[str, str] = {}
-    for has, what, advice in odd:
+    for what, (has, advice) in oddities.items():
         bus_ids = [gpu.bus_id for gpu in gpus if has(gpu)]
         if bus_ids:
             every = len(bus_ids) == len(gpus) > 1
             found[f"{what} ({'all GPUs' if every else ', '.join(bus_ids)})"] = advice
-    return check(name, "; ".join(found) or fine, "; ".join(found.values()))
+    return check(name, "; ".join(found) or f"{len(gpus)} GPU(s): {fine}", "; ".join(found.values()))
 
 
 def _health(readings: Sequence[DeviceReading]) -> Check:

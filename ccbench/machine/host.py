@@ -299,6 +299,11 @@ def spread_over_cores(cpus: Sequence[int], files: Files | None = None) -> list[i
 
 # cgroup v1 writes "no limit" as the largest multiple of a page, about 9.2e18.
 _V1_UNLIMITED_BYTES = 1 << 60
+_MEMORY_FILES = {
+    True: ("memory.max", "memory.current"),
+    False: ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+}
+"""Limit and use by whether the control group is of version 2."""
 
 
 @dataclass(frozen=True)
@@ -325,22 +330,17 @@ def control_group_limits(files: Files) -> Limits:
     for line in (files.text("/proc/self/cgroup") or "").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
-        names = controllers.split(",")
-        if number == "0" and not controllers:
-            for folder in _upwards("/sys/fs/cgroup", group):
-                cores += _quota(*(files.text(f"{folder}/cpu.max") or "").split())
-                limit = files.number(f"{folder}/memory.max") or _V1_UNLIMITED_BYTES
+        unified = number == "0" and not controllers  # cgroup v2, whose one line has no names
+        if unified or "cpu" in controllers.split(","):
+            for folder in _upwards("/sys/fs/cgroup" if unified else "/sys/fs/cgroup/cpu", group):
+                names = ["cpu.max"] if unified else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+                cores += _quota(*" ".join(files.text(f"{folder}/{name}") or "" for name in names).split())
+        if unified or "memory" in controllers.split(","):
+            limit_file, used_file = _MEMORY_FILES[unified]
+            for folder in _upwards("/sys/fs/cgroup" if unified else "/sys/fs/cgroup/memory", group):
+                limit = files.number(f"{folder}/{limit_file}") or _V1_UNLIMITED_BYTES
                 memory_bytes.append(limit)
-                free_bytes.append(limit - (files.number(f"{folder}/memory.current") or 0))
-        if "cpu" in names:
-            for folder in _upwards("/sys/fs/cgroup/cpu", group):
-                quota = files.text(f"{folder}/cpu.cfs_quota_us") or ""
-                cores += _quota(quota, files.text(f"{folder}/cpu.cfs_period_us") or "")
-        if "memory" in names:
-            for folder in _upwards("/sys/fs/cgroup/memory", group):
-                limit = files.number(f"{folder}/memory.limit_in_bytes") or _V1_UNLIMITED_BYTES
-                memory_bytes.append(limit)
-                free_bytes.append(limit - (files.number(f"{folder}/memory.usage_in_bytes") or 0))
+                free_bytes.append(limit - (files.number(f"{folder}/{used_file}") or 0))
     limited = min(memory_bytes, default=_V1_UNLIMITED_BYTES) < _V1_UNLIMITED_BYTES
     return Limits(
         cores=min(cores, default=None),

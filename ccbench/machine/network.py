@@ -143,15 +143,15 @@ def _port_of(files: Files, interface: str) -> int | None:
 
 def read_cards(files: Files) -> tuple[Card, ...]:
     """RDMA devices in the order of their numbers, then cards that have interfaces only."""
-    rdma = [_rdma_card(files, path) for path in files.matching(_RDMA)]
-    plain = [_plain_card(files, path) for path in files.matching(_NET)]
-    cards = sorted((card for card in rdma if card is not None), key=_order)
-    places = {card.bus_id: index for index, card in enumerate(cards) if card.bus_id}
-    for card in sorted((card for card in plain if card is not None), key=_order):
-        if card.bus_id in places:
-            cards[places[card.bus_id]] = _with_interface(cards[places[card.bus_id]], card)
-        else:
-            cards.append(card)
+    cards: list[Card] = []
+    for folder in (_RDMA, _NET):
+        places = {card.bus_id: place for place, card in enumerate(cards) if card.bus_id}
+        found = (_card(files, path, rdma=folder == _RDMA) for path in files.matching(folder))
+        for card in sorted(filter(None, found), key=_order):
+            if card.bus_id in places:  # an interface over an RDMA device
+                cards[places[card.bus_id]] = _with_interface(cards[places[card.bus_id]], card)
+            else:
+                cards.append(card)
     return tuple(cards)
 
 
@@ -166,34 +166,28 @@ def _with_interface(card: Card, interface: Card) -> Card:
     return replace(card, attributes={**card.attributes, "interfaces": names, "driver": driver})
 
 
-def _rdma_card(files: Files, path: str) -> Card | None:
-    ports = list(_ports(files, path))
-    rate = sum(port.rate_bits_per_second or 0 for port in ports)
-    states = [port.state for port in ports]
-    attributes = {
-        "link_layer": next((port.layer for port in ports if port.layer), None),
-        "port_states": [state.partition(":")[2].strip().lower() or state for state in states],
-        "ports": len(ports),
-    }
-    up = any("ACTIVE" in state for state in states) if any(states) else None
-    return _card(files, path, True, rate or None, up, attributes)
-
-
-def _plain_card(files: Files, path: str) -> Card | None:
-    state = files.text(f"{path}/operstate")
-    up = {"up": True, "down": False}.get(state or "")
-    return _card(files, path, False, _speed(files, path), up, {"link_layer": "Ethernet", "operstate": state})
-
-
-def _card(
-    files: Files, path: str, rdma: bool, rate: float | None, up: bool | None, attributes: dict[str, Any]
-) -> Card | None:
+def _card(files: Files, path: str, rdma: bool) -> Card | None:
     """The card of an RDMA device or interface; None for one that is only software."""
     device = files.target(f"{path}/device")
     if device is None or "/devices/virtual/" in f"{device}{files.target(path)}":
         return None
     address = next((part for part in reversed(device.split("/")) if ADDRESS.fullmatch(part)), "")
     driver = files.target(f"{path}/device/driver")
+    attributes: dict[str, Any]
+    if rdma:
+        ports = list(_ports(files, path))
+        rate = sum(port.rate_bits_per_second or 0 for port in ports) or None
+        states = [port.state for port in ports]
+        up = any("ACTIVE" in state for state in states) if any(states) else None
+        attributes = {
+            "link_layer": next((port.layer for port in ports if port.layer), None),
+            "port_states": [state.partition(":")[2].strip().lower() or state for state in states],
+            "ports": len(ports),
+        }
+    else:
+        rate, state = _speed(files, path), files.text(f"{path}/operstate")
+        up = {"up": True, "down": False}.get(state or "")
+        attributes = {"link_layer": "Ethernet", "operstate": state}
     return Card(
         name=path.rpartition("/")[2],
         bus_id=normal_address(address),

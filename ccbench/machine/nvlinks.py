@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -19,6 +19,7 @@ PEER_STATUS: Mapping[int, str] = {0: "OK", 1: "CNS", 2: "GNS", 3: "TNS", 4: "DR"
 """nvmlGpuP2PStatus_t of nvml.h -> the word nvidia-smi prints."""
 
 PROCESSOR_END, SWITCH_END = 1, 2
+PROCESSOR = "processor"
 READ, WRITE = 0, 1
 # Plain numbers: NVML_P2P_CAPS_INDEX_READ of pynvml is a tuple, by a comma too many.
 FABRIC_COMPLETED = 3
@@ -27,15 +28,14 @@ UNSEEN_PREFIX = "ffff"  # how the driver names a far end that this machine may n
 
 @dataclass
 class _Build:
-    """What is being put together. counts: (source, target, up) -> links; ends: names by bus id."""
+    """What is being put together. ends: names by bus id; switches likewise, of those met on the way."""
 
     nvml: Nvml
+    ends: Mapping[str, str]
     devices: list[Device] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
-    ends: dict[str, str] = field(default_factory=dict)
     switches: dict[str, str] = field(default_factory=dict)
-    counts: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
-    rates: dict[str, tuple[float | None, str]] = field(default_factory=dict)
     active: list[int] = field(default_factory=list)
 
 
@@ -55,17 +55,16 @@ def read_nvml(nvml: Nvml) -> Topology:
     Facts: gpu_count, nvswitch_count, nvlinks_per_gpu, driver, p2p_matrix, p2p_write_matrix. PCIe switches,
     processors and network cards are not the driver's to say.
     """
-    state, handles = _Build(nvml), nvml.handles()
-    state.devices = [_gpu(nvml, f"gpu{place}", handle) for place, handle in enumerate(handles)]
-    state.ends = {device.bus_id: device.name for device in state.devices if device.bus_id}
-    for place, handle in enumerate(handles):
-        _read_links(state, f"gpu{place}", handle)
+    handles = nvml.handles()
+    bus_ids = [nvml.bus_id("DeviceGetPciInfo", handle) or "" for handle in handles]
+    state = _Build(nvml, {bus_id: f"gpu{place}" for place, bus_id in enumerate(bus_ids) if bus_id})
+    for place, (handle, bus_id) in enumerate(zip(handles, bus_ids, strict=True)):
+        _add_gpu(state, f"gpu{place}", handle, bus_id)
     hidden = UNSEEN_PREFIX in state.switches
     state.devices += [
         Device(name, DeviceKind.NVSWITCH, bus_id="" if bus_id == UNSEEN_PREFIX else bus_id)
         for bus_id, name in state.switches.items()
     ]
-    links = _links(state)
     facts: dict[str, Any] = {
         "gpu_count": len(handles),
         # A far end that is hidden stands for any number of switches.
@@ -78,16 +77,19 @@ def read_nvml(nvml: Nvml) -> Topology:
     found = Topology(
         name="nvml",
         devices=tuple(state.devices),
-        links=links,
+        links=tuple(state.links),
         source="nvml",
         notices=tuple(state.notices),
         facts=facts,
-        matrix=_matrix(nvml, handles, links),
+        matrix=_matrix(nvml, handles, state.links),
     )
     return replace(found, topology_class=topology_class(found))
 
 
-def _gpu(nvml: Nvml, name: str, handle: Any) -> Device:
+def _add_gpu(state: _Build, name: str, handle: Any, bus_id: str) -> None:
+    """Add a GPU with its links; those without a far end in this graph are told of the GPU itself."""
+    nvml = state.nvml
+
     def answer(question: str, *arguments: int) -> Any:
         return nvml.answer(f"DeviceGet{question}", handle, *arguments)
 
@@ -95,7 +97,7 @@ def _gpu(nvml: Nvml, name: str, handle: Any) -> Device:
     affinity = enumerate(answer("MemoryAffinity", 16, 0) or ())
     nodes = [64 * place + bit for place, word in affinity for bit in range(64) if int(word) >> bit & 1]
     capability = answer("CudaComputeCapability")
-    attributes = {
+    attributes: dict[str, Any] = {
         "model": answer("Name"),
         "vendor": "NVIDIA",
         "compute_capability": list(capability) if capability else None,
@@ -109,9 +111,14 @@ def _gpu(nvml: Nvml, name: str, handle: Any) -> Device:
         "gpu_numa_id": answer("NumaNodeId"),
         "fabric": _fabric(nvml, handle),
     }
-    bus_id = nvml.bus_id("DeviceGetPciInfo", handle) or ""
+    for (end, up), count in _add_links(state, name, handle).items():
+        key = "nvlinks_to_processor" if end else "nvlinks_up_unknown_end" if up else "nvlinks_down"
+        attributes[key] = count
+        if up and not end:
+            text = f"{name}: the driver does not say what is at the far end of {count} active NVLinks"
+            state.notices.append(Notice("not_visible", text))
     node = nodes[0] if len(nodes) == 1 else None
-    return Device(name, DeviceKind.GPU, bus_id=bus_id, numa_node=node, attributes=attributes)
+    state.devices.append(Device(name, DeviceKind.GPU, bus_id=bus_id, numa_node=node, attributes=attributes))
 
 
 def _fabric(nvml: Nvml, handle: Any) -> str | None:
@@ -124,24 +131,32 @@ def _fabric(nvml: Nvml, handle: Any) -> str | None:
     return "ok" if found[1] == 0 else f"failed with status {found[1]}"
 
 
-def _read_links(state: _Build, name: str, handle: Any) -> None:
-    active, hidden = 0, 0
+def _add_links(state: _Build, name: str, handle: Any) -> dict[tuple[str, bool], int]:
+    """Add the NVLinks of a GPU; return how many, by (end, up), end at no device of this graph."""
+    counts: Counter[tuple[str, bool]] = Counter()
+    rate, origin = None, ""
+    hidden = 0
     for link in range(MOST_LINKS):
         up = state.nvml.ask("DeviceGetNvLinkState", handle, link)
-        if up is Missing.NOT_THERE:
+        hidden += up is Missing.NOT_VISIBLE
+        if isinstance(up, Missing):
             continue
-        if up is Missing.NOT_VISIBLE:
-            hidden += 1
-            continue
-        end = _far_end(state, handle, link)
-        active += bool(up)
-        if name not in state.rates:
-            state.rates[name] = _rate(state.nvml, handle, link)
-        state.counts[(name, end, bool(up))] += 1
-    state.active.append(active)
+        if not counts:
+            rate, origin = _rate(state.nvml, handle, link)
+        counts[_far_end(state, handle, link), bool(up)] += 1
+    state.active.append(sum(count for (_, up), count in counts.items() if up))
     if hidden:
         text = f"{name}: the driver would not say how {hidden} of its NVLinks are"
         state.notices.append(Notice("not_visible", text))
+    unplaced = {key: counts.pop(key) for key in list(counts) if key[0] in ("", PROCESSOR)}
+    for (end, up), count in counts.items():
+        total = rate * count if rate is not None and up else 0.0 if not up else None
+        status = LinkState.UP if up else LinkState.DOWN
+        ways = [(name, end)]
+        if end in state.switches.values():  # between GPUs the other GPU tells its own direction
+            ways.append((end, name))
+        state.links += [Link(*way, LinkKind.NVLINK, total, None, count, status, origin) for way in ways]
+    return unplaced
 
 
 def _far_end(state: _Build, handle: Any, link: int) -> str:
@@ -151,7 +166,7 @@ def _far_end(state: _Build, handle: Any, link: int) -> str:
     if address in state.ends:
         return state.ends[address]
     if kind == PROCESSOR_END:
-        return "processor"
+        return PROCESSOR
     # A switch that this machine may not see (a VM, another tray) has a bus id of f's or none at all.
     if kind == SWITCH_END or address.startswith(UNSEEN_PREFIX):
         seen = address if address and not address.startswith(UNSEEN_PREFIX) else UNSEEN_PREFIX
@@ -171,33 +186,7 @@ def _rate(nvml: Nvml, handle: Any, link: int) -> tuple[float | None, str]:
     return None, "nvml: NVLink version not told"
 
 
-def _links(state: _Build) -> tuple[Link, ...]:
-    links = []
-    for (name, end, up), count in state.counts.items():
-        rate, origin = state.rates[name]
-        if not end or end == "processor":
-            _unplaced(state, name, end, up, count)
-            continue
-        total = rate * count if rate is not None and up else 0.0 if not up else None
-        status = LinkState.UP if up else LinkState.DOWN
-        links.append(Link(name, end, LinkKind.NVLINK, total, None, count, status, origin))
-        if end in state.switches.values():  # between GPUs the other GPU tells its own direction
-            links.append(Link(end, name, LinkKind.NVLINK, total, None, count, status, origin))
-    return tuple(links)
-
-
-def _unplaced(state: _Build, name: str, end: str, up: bool, count: int) -> None:
-    """Links without a far end in this graph: kept with the GPU, so that nobody takes them for not there."""
-    index = next(place for place, device in enumerate(state.devices) if device.name == name)
-    key = "nvlinks_to_processor" if end else "nvlinks_up_unknown_end" if up else "nvlinks_down"
-    old = state.devices[index]
-    state.devices[index] = replace(old, attributes={**old.attributes, key: count})
-    if up and not end:
-        text = f"{name}: the driver does not say what is at the far end of {count} active NVLinks"
-        state.notices.append(Notice("not_visible", text))
-
-
-def _matrix(nvml: Nvml, handles: list[Any], links: tuple[Link, ...]) -> dict[tuple[str, str], str]:
+def _matrix(nvml: Nvml, handles: list[Any], links: Sequence[Link]) -> dict[tuple[str, str], str]:
     """nvidia-smi's words: NV# where links are up, else the nearest common ancestor in the PCIe tree."""
     direct: Counter[tuple[str, str]] = Counter()
     to_switch: Counter[str] = Counter()

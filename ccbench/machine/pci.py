@@ -8,7 +8,7 @@ upstream ports, and of the link *below* it for root and downstream ports.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ccbench.machine.files import Files
@@ -73,42 +73,33 @@ class PciFunction:
 
 def read_functions(files: Files) -> dict[str, PciFunction]:
     """Every PCI function by address; empty where ``/sys/bus/pci`` is not to be seen."""
-    found = [read_function(files, entry.rpartition("/")[2]) for entry in files.matching(DEVICES)]
-    return {one.address: one for one in found if one is not None}
+    found = {}
+    for entry in files.matching(DEVICES):
+        class_code = files.number(f"{entry}/class")
+        if class_code is None:
+            continue
+        address = normal_address(entry.rpartition("/")[2])
+        folders = (files.target(entry) or entry).split("/")
+        is_bridge = class_code >> 8 == _PCI_TO_PCI
+        found[address] = PciFunction(
+            address=address,
+            host_bridge=next((folder for folder in folders if _HOST_BRIDGE.fullmatch(folder)), ""),
+            bridges=tuple(normal_address(part) for part in folders[:-1] if ADDRESS.fullmatch(part)),
+            class_code=class_code,
+            vendor=files.number(f"{entry}/vendor") or 0,
+            device=files.number(f"{entry}/device") or 0,
+            numa_node=files.number(f"{entry}/numa_node"),
+            current=_port(files, entry, "current"),
+            maximum=_port(files, entry, "max"),
+            redirects=redirects(files.content(f"{entry}/config")) if is_bridge else None,
+            virtual=files.exists(f"{entry}/physfn"),
+        )
+    return found
 
 
-def read_gpus(files: Files) -> list[PciFunction]:
-    """NVIDIA's and AMD's GPUs; of other functions no more than the class is read."""
-    entries = [
-        entry
-        for entry in files.matching(DEVICES)
-        if (files.number(f"{entry}/class") or 0) >> 16 in (DISPLAY, ACCELERATOR)
-    ]
-    found = [read_function(files, entry.rpartition("/")[2]) for entry in entries]
-    return [one for one in found if one and one.is_accelerator and one.vendor in (NVIDIA, AMD)]
-
-
-def read_function(files: Files, address: str) -> PciFunction | None:
-    """The function at ``address`` as sysfs spells it; None where it is not to be seen."""
-    entry = f"{DEVICES}/{address}"
-    folders = (files.target(entry) or entry).split("/")
-    class_code = files.number(f"{entry}/class")
-    if class_code is None:
-        return None
-    bridge = class_code >> 8 == _PCI_TO_PCI
-    return PciFunction(
-        address=normal_address(address),
-        host_bridge=next((folder for folder in folders if _HOST_BRIDGE.fullmatch(folder)), ""),
-        bridges=tuple(normal_address(part) for part in folders[:-1] if ADDRESS.fullmatch(part)),
-        class_code=class_code,
-        vendor=files.number(f"{entry}/vendor") or 0,
-        device=files.number(f"{entry}/device") or 0,
-        numa_node=files.number(f"{entry}/numa_node"),
-        current=_port(files, entry, "current"),
-        maximum=_port(files, entry, "max"),
-        redirects=redirects(files.content(f"{entry}/config")) if bridge else None,
-        virtual=files.exists(f"{entry}/physfn"),
-    )
+def gpus_among(functions: Mapping[str, PciFunction]) -> list[PciFunction]:
+    """NVIDIA's and AMD's GPUs."""
+    return [one for one in functions.values() if one.is_accelerator and one.vendor in (NVIDIA, AMD)]
 
 
 def _port(files: Files, entry: str, which: str) -> Port:
@@ -134,6 +125,17 @@ def redirects(config: bytes) -> bool | None:
             return bool(control & (_REQUEST_REDIRECT | _COMPLETION_REDIRECT))
         at = header >> 20
     return False
+
+
+def nvidia_gpus(files: Files) -> list[PciFunction]:
+    """NVIDIA's GPUs on the PCI bus, with a driver or without."""
+    return [gpu for gpu in gpus_among(read_functions(files)) if gpu.vendor == NVIDIA]
+
+
+def bridges_above(functions: Mapping[str, PciFunction], addresses: Iterable[str]) -> list[PciFunction]:
+    """The bridges above the functions at ``addresses``, as far as they are to be seen."""
+    above = {bridge for one in addresses if one in functions for bridge in functions[one].bridges}
+    return [functions[bridge] for bridge in sorted(above) if bridge in functions]
 
 
 def redirecting(bridges: Iterable[PciFunction]) -> list[str] | None:

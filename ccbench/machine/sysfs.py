@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from ccbench.machine import pci
 from ccbench.machine.files import Files
 from ccbench.machine.host import read_host
 from ccbench.machine.network import Card, read_cards
-from ccbench.machine.pci import AMD, INTEL, NVIDIA, PciFunction, Port, read_functions, redirecting
+from ccbench.machine.pci import PciFunction, Port
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology
 from ccbench.topology.pci import bytes_per_second
 
@@ -22,9 +23,9 @@ NODES = "/sys/devices/system/node"
 Number = TypeVar("Number", int, float)
 
 VENDORS: Mapping[int, str] = {
-    NVIDIA: "NVIDIA",
-    AMD: "AMD",
-    INTEL: "Intel",
+    pci.NVIDIA: "NVIDIA",
+    pci.AMD: "AMD",
+    pci.INTEL: "Intel",
     0x19E5: "Huawei",
     0x1DA3: "Habana",
 }
@@ -51,7 +52,7 @@ def read_sysfs(files: Files) -> Topology:
     Facts: gpu_count, nic_count, cpu_count, nvswitch_count, cpu_affinity, numa_affinity, hypervisor, product,
     iommu_groups, iommu_types, acs_redirecting (addresses), acs_visible, cores, memory_only_nodes.
     """
-    functions = read_functions(files)
+    functions = pci.read_functions(files)
     cpus, cpu_devices, empty_nodes = _processors(files)
     graph = _Graph(functions, cpus, list(cpu_devices))
     if not functions:
@@ -127,7 +128,7 @@ def _between_processors(files: Files, cpus: Mapping[int, str]) -> Iterator[Link]
 def _add_endpoints(graph: _Graph, cards: tuple[Card, ...]) -> None:
     functions = sorted(graph.functions.values(), key=lambda one: one.address)
     gpus = [one for one in functions if one.is_accelerator and not _shadows(graph, one)]
-    switches = [one for one in functions if one.class_code == NVSWITCH_CLASS and one.vendor == NVIDIA]
+    switches = [one for one in functions if one.class_code == NVSWITCH_CLASS and one.vendor == pci.NVIDIA]
     for kind, prefix, chosen in ((DeviceKind.GPU, "gpu", gpus), (DeviceKind.NVSWITCH, "nvswitch", switches)):
         for index, function in enumerate(chosen):
             attributes = {"vendor": VENDORS.get(function.vendor, f"{function.vendor:#06x}")}
@@ -291,10 +292,8 @@ def _isolation(
     """Signs that traffic between devices takes the way through the root: IOMMU, ACS."""
     groups = files.matching("/sys/kernel/iommu_groups")
     types = sorted({files.text(f"{group}/type") or "" for group in groups} - {""})
-    addresses = {device.bus_id for device in graph.devices if device.kind is DeviceKind.GPU}
-    above = sorted({bridge for address in addresses for bridge in functions[address].bridges})
-    known = [functions[bridge] for bridge in above if bridge in functions]
-    redirects = redirecting(known)
+    known = pci.bridges_above(functions, (one.bus_id for one in graph.devices if one.kind is DeviceKind.GPU))
+    redirects = pci.redirecting(known)
     return {
         "iommu_groups": len(groups),
         "iommu_types": types,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import ccbench.backends as _backends  # noqa: F401 - imported for what it declares
 
 if TYPE_CHECKING:
-    from ccbench.analysis.comparison import Compared, Comparison, compare
+    from ccbench.analysis.comparison.judging import compare
+    from ccbench.analysis.comparison.points import Compared, Comparison
     from ccbench.backends import open_backend
     from ccbench.cases import Case, Measurement, Sampling, Status
     from ccbench.errors import CcbenchError
@@ -56,8 +57,8 @@ __all__ = [
 _HOMES = {
     "Case": "ccbench.cases",
     "CcbenchError": "ccbench.errors",
-    "Compared": "ccbench.analysis.comparison",
-    "Comparison": "ccbench.analysis.comparison",
+    "Compared": "ccbench.analysis.comparison.points",
+    "Comparison": "ccbench.analysis.comparison.points",
     "Machine": "ccbench.model.machine",
     "Measurement": "ccbench.cases",
     "Phase": "ccbench.schedules.schedule",
@@ -67,7 +68,7 @@ _HOMES = {
     "Schedule": "ccbench.schedules.schedule",
     "Status": "ccbench.cases",
     "Suite": "ccbench.suite",
-    "compare": "ccbench.analysis.comparison",
+    "compare": "ccbench.analysis.comparison.judging",
     "load_machine": "ccbench.model.machine",
     "load_run": "ccbench.results",
     "load_runs": "ccbench.results",

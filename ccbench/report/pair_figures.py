@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ccbench.analysis.health import PairMatrix, pair_misses
-from ccbench.analysis.health.matrix import FEWEST_OF_A_CLASS, MISS
+from ccbench.analysis.health.matrix import FEWEST_OF_A_CLASS, MISS, PairMatrix, pair_misses
 from ccbench.report.figure import Axis, Figure, Grid
 from ccbench.tables import Table, aligned, columns, csv_file
 from ccbench.units import format_size, percent, plural

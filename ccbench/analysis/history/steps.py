@@ -44,19 +44,6 @@ NOISE_FLOOR = 0.001
 
 
 @dataclass(frozen=True)
-class Step:
-    """A change of level between two values. index: of the first value on the new level.
-
-    before, after: medians of the neighbouring levels, in the series' unit. change: after over before, less 1.
-    """
-
-    index: int
-    before: float
-    after: float
-    change: float
-
-
-@dataclass(frozen=True)
 class Level:
     """Values from ``start`` to before ``end`` around one median."""
 
@@ -83,15 +70,6 @@ def find_levels(values: Sequence[float], minimum_change: float = 0.03) -> tuple[
     return tuple(
         Level(offset + start, offset + end, float(np.median(recent[start:end])))
         for start, end in pairwise(borders)
-    )
-
-
-def find_steps(values: Sequence[float], minimum_change: float = 0.03) -> tuple[Step, ...]:
-    """The changes between the levels of ``find_levels``, oldest first."""
-    levels = find_levels(values, minimum_change)
-    return tuple(
-        Step(right.start, left.median, right.median, right.median / left.median - 1)
-        for left, right in pairwise(levels)
     )
 
 

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from ccbench import __version__
-from ccbench.analysis.health import pair_matrices
+from ccbench.analysis.health.matrix import pair_matrices
 from ccbench.report.baselines import baseline_lines, beside, pairs_table
 from ccbench.report.case_table import page_table
 from ccbench.report.drawing import picture_address

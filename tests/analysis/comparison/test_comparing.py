@@ -9,17 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccbench.analysis.comparison import (
-    Cause,
-    Compared,
-    Settings,
-    Thresholds,
-    Verdict,
-    compare,
-    compare_with_model,
-    junit,
-)
-from ccbench.analysis.comparison.judging import BY_RATIO_ALONE
+from ccbench.analysis.comparison.judging import BY_RATIO_ALONE, compare, compare_with_model
+from ccbench.analysis.comparison.points import Cause, Compared, Settings, Verdict
+from ccbench.analysis.comparison.text import junit
+from ccbench.analysis.comparison.thresholds import Thresholds
 from ccbench.cases import IDENTITY, Conditions, Measurement, Status
 from ccbench.model.prediction import Prediction
 from ccbench.results import Manifest, Run, RunFolder

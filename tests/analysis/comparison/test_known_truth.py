@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ccbench.analysis.comparison import Verdict, check_self, compare
+from ccbench.analysis.comparison.judging import compare
+from ccbench.analysis.comparison.points import Verdict
+from ccbench.analysis.comparison.self_check import check_self
 
 from .synthetic import Noise, made_up
 

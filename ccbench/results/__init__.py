@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ccbench.results.folder import RunFolder, default_folder
-from ccbench.results.imported import Origin
 from ccbench.results.loading import Run, load_run, load_runs, newest_run
 from ccbench.results.manifest import Manifest
 from ccbench.results.points import Point
 from ccbench.results.published import open_run
+from ccbench.results.rows import Origin
 from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, arrow_schema
 
 __all__ = [

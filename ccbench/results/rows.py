@@ -1,11 +1,19 @@
-"""One measurement and its prediction <-> one row of the schema. What is derived is derived here."""
+"""One measurement and its prediction <-> one row of the schema. What is derived is derived here.
+
+A case that another tool measured has an ``Origin``: where it is written, and what is printed there. What such
+tools print is an average over launches, not a sample: nobody can tell from it how much launches differ. So an
+imported row has no samples and no interval unless the output lists samples, and ``time_statistic`` says what
+its ``median_seconds`` really is.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import dataclass, field, fields
 from statistics import median
 from typing import Any
 
@@ -13,7 +21,7 @@ from ccbench.cases import OVERLAP, Case, Conditions, Measurement, Status, case_o
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
 from ccbench.model.prediction import Prediction
-from ccbench.results.imported import OF_SAMPLES, Origin, imported_case_id, imported_speed, origin_columns
+from ccbench.results.schema import SCHEMA
 from ccbench.stats import rounds_interval, tukey_outliers
 
 Row = dict[str, Any]
@@ -22,6 +30,51 @@ BYTES_PER_GIGABYTE = 1e9
 
 WAITING_SHARE = 0.1
 """Of a launch; ranks whose waiting differs by less are equally fast."""
+
+FINE_ENOUGH = 1.0
+"""GB/s; tools print two decimals, so a smaller rate has lost digits that the printed time still has."""
+
+OF_SAMPLES = "median"
+FROM_BANDWIDTH = "from bandwidth"
+
+_EMPTY: Row = {column.name: None if column.null_when else "" for column in SCHEMA}
+"""Every column of a case of which nothing is known."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an imported case comes from and what its source prints.
+
+    source: a file's name, or repository and path. table, line: from 1.
+    time_statistic: what a printed time is, such as ``mean``.
+    seconds per launch, algbw and busbw in 1e9 bytes per second: as printed, None where not printed.
+    comparable: algbw and busbw mean what they mean here; where not, they are computed from the time.
+    extra: columns only this tool has, plain JSON values.
+    """
+
+    source: str
+    table: int
+    line: int
+    tool: str
+    tool_version: str = ""
+    device_model: str = ""
+    outcome: str = ""
+    time_statistic: str = "printed"
+    seconds: float | None = None
+    algbw: float | None = None
+    busbw: float | None = None
+    comparable: bool = True
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+_COLUMN_OF = {
+    "table": "source_table",
+    "line": "source_line",
+    "seconds": "printed_seconds",
+    "algbw": "printed_algbw_GB_s",
+    "busbw": "printed_busbw_GB_s",
+}
+"""Columns of an origin's fields that have another name."""
 
 
 def row_of(
@@ -33,86 +86,101 @@ def row_of(
     """
     case = measurement.case
     row: Row = {
-        **asdict(case),
+        **_EMPTY,
         "case_id": case.case_id,
-        "backend_version": measurement.backend_version,
-        "algorithm_used": measurement.algorithm_used,
-        "simulated": measurement.simulated,
+        "time_statistic": OF_SAMPLES,
+        **_stored(case),
+        **_stored(measurement),
+        **_stored(measurement.conditions),
         "status": Status(measurement.status).value,
-        "detail": measurement.detail,
-        "launches_per_sample": measurement.launches_per_sample or None,
-        "gated_launches": measurement.gated_launches,
-        "samples_seconds": list(measurement.samples_seconds) or None,
-        "warmup_seconds": list(measurement.warmup_seconds) or None,
-        "skew_seconds": list(measurement.skew_seconds) or None,
-        "rank_samples_seconds": [list(one) for one in measurement.rank_samples_seconds] or None,
-        "rank_waiting_seconds": [list(one) for one in measurement.rank_waiting_seconds] or None,
-        "rank_cpu_share": list(measurement.rank_cpu_share) or None,
-        "rank_queued_share": list(measurement.rank_queued_share) or None,
-        "round_samples": list(measurement.round_samples) or None,
-        "launching_seconds": measurement.launching_seconds or None,
-        "wrong_elements": measurement.wrong_elements,
-        "stop_reason": measurement.stop_reason,
-        "started_at": measurement.started_at,
-        "protocol_used": measurement.protocol_used,
-        "channels_used": measurement.channels_used or None,
-        "library_estimate_seconds": measurement.library_estimate_seconds,
-        "hosts": list(measurement.hosts) or None,
-        "node_of_rank": list(measurement.node_of_rank) or None,
-        "device_readings": measurement.device_readings,
-        **_part_columns(measurement, confidence),
-        **_overlap_columns(measurement, confidence),
-        **_condition_columns(measurement.conditions),
-        **_prediction_columns(prediction),
-        **_speed_columns(measurement, confidence),
-        **_rank_columns(measurement, confidence),
-        **origin_columns(origin),
     }
+    if prediction is not None:
+        row |= {
+            **_stored(prediction),
+            "predicted_latency_seconds": prediction.latency_seconds,
+            "predicted_bandwidth_seconds": prediction.bandwidth_seconds,
+        }
+    if measurement.status == Status.OK:
+        row |= _speed_columns(measurement, confidence)
+        row |= _rank_columns(measurement, confidence)
+        row |= _group_columns(measurement, confidence)
+        row |= _overlap_columns(measurement, confidence)
     if origin is not None:
+        row |= {_COLUMN_OF.get(name, name): value for name, value in vars(origin).items()}
+        del row["comparable"]
         row["case_id"] = imported_case_id(case, origin)
+        row["extra"] = json.dumps(dict(origin.extra), sort_keys=True, default=str) if origin.extra else ""
         if measurement.samples_seconds:
             row["time_statistic"] = OF_SAMPLES
         else:
-            row.update(imported_speed(measurement, origin))
+            row |= imported_speed(measurement, origin)
     return {name: _storable(value) for name, value in row.items()}
 
 
-def _condition_columns(conditions: Conditions) -> Row:
+def _stored(part: Case | Measurement | Conditions | Prediction) -> Row:
+    """The fields of ``part`` that are columns; a default is null where its column may be, as in ``_kept``."""
     return {
-        "core_latency_before_seconds": conditions.core_latency_before_seconds,
-        "core_latency_after_seconds": conditions.core_latency_after_seconds,
-        "other_cpu_share": conditions.other_cpu_share,
-        "steal_share": conditions.steal_share,
-        "watched_cpu_seconds": conditions.watched_cpu_seconds or None,
-        "binding": list(conditions.binding) or None,
-        "oversubscribed": conditions.oversubscribed,
-        "flags": list(conditions.flags),
+        one.name: None if _EMPTY[one.name] is None and value == one.default else value
+        for one, value in ((one, getattr(part, one.name)) for one in fields(part) if one.name in _EMPTY)
     }
 
 
-def _prediction_columns(prediction: Prediction | None) -> Row:
-    if prediction is None:
-        names = ("bound_seconds", "predicted_seconds", "predicted_latency_seconds")
-        return dict.fromkeys((*names, "predicted_bandwidth_seconds", "bottleneck"))
-    return {
-        "bound_seconds": prediction.bound_seconds,
-        "predicted_seconds": prediction.predicted_seconds,
-        "predicted_latency_seconds": prediction.latency_seconds,
-        "predicted_bandwidth_seconds": prediction.bandwidth_seconds,
-        "bottleneck": prediction.bottleneck,
-    }
+def imported_case_id(case: Case, origin: Origin) -> str:
+    """Sixteen hex digits that tell the same case apart in different places of the same or other sources."""
+    text = f"{case.case_id};{origin.source};{origin.table};{origin.line};{case.in_place}"
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def imported_speed(measurement: Measurement, origin: Origin) -> Row:
+    """The columns of speed of a row without samples; nothing unless the case is OK.
+
+    Printed bandwidths are kept from FINE_ENOUGH on, and are computed from the time below. Where no time was
+    printed it is computed from a bandwidth, and ``time_statistic`` says so.
+    """
+    case = measurement.case
+    if measurement.status != Status.OK:
+        return {}
+    row: Row = {}
+    collective = COLLECTIVES.get(case.collective)
+    # An output names the ranks of its communicator, whatever ccbench calls groups.
+    factor = collective.bus_factor(case.ranks) if collective and collective.moves_data else None
+    algbw, busbw = (_positive(rate) if origin.comparable else None for rate in (origin.algbw, origin.busbw))
+    seconds = _positive(origin.seconds)
+    if seconds is None:
+        known = algbw or (busbw / factor if busbw and factor else None)
+        seconds = None if known is None else _positive(case.size_bytes / known / BYTES_PER_GIGABYTE)
+        row["time_statistic"] = origin.time_statistic if seconds is None else FROM_BANDWIDTH
+    row["median_seconds"] = seconds
+    if _has_bandwidth(case):
+        computed = None if seconds is None else case.size_bytes / seconds / BYTES_PER_GIGABYTE
+        row["algbw_GB_s"] = _finer(algbw, computed)
+        row["busbw_GB_s"] = _finer(busbw, computed * factor if computed and factor else None)
+    return row
+
+
+def _finer(printed: float | None, computed: float | None) -> float | None:
+    fine = printed is not None and printed >= FINE_ENOUGH
+    return printed if fine or computed is None else computed
+
+
+def _positive(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) and value > 0 else None
+
+
+def _has_bandwidth(case: Case) -> bool:
+    """Return whether data moves and the time is the collective's alone, not that of a computation as well."""
+    collective = COLLECTIVES.get(case.collective)
+    return case.size_bytes > 0 and (collective is None or collective.moves_data) and case.mode != OVERLAP
 
 
 def _speed_columns(measurement: Measurement, confidence: float) -> Row:
-    """Median, interval and bandwidths; null unless the case is OK and its samples are times."""
-    names = ("median_seconds", "low_seconds", "high_seconds", "interval_confidence", "outliers")
-    nothing: Row = dict.fromkeys((*names, "algbw_GB_s", "busbw_GB_s"))
+    """Median, interval and bandwidths; nothing unless samples are times."""
     samples = measurement.samples_seconds
-    if measurement.status != Status.OK or not samples or not all(map(_is_time, samples)):
-        return nothing
+    if not samples or not all(map(_is_time, samples)):
+        return {}
     interval = rounds_interval(samples, measurement.round_samples, confidence)
     if not math.isfinite(interval.median):
-        return nothing
+        return {}
     mild, severe = tukey_outliers(samples)
     algbw, busbw = bandwidths(measurement.case, interval.median)
     return {
@@ -132,26 +200,28 @@ def bandwidths(case: Case, seconds: float) -> tuple[float | None, float | None]:
     busbw = algbw x the collective's bus factor (nccl-tests doc/PERFORMANCE.md); None for a collective
     that is not in the table, whose factor nobody knows.
     """
-    collective = COLLECTIVES.get(case.collective)
-    moves_data = case.size_bytes > 0 and (collective is None or collective.moves_data)
-    if not moves_data or seconds <= 0 or case.mode == OVERLAP:
+    if seconds <= 0 or not _has_bandwidth(case):
         return None, None
     algbw = case.size_bytes / seconds / BYTES_PER_GIGABYTE
     if not math.isfinite(algbw):
         return None, None
+    collective = COLLECTIVES.get(case.collective)
     return algbw, None if collective is None else algbw * collective.bus_factor(case.group_ranks)
 
 
+def _medians(measurement: Measurement, every: Sequence[Sequence[float]], confidence: float) -> list[float]:
+    """Medians of ranks or groups, taken as the case's own is; [] where one of them has none."""
+    if not all(one and all(map(_is_time, one)) for one in every):
+        return []
+    medians = [rounds_interval(one, measurement.round_samples, confidence).median for one in every]
+    return medians if all(map(math.isfinite, medians)) else []
+
+
 def _rank_columns(measurement: Measurement, confidence: float) -> Row:
-    """Medians of the ranks, taken as the case's own is, and the slowest one when there is one."""
-    ranks = measurement.rank_samples_seconds
-    complete = bool(ranks) and all(one and all(map(_is_time, one)) for one in ranks)
-    if measurement.status != Status.OK or not complete:
-        return {"rank_median_seconds": None, "slowest_rank": None}
-    rounds = measurement.round_samples
-    medians = [rounds_interval(one, rounds, confidence).median for one in ranks]
-    if not all(map(math.isfinite, medians)):
-        return {"rank_median_seconds": None, "slowest_rank": None}
+    """Medians of the ranks, and the slowest one when there is one."""
+    medians = _medians(measurement, measurement.rank_samples_seconds, confidence)
+    if not medians:
+        return {}
     waiting = usual_waits(measurement.rank_waiting_seconds)
     if (measurement.case.pair and len(medians) == 2) or not waiting:
         slowest = _largest(medians)
@@ -166,37 +236,29 @@ def _rank_columns(measurement: Measurement, confidence: float) -> Row:
     return {"rank_median_seconds": medians, "slowest_rank": slowest}
 
 
-def _part_columns(measurement: Measurement, confidence: float) -> Row:
-    """Names and medians of what ran at the same time, and the slowest; medians only where all are OK."""
-    names = list(measurement.group_names) or None
-    samples = measurement.group_samples_seconds
-    complete = bool(samples) and all(one and all(map(_is_time, one)) for one in samples)
-    row: Row = {"group_names": names, "group_samples_seconds": [list(one) for one in samples] or None}
-    if measurement.status != Status.OK or not complete:
-        return {**row, "group_median_seconds": None, "slowest_group": None}
-    rounds = measurement.round_samples
-    medians = [rounds_interval(one, rounds, confidence).median for one in samples]
-    return {**row, "group_median_seconds": medians, "slowest_group": _largest(medians)}
+def _group_columns(measurement: Measurement, confidence: float) -> Row:
+    """Medians of what ran at the same time, and the slowest."""
+    medians = _medians(measurement, measurement.group_samples_seconds, confidence)
+    return {"group_median_seconds": medians, "slowest_group": _largest(medians)} if medians else {}
 
 
 def _overlap_columns(measurement: Measurement, confidence: float) -> Row:
     """How much of the shorter of computation and collective ran beside the longer, sample by sample."""
-    nothing: Row = dict.fromkeys(("overlap_efficiency", "overlap_low", "overlap_high"))
     parts = measurement.group_samples_seconds
     together = measurement.samples_seconds
-    if measurement.status != Status.OK or measurement.case.mode != OVERLAP or len(parts) < 2:
-        return nothing
+    if measurement.case.mode != OVERLAP or len(parts) < 2:
+        return {}
     columns = (parts[0], parts[1], together)
     alike = len({len(column) for column in columns}) == 1 and bool(together)
     if not alike or not all(_is_time(one) for column in columns for one in column):
-        return nothing
+        return {}
     shares = [
         (computing + communicating - both) / min(computing, communicating)
         for computing, communicating, both in zip(*columns, strict=True)
         if min(computing, communicating) > 0
     ]
     if len(shares) < len(together):
-        return nothing
+        return {}
     interval = rounds_interval(shares, measurement.round_samples, confidence)
     return {
         "overlap_efficiency": interval.median,
@@ -232,12 +294,10 @@ def _is_time(seconds: float) -> bool:
 
 
 def _storable(value: Any) -> Any:
-    """``value`` with text that UTF-8 can hold: a worker's last words may hold stray surrogates."""
+    """``value`` with lists for tuples and text that UTF-8 can hold: last words may hold stray surrogates."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, list) and value and isinstance(value[0], str):
-        return [_storable(one) for one in value]
-    return value
+    return list(map(_storable, value)) if isinstance(value, (tuple, list)) else value
 
 
 def measurement_of(row: Mapping[str, Any]) -> Measurement:

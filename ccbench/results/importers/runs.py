@@ -20,9 +20,9 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.files import LONGEST_VALUE, kept_variables, line_shown
 from ccbench.machine.flags import Flag
-from ccbench.results.imported import Origin, imported_speed
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.results.importers.ranks import Given, Team, checked, team_of, with_whole_sizes
+from ccbench.results.rows import Origin, imported_speed
 
 UNKNOWN_COUNT = -1
 """Count of a case whose source prints none and whose element type it does not say."""
@@ -133,7 +133,7 @@ def _timed(measurement: Measurement, origin: Origin) -> ImportedCase:
         if samples:
             known = min(samples) >= 0 and median(samples) > 0
         else:
-            known = imported_speed(measurement, origin)["median_seconds"] is not None
+            known = imported_speed(measurement, origin).get("median_seconds") is not None
         if not known:
             detail = "no time follows from what is printed"
             measurement = replace(measurement, status=Status.SKIPPED, detail=detail, samples_seconds=())

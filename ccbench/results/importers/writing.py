@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.results import RunFolder
-from ccbench.results.imported import imported_case_id
 from ccbench.results.importers.log import ImportedLog
 from ccbench.results.importers.pricing import Pricer
 from ccbench.results.importers.ranks import Given
 from ccbench.results.importers.runs import Imported, described, imported
+from ccbench.results.rows import imported_case_id
 
 
 def import_logs(logs: Sequence[tuple[Path, ImportedLog]], given: Given) -> tuple[Imported, ...]:

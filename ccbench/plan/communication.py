@@ -26,12 +26,6 @@ Recomputation is in the backward pass; so are gradients, even where only the las
 LAYER, MICRO_BATCH, BUCKET, STEP = UNITS = ("layer", "micro_batch", "bucket", "step")
 """What asks for one launch."""
 
-SHARE_OF_RING = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "all_to_all_v": 1}
-"""Times (ranks - 1) / ranks: what a rank sends at least, as a share of the size.
-
-Patarasuk and Yuan 2009; doc/PERFORMANCE.md of nccl-tests.
-"""
-
 LOSS_BYTES = 4
 """A number of the loss, float32."""
 
@@ -64,17 +58,6 @@ class Communication:
     def total_bytes(self) -> int:
         """Sizes of all launches together."""
         return self.size_bytes * self.times
-
-
-def sent_bytes(one: Communication) -> int:
-    """Bytes that a rank sends at least in all launches, whatever the algorithm; rounded up.
-
-    2 (n - 1) / n of the size of an all_reduce, (n - 1) / n of an all_gather, reduce_scatter or all_to_all,
-    all of a send_recv: size times nccl-tests' bus factor.
-    """
-    if one.collective == "send_recv":
-        return one.total_bytes
-    return -(-SHARE_OF_RING[one.collective] * one.total_bytes * (one.ranks - 1) // one.ranks)
 
 
 def communications(shape: ModelShape, strategy: Strategy) -> tuple[Communication, ...]:

@@ -10,10 +10,10 @@ Not timed: the launch of kernels, data loading, what other streams take of a dev
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import operator
+from dataclasses import astuple, dataclass
 
 from ccbench.collectives import shares
-from ccbench.errors import UsageError
 from ccbench.plan.memory import Device, Holding
 from ccbench.plan.shape import ModelShape
 from ccbench.plan.strategy import Strategy
@@ -43,15 +43,6 @@ class Efficiency:
     causal: float = 0.5
     narrow: float = 2.0
 
-    def __post_init__(self) -> None:
-        for name in ("matrix", "attention", "memory", "causal"):
-            if not 0 < getattr(self, name) <= 1:
-                raise UsageError(
-                    f"efficiency: {name} is {getattr(self, name):g}; write a share above 0, at most 1"
-                )
-        if self.narrow < 0:
-            raise UsageError(f"efficiency: narrow is {self.narrow:g}; write 0 for none, or such as 2")
-
 
 @dataclass(frozen=True)
 class Work:
@@ -70,25 +61,11 @@ class Work:
     moved_bytes: float = 0.0
 
     def __add__(self, other: Work) -> Work:
-        return Work(
-            self.matrix_flops + other.matrix_flops,
-            self.narrow_flops + other.narrow_flops,
-            self.weight_bytes + other.weight_bytes,
-            self.attention_flops + other.attention_flops,
-            self.fused_flops + other.fused_flops,
-            self.moved_bytes + other.moved_bytes,
-        )
+        return Work(*map(operator.add, astuple(self), astuple(other)))
 
     def times(self, number: float) -> Work:
         """As often as that."""
-        return Work(
-            self.matrix_flops * number,
-            self.narrow_flops * number,
-            self.weight_bytes * number,
-            self.attention_flops * number,
-            self.fused_flops * number,
-            self.moved_bytes * number,
-        )
+        return Work(*(one * number for one in astuple(self)))
 
     @property
     def flops(self) -> float:
@@ -240,15 +217,7 @@ def head_work(shape: ModelShape, strategy: Strategy) -> Work:
     return product(tokens, shape.hidden, columns, strategy.parameter_bytes) + logits
 
 
-@dataclass(frozen=True)
-class StageWork:
-    """What one rank of a stage computes for one micro-batch, all its virtual stages together."""
-
-    forward: Work
-    backward: Work
-
-
-def stage_work(shape: ModelShape, strategy: Strategy, holding: Holding) -> StageWork:
+def stage_work(shape: ModelShape, strategy: Strategy, holding: Holding) -> tuple[Work, Work]:
     """Forward and backward (with what is recomputed) of one micro-batch on a rank of this kind of stage.
 
     Fused attention computes scores again in any case, so that selective recomputation adds nothing to it.
@@ -266,7 +235,7 @@ def stage_work(shape: ModelShape, strategy: Strategy, holding: Holding) -> Stage
         backward = backward + layers
     elif strategy.recompute == "selective" and not strategy.fused_attention:
         backward = backward + attention_work(shape, strategy).times(holding.layers)
-    return StageWork(layers + head, backward)
+    return layers + head, backward
 
 
 def optimizer_work(strategy: Strategy, holding: Holding) -> Work:

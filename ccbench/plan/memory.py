@@ -163,16 +163,9 @@ class Holding:
         return self.dense + self.experts
 
 
-def stage_kinds(strategy: Strategy) -> tuple[str, ...]:
-    """The kinds of stages that the pipeline has."""
-    return (ONLY,) if strategy.layout.pp == 1 else (FIRST, LAST) if strategy.layout.pp == 2 else STAGES[1:]
-
-
-def kind_of(strategy: Strategy, stage: int) -> str:
-    """The kind of a stage by number."""
-    if strategy.layout.pp == 1:
-        return ONLY
-    return FIRST if stage == 0 else LAST if stage == strategy.layout.pp - 1 else MIDDLE
+def stage_order(stages: int) -> tuple[str, ...]:
+    """The kind of every stage of a pipeline."""
+    return (ONLY,) if stages == 1 else (FIRST, *(MIDDLE,) * (stages - 2), LAST)
 
 
 @lru_cache(maxsize=4096)
@@ -219,7 +212,7 @@ def holdings(shape: ModelShape, strategy: Strategy) -> tuple[Holding, ...]:
     moe_layers = strategy.stage_moe_layers(shape)
     embedding = embedding_share(shape, layout.tp)
     found = []
-    for kind in stage_kinds(strategy):
+    for kind in dict.fromkeys(stage_order(layout.pp)):
         stage = _stage(kind, layers, moe_layers)
         starts, ends = kind in (ONLY, FIRST), kind in (ONLY, LAST)
         shared = shape.tied_embeddings and kind in (FIRST, LAST)
@@ -284,14 +277,6 @@ def memory_of(shape: ModelShape, strategy: Strategy) -> tuple[Memory, ...]:
 def largest_memory(shape: ModelShape, strategy: Strategy) -> Memory:
     """That of the fullest stage."""
     return max(memory_of(shape, strategy), key=lambda memory: memory.total_bytes)
-
-
-def fits(shape: ModelShape, strategy: Strategy, device: Device) -> bool:
-    """Whether every stage fits.
-
-    A device has about 7% more than its label in decimal GB, which is left to what is not counted here.
-    """
-    return largest_memory(shape, strategy).total_bytes <= device.memory_bytes
 
 
 def layer_activations(shape: ModelShape, strategy: Strategy, with_experts: bool = False) -> int:

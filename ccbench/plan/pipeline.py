@@ -12,8 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ccbench.errors import UsageError
-
 Work = Literal["forward", "backward"]
 
 
@@ -24,8 +22,8 @@ class Pipeline:
     micro_batches: m. chunks: v, virtual stages that a device has. forward_seconds, backward_seconds: of one
     chunk of each of the p stages, everything that is waited for inside it included. hop_seconds: from the end
     of a chunk until the next stage has what it needs. overlapped: whether a stage goes on while it sends;
-    else it waits. all_forward_first: GPipe's order (Huang et al. 2019) instead of 1F1B's. UsageError where an
-    interleaved schedule has no whole rounds: m must be a multiple of p, as Megatron asks.
+    else it waits. all_forward_first: GPipe's order (Huang et al. 2019) instead of 1F1B's. An interleaved
+    schedule has whole rounds: m is a multiple of p, as Megatron asks and Strategy checks.
     """
 
     micro_batches: int
@@ -35,17 +33,6 @@ class Pipeline:
     hop_seconds: float = 0.0
     overlapped: bool = True
     all_forward_first: bool = False
-
-    def __post_init__(self) -> None:
-        if min(self.stages, self.micro_batches, self.chunks) < 1:
-            raise UsageError("pipeline: stages, micro-batches and chunks are 1 or more")
-        if len(self.backward_seconds) != self.stages:
-            raise UsageError("pipeline: as many backward as forward times are needed, one for each stage")
-        if self.chunks > 1 and (self.stages == 1 or self.micro_batches % self.stages):
-            raise UsageError(
-                f"pipeline: {self.micro_batches} micro-batches on {self.stages} stages cannot interleave; "
-                "take a multiple of the stages, of which there are two or more, or one virtual stage"
-            )
 
     @property
     def stages(self) -> int:

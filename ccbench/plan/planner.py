@@ -27,10 +27,10 @@ from ccbench.plan.computing import (
     utilization,
 )
 from ccbench.plan.document import Plan, Stated, Wanted
-from ccbench.plan.memory import Device, Memory, holdings, largest_memory, named_device
+from ccbench.plan.memory import Device, Memory, holdings, largest_memory, named_device, stage_order
 from ccbench.plan.pricing import MeasuredPoints, Prices
 from ccbench.plan.shape import ModelShape
-from ccbench.plan.step import Computing, Line, Step, stage_order, step_of
+from ccbench.plan.step import Computing, Line, Step, step_of
 from ccbench.plan.strategy import RECOMPUTED, Strategy, check_strategy
 
 MOST_MICRO_BATCH = 16
@@ -121,11 +121,9 @@ class Planner:
         """By kind of stage."""
         found = {}
         for holding in holdings(self.shape, strategy):
-            work = stage_work(self.shape, strategy, holding)
+            works = (*stage_work(self.shape, strategy, holding), optimizer_work(strategy, holding))
             found[holding.kind] = Computing(
-                seconds_of(work.forward, self.device, self.efficiency, self.dtype),
-                seconds_of(work.backward, self.device, self.efficiency, self.dtype),
-                seconds_of(optimizer_work(strategy, holding), self.device, self.efficiency, self.dtype),
+                *(seconds_of(work, self.device, self.efficiency, self.dtype) for work in works)
             )
         return found
 

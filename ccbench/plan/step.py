@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ccbench.plan.communication import BACKWARD, FORWARD, OPTIMIZER, PIPELINE, Communication
-from ccbench.plan.memory import FIRST, LAST, MIDDLE, ONLY
+from ccbench.plan.memory import FIRST, MIDDLE, ONLY, stage_order
 from ccbench.plan.pipeline import Pipeline, bubble_seconds, exposed_hops
 from ccbench.plan.pricing import Price
 from ccbench.plan.strategy import Strategy
@@ -264,11 +264,6 @@ def _pipeline(
         overlapped=hidden,
         all_forward_first=strategy.pipeline == "gpipe",
     )
-
-
-def stage_order(stages: int) -> tuple[str, ...]:
-    """The kind of every stage of a pipeline."""
-    return (ONLY,) if stages == 1 else (FIRST, *(MIDDLE,) * (stages - 2), LAST)
 
 
 def _ending(

@@ -30,6 +30,8 @@ BUCKET_BYTES = 25 * 2**20
 class Strategy:
     """Everything of a training step that is not the model.
 
+    Refused here is what does not go together; each setting by itself is checked where a plan is read.
+
     Not known here: shards within a node and replicas across (HSDP, ZeRO++), schedules without bubbles, what
     is kept in the host's memory.
 
@@ -88,27 +90,8 @@ class Strategy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "traffic", read_traffic(self.traffic))
-        self._check_words()
         self._check_pipeline()
         self._check_sequence()
-
-    def _check_words(self) -> None:
-        for name, words in (
-            ("pipeline", PIPELINES),
-            ("recompute", RECOMPUTED),
-            ("context_kind", CONTEXT_KINDS),
-            ("zero_stage", (0, 1, 2, 3)),
-        ):
-            if getattr(self, name) not in words:
-                raise UsageError(
-                    f"strategy: {name} {getattr(self, name)!r} is none; write one of "
-                    f"{', '.join(map(str, words))}"
-                )
-        for name in _FROM_ONE:
-            if getattr(self, name) < 1:
-                raise UsageError(f"strategy: {name} is {getattr(self, name)}; write a number from 1 on")
-        if self.capacity and self.capacity < 0:
-            raise UsageError(f"strategy: capacity is {self.capacity:g}; write 0 for none, or such as 1.25")
         if self.capacity and self.traffic:
             raise UsageError(
                 f"strategy: traffic {self.traffic} with a capacity, which balances it; write one of them"
@@ -198,19 +181,6 @@ class Strategy:
                 found[stage] += sizes[turn] - dense
                 before += sizes[turn]
         return tuple(found)
-
-
-_FROM_ONE = (
-    "micro_batch",
-    "global_batch",
-    "sequence",
-    "virtual_stages",
-    "parameter_bytes",
-    "gradient_bytes",
-    "optimizer_bytes",
-    "activation_bytes",
-    "bucket_bytes",
-)
 
 
 def check_strategy(shape: ModelShape, strategy: Strategy) -> None:

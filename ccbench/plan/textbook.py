@@ -136,7 +136,7 @@ def _usual(gradients: Gradients) -> dict[int, None]:
 
 @dataclass(frozen=True)
 class Sent:
-    """One message on the stream, or one layer computed; seconds from the start of what it runs beside."""
+    """One message on the stream; seconds from the start of what it runs beside."""
 
     begin_seconds: float
     end_seconds: float
@@ -169,55 +169,24 @@ def even_gradients_exposed(count: int, seconds: float, computing_seconds: float)
     return max(busy, computing_seconds + seconds) - computing_seconds
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """A pass over layers whose weights are gathered first: when all is done, and each message and layer."""
-
-    end_seconds: float
-    messages: tuple[Sent, ...]
-    layers: tuple[Sent, ...]
-
-
-def gathered_pass(
-    layers: int, gather_seconds: float, layer_seconds: float, after_seconds: float = 0.0
-) -> Gathered:
-    """A pass over equal ``layers``: gather one layer ahead, compute, then send ``after_seconds`` of
-    gradients.
-
-    All messages share one stream, on which the next layer's gather goes before this layer's gradients.
-    """
-    free, computed = 0.0, 0.0
-    messages: list[Sent] = []
-    computing: list[Sent] = []
-    begins, gathered = 0.0, 0.0
-    for layer in range(layers):
-        if layer == 0:
-            gathered = gather_seconds
-            messages.append(Sent(0.0, gathered))
-            free = gathered
-        begins = max(computed, gathered)
-        if layer + 1 < layers:
-            start = max(free, begins)
-            free = gathered = start + gather_seconds
-            messages.append(Sent(start, free))
-        computed = begins + layer_seconds
-        computing.append(Sent(begins, computed))
-        if after_seconds:
-            start = max(free, computed)
-            free = start + after_seconds
-            messages.append(Sent(start, free))
-    return Gathered(max(computed, free if after_seconds else computed), tuple(messages), tuple(computing))
-
-
 @lru_cache(maxsize=65_536)
 def gathered_exposed(
     layers: int, gather_seconds: float, layer_seconds: float, after_seconds: float = 0.0
 ) -> float:
-    """How much longer ``gathered_pass`` takes than its computing alone."""
+    """How much longer a pass over layers whose weights are gathered takes than its computing alone.
+
+    Equal ``layers``: gather one layer ahead, compute, then send ``after_seconds`` of gradients. All messages
+    share one stream, on which the next layer's gather goes before this layer's gradients.
+    """
     if not after_seconds:
         # Each layer begins with the next one's gather: the longer of the two is what it takes.
         return gather_seconds + (layers - 1) * max(0.0, gather_seconds - layer_seconds)
-    return (
-        gathered_pass(layers, gather_seconds, layer_seconds, after_seconds).end_seconds
-        - layers * layer_seconds
-    )
+    free = gathered = gather_seconds
+    computed = 0.0
+    for layer in range(layers):
+        begins = max(computed, gathered)
+        if layer + 1 < layers:
+            free = gathered = max(free, begins) + gather_seconds
+        computed = begins + layer_seconds
+        free = max(free, computed) + after_seconds
+    return max(computed, free) - layers * layer_seconds

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ccbench.plan.communication import BACKWARD, FORWARD, OPTIMIZER
+from ccbench.plan.memory import stage_order
 from ccbench.plan.pipeline import Interval, Pipeline, pipeline_seconds, simulate
-from ccbench.plan.step import Step, is_at_the_end, is_data, stage_order
+from ccbench.plan.step import Step, is_at_the_end, is_data
 from ccbench.plan.textbook import gradients_sent, queue
 
 FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING, OPTIMIZER_WORK = KINDS = (

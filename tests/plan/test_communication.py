@@ -16,7 +16,6 @@ from ccbench.plan.communication import (
     UNITS,
     Communication,
     communications,
-    sent_bytes,
 )
 from ccbench.plan.shape import ModelShape, make_shape, named_shape
 from ccbench.plan.strategy import CONTEXT_KINDS, Strategy
@@ -45,6 +44,18 @@ def received(shape: ModelShape, strategy: Strategy, **wanted: str) -> list[Commu
 
 def total(found: list[Communication]) -> int:
     return sum(one.total_bytes for one in found)
+
+
+def sent_bytes(one: Communication) -> int:
+    """Bytes that a rank sends at least in all launches, rounded up: size times nccl-tests' bus factor.
+
+    2 (n - 1) / n of the size of an all_reduce (Patarasuk and Yuan 2009), (n - 1) / n of an all_gather,
+    reduce_scatter or all_to_all, all of a send_recv.
+    """
+    if one.collective == "send_recv":
+        return one.total_bytes
+    times = 2 if one.collective == "all_reduce" else 1
+    return -(-times * one.total_bytes * (one.ranks - 1) // one.ranks)
 
 
 def sent(found: list[Communication]) -> int:

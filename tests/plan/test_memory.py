@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from ccbench.groups import Layout
 from ccbench.plan.memory import (
-    fits,
     largest_memory,
     layer_activations,
     memory_of,
@@ -149,8 +148,8 @@ def test_four_models_fit_80_gb_only_split_and_recomputed(
         )
 
     plain, saved = cut(), cut(sequence_parallel=True, recompute="selective")
-    assert not fits(shape, plain, a100)
-    assert fits(shape, saved, a100)
+    assert largest_memory(shape, saved).total_bytes <= a100.memory_bytes
+    assert largest_memory(shape, plain).total_bytes > a100.memory_bytes
     shrunk = largest_memory(shape, plain).activation_bytes / largest_memory(shape, saved).activation_bytes
     assert 4.5 < shrunk < 6.5
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.errors import UsageError
 from ccbench.plan.pipeline import (
     Pipeline,
     bubble_seconds,
@@ -124,10 +123,3 @@ def test_no_stage_does_two_things_at_once_or_anything_before_its_input(
 def test_the_first_stage_of_1f1b_has_as_many_micro_batches_under_way_as_stages() -> None:
     order = order_of(alike(4, 8), 0)
     assert [work for work, _, _ in order[:6]] == ["forward"] * 4 + ["backward", "forward"]
-
-
-def test_an_interleaved_pipeline_without_whole_rounds_is_refused() -> None:
-    with pytest.raises(UsageError, match="6 micro-batches on 4 stages cannot interleave"):
-        alike(4, 6, 2)
-    with pytest.raises(UsageError, match="as many backward as forward"):
-        Pipeline(1, 1, (1.0, 1.0), (1.0,))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ccbench.groups import Layout
 from ccbench.plan.communication import OPTIMIZER, PIPELINE, Communication, communications
-from ccbench.plan.memory import stage_kinds
+from ccbench.plan.memory import stage_order
 from ccbench.plan.pipeline import pipeline_seconds, simulate
 from ccbench.plan.pricing import NOTHING, PREDICTED, Price
 from ccbench.plan.shape import ModelShape, make_shape, named_shape
@@ -45,7 +45,7 @@ def priced(strategy: Strategy, wanted: Iterable[Communication], prices: ByRate) 
 def step(
     strategy: Strategy, prices: ByRate | None = None, forward: float = 0.01, shape: ModelShape = SHAPE
 ) -> Step:
-    computing = {kind: Computing(forward, 2 * forward, 1e-3) for kind in stage_kinds(strategy)}
+    computing = {kind: Computing(forward, 2 * forward, 1e-3) for kind in stage_order(strategy.layout.pp)}
     lines = priced(strategy, communications(shape, strategy), prices or ByRate())
     return step_of(strategy, lines, computing)
 
@@ -168,7 +168,7 @@ def test_the_timeline_of_a_step_ends_when_its_pipeline_does() -> None:
 def test_gradients_do_not_hide_behind_waits_for_messages_on_the_same_links() -> None:
     strategy = Strategy(Layout(tp=2, dp=8), 64, 512, bucket_bytes=2**20)
     wanted = communications(SHAPE, strategy)
-    computing = {kind: Computing(1e-4, 2e-4) for kind in stage_kinds(strategy)}
+    computing = {kind: Computing(1e-4, 2e-4) for kind in stage_order(strategy.layout.pp)}
 
     def exposed(across: bool) -> float:
         """Of gradients, all prices between nodes; tensor parallel messages between nodes too, or not."""

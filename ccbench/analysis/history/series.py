@@ -192,65 +192,47 @@ def history_of(
     the rest is told. minimum_change: steps below this fraction are not told.
     """
     found: dict[tuple[str, str], list[tuple[Seen, dict[str, str]]]] = defaultdict(list)
-    problems: list[str] = []
-    visits = [one for folder in folders if (one := _visited(folder, any_host, only, problems)) is not None]
-    for visit in sorted(visits, key=lambda one: (one.created_at, one.name)):
-        for label, seen in visit.seen:
+    runs, problems = 0, list[str]()
+    for folder in folders:
+        try:
+            run = load_run(folder, details=False)
+        except RunFolderError as error:
+            problems.append(str(error))
+            continue
+        runs += 1
+        problems += run.problems
+        machine, facts = machine_of(run.manifest, any_host), facts_of(run.manifest)
+        for label, seen in _seen(run, only).items():
             library = {"library": seen.backend_version} if seen.backend_version else {}
-            found[label, visit.machine].append((seen, {**visit.facts, **library}))
+            found[label, machine].append((seen, {**facts, **library}))
     series = [_series(label, machine, members, minimum_change) for (label, machine), members in found.items()]
     series.sort(key=lambda one: (one.label, one.machine))
     series.sort(key=lambda one: max((change.created_at for change in one.changes), default=""), reverse=True)
-    return History(len(visits), tuple(series), tuple(problems))
+    return History(runs, tuple(series), tuple(problems))
 
 
-@dataclass(frozen=True)
-class _Visit:
-    """What a history keeps of one run: its samples are not held while the others are read."""
-
-    name: str
-    created_at: str
-    machine: str
-    facts: dict[str, str]
-    seen: tuple[tuple[str, Seen], ...]
-
-
-def _visited(folder: Path, any_host: bool, only: str, problems: list[str]) -> _Visit | None:
-    try:
-        run = load_run(folder, details=False)
-    except RunFolderError as error:
-        problems.append(str(error))
-        return None
-    problems.extend(run.problems)
-    told: dict[str, list[Seen]] = defaultdict(list)
+def _seen(run: Run, only: str) -> dict[str, Seen]:
+    """The median of each case, by label; samples are not held while other runs are read."""
+    told: dict[str, list[Point]] = defaultdict(list)
     for point in run.points:
         label = _label(point)
         if point.is_timed and not point.emulated and only in label:
-            told[label].append(_seen(run, point))
-    return _Visit(
-        run.path.name,
-        run.manifest.created_at,
-        machine_of(run.manifest, any_host),
-        facts_of(run.manifest),
-        tuple((label, _middle(several)) for label, several in told.items()),
-    )
-
-
-def _middle(several: Sequence[Seen]) -> Seen:
-    """Of a case that a run holds several times, as imports of repeated tables do: a run is one value."""
-    return sorted(several, key=lambda one: one.median_seconds)[(len(several) - 1) // 2]
-
-
-def _seen(run: Run, point: Point) -> Seen:
-    return Seen(
-        run=run.path.name,
-        created_at=run.manifest.created_at,
-        median_seconds=point.median_seconds or 0.0,
-        low_seconds=point.low_seconds,
-        high_seconds=point.high_seconds,
-        backend_version=point.backend_version,
-        doubts=point.flags,
-    )
+            told[label].append(point)
+    found = {}
+    for label, several in told.items():
+        # Imports of repeated tables hold a case several times, but a run is one value.
+        several.sort(key=lambda one: one.median_seconds or 0.0)
+        point = several[(len(several) - 1) // 2]
+        found[label] = Seen(
+            run=run.path.name,
+            created_at=run.manifest.created_at,
+            median_seconds=point.median_seconds or 0.0,
+            low_seconds=point.low_seconds,
+            high_seconds=point.high_seconds,
+            backend_version=point.backend_version,
+            doubts=point.flags,
+        )
+    return found
 
 
 def _label(point: Point) -> str:
@@ -261,6 +243,7 @@ def _label(point: Point) -> str:
 def _series(
     label: str, machine: str, members: Sequence[tuple[Seen, dict[str, str]]], minimum_change: float
 ) -> Series:
+    members = sorted(members, key=lambda one: (one[0].created_at, one[0].run))
     seen = tuple(one for one, _ in members)
     moved = {
         index: lines

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TypeVar
 
 from ccbench.analysis.tuning.timings import Choice, Situation, Timing
 from ccbench.stats import Interval, rounds_interval
@@ -116,6 +117,7 @@ class _Speed:
     ran: tuple[str, str]
 
 
+Value = TypeVar("Value")
 _Speeds = Mapping[int, Mapping[Choice, _Speed]]
 
 
@@ -158,10 +160,8 @@ def _speeds(members: Sequence[Timing], rules: Rules) -> dict[int, dict[Choice, _
 
 def _speed(timings: Sequence[Timing], confidence: float) -> _Speed:
     """The same choice measured several times (in several runs): their rounds count as those of one."""
-    used = {one.channels_used for one in timings}
-    channels = used.pop() if len(used) == 1 else 0
-    names = {one.ran for one in timings}
-    ran = names.pop() if len(names) == 1 else ("", "")
+    channels = _agreed((one.channels_used for one in timings), 0)
+    ran = _agreed((one.ran for one in timings), ("", ""))
     if not all(one.samples_seconds for one in timings):
         return _Speed(float(median(one.median_seconds for one in timings)), None, channels, ran)
     samples = [sample for one in timings for sample in one.samples_seconds]
@@ -173,6 +173,12 @@ def _speed(timings: Sequence[Timing], confidence: float) -> _Speed:
     if kept is not None and not kept.low <= seconds <= kept.high:
         seconds = kept.median
     return _Speed(seconds, kept, channels, ran)
+
+
+def _agreed(values: Iterable[Value], otherwise: Value) -> Value:
+    """The one value that all are, ``otherwise`` where they differ."""
+    found = set(values)
+    return found.pop() if len(found) == 1 else otherwise
 
 
 def _gain(faster: _Speed, slower: _Speed) -> Gain:
@@ -243,16 +249,17 @@ def _steadied(looked: Sequence[AtSize], speeds: _Speeds, rules: Rules) -> list[C
 
 def _holds(held: Choice, one: AtSize, speeds: Mapping[Choice, _Speed], rules: Rules) -> bool:
     """Whether ``held`` may stay at this size: measured there, and not told apart from the best as slower."""
-    mine = speeds.get(held)
-    if mine is None:
-        return False
-    lost = _gain(speeds[one.best], mine)
-    if lost.low is None:
-        return lost.median < rules.minimum_gain
-    return not lost.certain
+    return held in speeds and not _is_slower(speeds[held], speeds[one.best], rules)
+
+
+def _is_slower(one: _Speed, rival: _Speed, rules: Rules) -> bool:
+    """Whether ``one`` is told apart from ``rival`` as slower."""
+    lost = _gain(rival, one)
+    return lost.median >= rules.minimum_gain if lost.low is None else lost.certain
 
 
 def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> Band:
+    at_sizes = [speeds[one.size_bytes][choice] for one in looked] if choice is not None else []
     own = [one for one in looked if choice is not None and one.choice == choice and one.gain is not None]
     gains = sorted((one.gain for one in own if one.gain is not None), key=lambda gain: gain.median)
     reasons = list(dict.fromkeys(one.why for one in looked if one.why)) if choice is None else []
@@ -268,21 +275,9 @@ def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> B
         bridged_bytes=tuple(one.size_bytes for one in looked if choice is not None and one.choice != choice),
         why="; ".join(reasons[:2]) + ("; ..." if len(reasons) > 2 else ""),
         without_interval=any(one.gain is not None and one.gain.low is None for one in looked),
-        channels=_channels(choice, sizes, speeds) if choice is not None else 0,
-        ran=_ran(choice, sizes, speeds) if choice is not None else ("", ""),
+        channels=choice.channels or _agreed((one.channels_used for one in at_sizes), 0) if choice else 0,
+        ran=_agreed((one.ran for one in at_sizes), ("", "")),
     )
-
-
-def _channels(choice: Choice, sizes: Sequence[int], speeds: _Speeds) -> int:
-    if choice.channels:
-        return choice.channels
-    used = {speeds[size][choice].channels_used for size in sizes}
-    return used.pop() if len(used) == 1 else 0
-
-
-def _ran(choice: Choice, sizes: Sequence[int], speeds: _Speeds) -> tuple[str, str]:
-    names = {speeds[size][choice].ran for size in sizes}
-    return names.pop() if len(names) == 1 else ("", "")
 
 
 def everywhere(timings: Iterable[Timing], rules: Rules | None = None) -> dict[str, Choice]:
@@ -315,7 +310,4 @@ def _not_slower(choice: Choice, speeds: Mapping[Choice, _Speed], rules: Rules) -
     """Whether ``choice`` was measured at this size and is not told apart from the default as slower."""
     rivals = [other for other in speeds if other.is_default] or list(speeds)
     rival = min(rivals, key=lambda other: speeds[other].seconds)
-    if choice not in speeds:
-        return False
-    lost = _gain(speeds[rival], speeds[choice])
-    return lost.median < rules.minimum_gain if lost.low is None else not lost.certain
+    return choice in speeds and not _is_slower(speeds[choice], speeds[rival], rules)

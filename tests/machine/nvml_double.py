@@ -6,7 +6,7 @@ against pynvml itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -20,24 +20,11 @@ class NVMLError_NotSupported(NVMLError):  # noqa: N801  # pynvml's spelling; so 
     pass
 
 
-class NVMLError_InvalidArgument(NVMLError):  # noqa: N801
-    pass
-
-
-class NVMLError_Timeout(NVMLError):  # noqa: N801
-    pass
-
-
-class NVMLError_NotFound(NVMLError):  # noqa: N801
-    pass
-
-
-class NVMLError_GpuIsLost(NVMLError):  # noqa: N801
-    pass
-
-
-class NVMLError_LibraryNotFound(NVMLError):  # noqa: N801
-    pass
+NVMLError_InvalidArgument = type("NVMLError_InvalidArgument", (NVMLError,), {})
+NVMLError_Timeout = type("NVMLError_Timeout", (NVMLError,), {})
+NVMLError_NotFound = type("NVMLError_NotFound", (NVMLError,), {})
+NVMLError_GpuIsLost = type("NVMLError_GpuIsLost", (NVMLError,), {})
+NVMLError_LibraryNotFound = type("NVMLError_LibraryNotFound", (NVMLError,), {})
 
 
 OLD, HOPPER, BLACKWELL = "old", "hopper", "blackwell"
@@ -187,62 +174,8 @@ class Nvml:
     def nvmlSystemGetCudaDriverVersion_v2(self) -> int:  # noqa: N802
         return 13000
 
-    def nvmlDeviceGetName(self, handle: Gpu) -> str:  # noqa: N802
-        return self._of(handle, "nvmlDeviceGetName").model
-
     def nvmlDeviceGetPciInfo(self, handle: Gpu) -> Any:  # noqa: N802
         return SimpleNamespace(busId=handle.bus_id)
-
-    def nvmlDeviceGetMaxClockInfo(self, handle: Gpu, type: int) -> int:  # noqa: N802
-        gpu = self._of(handle, "nvmlDeviceGetMaxClockInfo")
-        return gpu.top_mhz if type == 1 else gpu.memory_mhz
-
-    def nvmlDeviceGetClockInfo(self, handle: Gpu, type: int) -> int:  # noqa: N802
-        gpu = self._of(handle, "nvmlDeviceGetClockInfo")
-        return gpu.sm_mhz if type == 1 else gpu.memory_mhz
-
-    def nvmlDeviceGetPerformanceState(self, handle: Gpu) -> int:  # noqa: N802
-        return 0 if self._of(handle, "nvmlDeviceGetPerformanceState").sm_mhz > 345 else 8
-
-    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: Gpu) -> int:  # noqa: N802
-        return self._of(handle, "nvmlDeviceGetCurrentClocksEventReasons").reasons
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Gpu) -> int:  # noqa: N802
-        return self._of(handle, "nvmlDeviceGetCurrentClocksThrottleReasons").reasons
-
-    def nvmlDeviceGetPowerUsage(self, handle: Gpu) -> int:  # noqa: N802
-        return int(self._of(handle, "nvmlDeviceGetPowerUsage").watts * 1000)
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: Gpu) -> int:  # noqa: N802
-        return int(self._of(handle, "nvmlDeviceGetEnforcedPowerLimit").limit_watts * 1000)
-
-    def nvmlDeviceGetPowerManagementDefaultLimit(self, handle: Gpu) -> int:  # noqa: N802
-        gpu = self._of(handle, "nvmlDeviceGetPowerManagementDefaultLimit")
-        return int(gpu.default_limit_watts * 1000)
-
-    def nvmlDeviceGetTemperature(self, handle: Gpu, sensor: int) -> int:  # noqa: N802
-        return int(self._of(handle, "nvmlDeviceGetTemperature").celsius)
-
-    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle: Gpu) -> int:  # noqa: N802
-        return self._of(handle, "nvmlDeviceGetCurrPcieLinkGeneration").pcie[0]
-
-    def nvmlDeviceGetCurrPcieLinkWidth(self, handle: Gpu) -> int:  # noqa: N802
-        return self._of(handle, "nvmlDeviceGetCurrPcieLinkWidth").pcie[1]
-
-    def nvmlDeviceGetEccMode(self, handle: Gpu) -> list[int]:  # noqa: N802
-        return [int(self._of(handle, "nvmlDeviceGetEccMode").ecc)] * 2
-
-    def nvmlDeviceGetPersistenceMode(self, handle: Gpu) -> int:  # noqa: N802
-        return int(self._of(handle, "nvmlDeviceGetPersistenceMode").persistence)
-
-    def nvmlDeviceGetMigMode(self, handle: Gpu) -> list[int]:  # noqa: N802
-        return [int(self._of(handle, "nvmlDeviceGetMigMode").mig)] * 2
-
-    def nvmlDeviceGetApplicationsClock(self, handle: Gpu, type: int) -> int:  # noqa: N802
-        gpu = self._of(handle, "nvmlDeviceGetApplicationsClock")
-        if gpu.application_mhz is None:
-            raise NVMLError_NotSupported("Not Supported")
-        return gpu.application_mhz if type == 1 else gpu.memory_mhz
 
     def nvmlDeviceGetNvLinkState(self, device: Gpu, link: int) -> int:  # noqa: N802
         gpu = self._of(device, "nvmlDeviceGetNvLinkState")
@@ -279,3 +212,46 @@ class Nvml:
 
     def nvmlEventSetFree(self, eventSet: object) -> None:  # noqa: N802, N803
         self.event_sets -= 1
+
+
+def _application_mhz(gpu: Gpu) -> int:
+    if gpu.application_mhz is None:
+        raise NVMLError_NotSupported("Not Supported")
+    return gpu.application_mhz
+
+
+OF_A_GPU: dict[str, Callable[[Gpu], Any]] = {
+    "Name": lambda gpu: gpu.model,
+    "PerformanceState": lambda gpu: 0 if gpu.sm_mhz > 345 else 8,
+    "CurrentClocksEventReasons": lambda gpu: gpu.reasons,
+    "CurrentClocksThrottleReasons": lambda gpu: gpu.reasons,
+    "PowerUsage": lambda gpu: int(gpu.watts * 1000),
+    "EnforcedPowerLimit": lambda gpu: int(gpu.limit_watts * 1000),
+    "PowerManagementDefaultLimit": lambda gpu: int(gpu.default_limit_watts * 1000),
+    "CurrPcieLinkGeneration": lambda gpu: gpu.pcie[0],
+    "CurrPcieLinkWidth": lambda gpu: gpu.pcie[1],
+    "EccMode": lambda gpu: [int(gpu.ecc)] * 2,
+    "PersistenceMode": lambda gpu: int(gpu.persistence),
+    "MigMode": lambda gpu: [int(gpu.mig)] * 2,
+}
+OF_A_SENSOR: dict[str, Callable[[Gpu, int], Any]] = {
+    "Temperature": lambda gpu, sensor: int(gpu.celsius),
+    "MaxClockInfo": lambda gpu, kind: gpu.top_mhz if kind == 1 else gpu.memory_mhz,
+    "ClockInfo": lambda gpu, kind: gpu.sm_mhz if kind == 1 else gpu.memory_mhz,
+    "ApplicationsClock": lambda gpu, kind: _application_mhz(gpu) if kind == 1 else gpu.memory_mhz,
+}
+"""Question -> its answer; those of a sensor or a clock have a second argument."""
+
+
+def _asked(function: str, answer: Callable[[Gpu], Any]) -> Callable[[Nvml, Gpu], Any]:
+    return lambda self, handle: answer(self._of(handle, function))
+
+
+def _asked_of(function: str, answer: Callable[[Gpu, int], Any]) -> Callable[[Nvml, Gpu, int], Any]:
+    return lambda self, handle, kind: answer(self._of(handle, function), kind)
+
+
+for _name, _answer in OF_A_GPU.items():
+    setattr(Nvml, f"nvmlDeviceGet{_name}", _asked(f"nvmlDeviceGet{_name}", _answer))
+for _name, _answer_of in OF_A_SENSOR.items():
+    setattr(Nvml, f"nvmlDeviceGet{_name}", _asked_of(f"nvmlDeviceGet{_name}", _answer_of))

@@ -36,7 +36,7 @@ def driver(library: Nvml) -> Callable[[], Driver]:
     return lambda: opened(library)
 
 
-def watch(library: Nvml, tmp_path: Path, *addresses: str) -> DeviceWatch:
+def watch(library: Nvml, *addresses: str) -> DeviceWatch:
     return DeviceWatch(addresses or [ADDRESS], driver(library))
 
 
@@ -47,7 +47,7 @@ def eight_links(**errors: int) -> list[dict[str, int] | None]:
 # -- what is read -----------------------------------------------------------------------------------------
 
 
-def test_a_gpu_at_work_tells_clocks_heat_power_and_counters(tmp_path: Path) -> None:
+def test_a_gpu_at_work_tells_clocks_heat_power_and_counters() -> None:
     gpu = Gpu(corrected=2, replays=1)
     gpu.work(seconds=10, watts=400)
     (seen,) = read_devices([ADDRESS], driver(Nvml([gpu])))
@@ -71,7 +71,7 @@ def test_a_gpu_at_work_tells_clocks_heat_power_and_counters(tmp_path: Path) -> N
     ],
 )
 def test_the_errors_of_each_nvlink_are_read_on_every_generation(
-    tmp_path: Path, generation: str, errors: dict[str, int]
+    generation: str, errors: dict[str, int]
 ) -> None:
     links = eight_links()
     links[7] = errors
@@ -82,7 +82,7 @@ def test_the_errors_of_each_nvlink_are_read_on_every_generation(
     assert not any(seen.links[0].values())
 
 
-def test_what_a_gpu_does_not_support_is_none_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_what_a_gpu_does_not_support_is_none_and_the_rest_is_read() -> None:
     lacks = frozenset(
         {"nvmlDeviceGetPowerUsage", "nvmlDeviceGetPerformanceState", "nvmlDeviceGetFieldValues"}
     )
@@ -91,22 +91,22 @@ def test_what_a_gpu_does_not_support_is_none_and_the_rest_is_read(tmp_path: Path
     assert (seen.trouble, seen.sm_clock_mhz) == (None, 345)
 
 
-def test_a_driver_that_refuses_all_fields_for_one_it_lacks_is_asked_one_by_one(tmp_path: Path) -> None:
+def test_a_driver_that_refuses_all_fields_for_one_it_lacks_is_asked_one_by_one() -> None:
     gpu = Gpu(ecc=False, links=eight_links(crc=3), replays=4, refuses_unknown_fields=True)
     (seen,) = read_devices([ADDRESS], driver(Nvml([gpu])))
     assert (seen.pcie_replays, seen.ecc_corrected_volatile) == (4, None)
     assert seen.links[7] == {"replays": 0, "recoveries": 0, "crc": 3}
 
 
-def test_an_older_driver_is_asked_by_the_older_name(tmp_path: Path) -> None:
+def test_an_older_driver_is_asked_by_the_older_name() -> None:
     gpu = Gpu(reasons=0x4, lacks=frozenset({"nvmlDeviceGetCurrentClocksEventReasons"}))
     (seen,) = read_devices([ADDRESS], driver(Nvml([gpu])))
     assert seen.clock_reasons == ("sw_power_cap",)
 
 
-def test_a_look_costs_few_calls_and_says_how_many(tmp_path: Path) -> None:
+def test_a_look_costs_few_calls_and_says_how_many() -> None:
     library = Nvml([Gpu(links=[{} for _ in range(18)])])
-    watching = watch(library, tmp_path)
+    watching = watch(library)
     watching.before()
     begun = library.calls
     (seen,) = watching.read()
@@ -129,14 +129,14 @@ def test_the_clocks_of_all_gpus_are_read_before_the_rest_of_any(monkeypatch: pyt
     assert asked[:2] == ["nvmlDeviceGetClockInfo"] * 2
 
 
-def test_gpus_come_in_the_order_asked_and_each_once(tmp_path: Path) -> None:
+def test_gpus_come_in_the_order_asked_and_each_once() -> None:
     library = Nvml([Gpu(bus_id=f"00000000:{bus:02X}:00.0") for bus in (1, 2, 3)])
-    watching = watch(library, tmp_path, "0000:03:00.0", "0000:01:00.0", "00000000:03:00.0")
+    watching = watch(library, "0000:03:00.0", "0000:01:00.0", "00000000:03:00.0")
     assert [one.bus_id for one in watching.read()] == ["0000:03:00.0", "0000:01:00.0"]
 
 
-def test_an_address_without_a_gpu_is_a_trouble_not_an_error(tmp_path: Path) -> None:
-    (seen,) = watch(Nvml([]), tmp_path).read()
+def test_an_address_without_a_gpu_is_a_trouble_not_an_error() -> None:
+    (seen,) = watch(Nvml([])).read()
     assert seen.trouble == "Not Found"
 
 
@@ -150,14 +150,14 @@ def test_every_bit_of_the_clock_reasons_gets_into_words(mask: int) -> None:
 # -- a watch ----------------------------------------------------------------------------------------------
 
 
-def test_without_a_driver_a_watch_does_nothing(tmp_path: Path) -> None:
-    watching = watch(Nvml([], absent=True), tmp_path)
+def test_without_a_driver_a_watch_does_nothing() -> None:
+    watching = watch(Nvml([], absent=True))
     watching.before()
     assert watching.after() == ("", ())
     watching.close()
 
 
-def test_without_pynvml_a_watch_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pynvml_a_watch_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(DriverAbsent, match="pip install nvidia-ml-py"):
         opened()
@@ -166,13 +166,13 @@ def test_without_pynvml_a_watch_does_nothing(tmp_path: Path, monkeypatch: pytest
     assert watching.after() == ("", ())
 
 
-def test_a_case_without_a_look_before_has_none_after(tmp_path: Path) -> None:
-    assert watch(Nvml([Gpu()]), tmp_path).after() == ("", ())
+def test_a_case_without_a_look_before_has_none_after() -> None:
+    assert watch(Nvml([Gpu()])).after() == ("", ())
 
 
-def test_a_watch_opens_the_driver_once_and_leaves_it(tmp_path: Path) -> None:
+def test_a_watch_opens_the_driver_once_and_leaves_it() -> None:
     library = Nvml([Gpu()])
-    watching = watch(library, tmp_path)
+    watching = watch(library)
     for _ in range(3):
         watching.before()
         watching.after()
@@ -183,9 +183,9 @@ def test_a_watch_opens_the_driver_once_and_leaves_it(tmp_path: Path) -> None:
     assert library.open == 1
 
 
-def test_a_quiet_case_has_readings_and_no_flags(tmp_path: Path) -> None:
+def test_a_quiet_case_has_readings_and_no_flags() -> None:
     gpu = Gpu(links=eight_links(replays=5), corrected=3, replays=9)
-    watching = watch(Nvml([gpu]), tmp_path)
+    watching = watch(Nvml([gpu]))
     watching.before()
     gpu.work(seconds=2, watts=500)
     text, flags = watching.after()
@@ -241,12 +241,10 @@ TROUBLES: list[tuple[Callable[[Gpu], None], str]] = [
 
 
 @pytest.mark.parametrize(("trouble", "flag"), TROUBLES)
-def test_what_goes_wrong_during_a_case_is_its_only_flag(
-    tmp_path: Path, trouble: Callable[[Gpu], None], flag: str
-) -> None:
+def test_what_goes_wrong_during_a_case_is_its_only_flag(trouble: Callable[[Gpu], None], flag: str) -> None:
     gpu = Gpu(bus_id="00000000:5E:00.0", links=eight_links(replays=5))
     gpu.work(seconds=1, watts=300)
-    watching = watch(Nvml([Gpu(), gpu]), tmp_path, ADDRESS, "0000:5e:00.0")
+    watching = watch(Nvml([Gpu(), gpu]), ADDRESS, "0000:5e:00.0")
     watching.before()
     trouble(gpu)
     text, flags = watching.after()
@@ -260,10 +258,10 @@ def test_what_goes_wrong_during_a_case_is_its_only_flag(
     ("watts", "celsius", "flag"), [(900.0, 30.0, "power_capped"), (300.0, 90.0, "throttled")]
 )
 def test_clocks_held_back_during_a_case_are_seen_although_the_gpu_rests_again(
-    tmp_path: Path, watts: float, celsius: float, flag: str
+    watts: float, celsius: float, flag: str
 ) -> None:
     gpu = Gpu(celsius=celsius)
-    watching = watch(Nvml([gpu]), tmp_path)
+    watching = watch(Nvml([gpu]))
     watching.before()
     gpu.work(seconds=1, watts=watts)
     gpu.rest()
@@ -272,9 +270,9 @@ def test_clocks_held_back_during_a_case_are_seen_although_the_gpu_rests_again(
     assert watching.after()[1] == ()
 
 
-def test_a_look_taken_when_the_samples_ended_counts_whatever_follows(tmp_path: Path) -> None:
+def test_a_look_taken_when_the_samples_ended_counts_whatever_follows() -> None:
     gpu = Gpu()
-    watching = watch(Nvml([gpu]), tmp_path)
+    watching = watch(Nvml([gpu]))
     watching.ended()  # of no case: nothing is looked at
     watching.before()
     gpu.work(seconds=1, watts=300)
@@ -295,9 +293,9 @@ def test_clocks_may_be_held_back_for_a_hundredth_of_the_time(
     assert flags_of([before], [after]) == flags
 
 
-def test_the_last_look_of_a_case_that_failed_is_not_the_next_ones(tmp_path: Path) -> None:
+def test_the_last_look_of_a_case_that_failed_is_not_the_next_ones() -> None:
     gpu = Gpu()
-    watching = watch(Nvml([gpu]), tmp_path)
+    watching = watch(Nvml([gpu]))
     watching.before()
     watching.ended()
     watching.before()
@@ -305,19 +303,19 @@ def test_the_last_look_of_a_case_that_failed_is_not_the_next_ones(tmp_path: Path
     assert watching.after()[1] == ("ecc_errors",)
 
 
-def test_a_gpu_that_rests_after_the_case_has_not_dropped_its_clocks(tmp_path: Path) -> None:
+def test_a_gpu_that_rests_after_the_case_has_not_dropped_its_clocks() -> None:
     gpu = Gpu()
     gpu.work(seconds=1, watts=300)
-    watching = watch(Nvml([gpu]), tmp_path)
+    watching = watch(Nvml([gpu]))
     watching.before()
     gpu.rest()
     assert watching.after()[1] == ()
 
 
-def test_an_xid_belongs_to_the_case_in_which_it_came(tmp_path: Path) -> None:
+def test_an_xid_belongs_to_the_case_in_which_it_came() -> None:
     first, second = Gpu(), Gpu(bus_id="00000000:5E:00.0")
     library = Nvml([first, second])
-    watching = watch(library, tmp_path, ADDRESS, "0000:5e:00.0")
+    watching = watch(library, ADDRESS, "0000:5e:00.0")
     watching.before()
     library.report(second, 79)
     library.report(second, 31)

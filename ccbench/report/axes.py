@@ -1,77 +1,64 @@
-"""Scales, limits and ticks: sizes in KiB and MiB, times in us and ms, never in powers of ten."""
+"""Ends, ticks and labels of axes, alike in every renderer: KiB and us, never powers of ten."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from ccbench.report.figure import Axis, Figure, Kind
 from ccbench.units import format_seconds, format_size
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MOST_TICKS = 9
 MARGIN = 0.04
 FAR_BOUND = 4.0
 """A bound this many times above everything else is left outside a linear axis, and that is written there."""
 
-
-def apply_axes(figure: Figure, axes: Axes) -> None:
-    """Scale, limits, ticks and labels of both axes of ``figure``."""
-    xs = [x for series in figure.series for x in series.x]
-    ys = heights(figure)
-    axes.set_xlabel(figure.x.label, labelpad=6)
-    axes.set_ylabel(_label(figure.y), labelpad=6)
-    both = xs + ys if figure.topic == "prediction" else None
-    for axis, values, name in ((figure.x, both or xs, "x"), (figure.y, both or ys, "y")):
-        low, high = limits(axis, values)
-        bounds = axes.set_xlim if name == "x" else axes.set_ylim
-        if axis.scale != "linear":
-            (axes.set_xscale if name == "x" else axes.set_yscale)(
-                "log", base=2 if axis.scale == "log2" else 10
-            )
-        bounds(low, high)
-        _ticks(axis, low, high, axes, name, values)
-    if figure.topic == "bandwidth":
-        _name_far_bound(figure, axes)
+BOUND_BELOW = 30.0
+"""How far below all other values a bound may stretch a logarithmic axis."""
 
 
-def _label(axis: Axis) -> str:
-    return f"{axis.label} (GB/s)" if axis.unit == "GB/s" else axis.label
+@dataclass(frozen=True)
+class Frame:
+    """One axis as it is drawn. ticks: places and texts; None leaves them to the renderer."""
+
+    label: str
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...] | None
 
 
-def heights(figure: Figure) -> list[float]:
-    """All values of y that the axis must hold."""
-    near = [
-        value
-        for series in figure.series
-        if series.kind != Kind.BOUND
-        for value in (*series.y, *series.low, *series.high)
-    ]
-    bounds = [value for series in figure.series if series.kind == Kind.BOUND for value in series.y]
-    if bound_is_far(figure):
-        return near
-    return near + bounds
+def frames(figure: Figure) -> tuple[Frame, Frame]:
+    """Return the frames of x and y; ``figure`` has a series with points."""
+    xs, ys = [x for series in figure.series for x in series.x], _heights(figure)
+    both = xs + ys if figure.topic == "prediction" else []  # one scale, so that alike lies on the diagonal
+    return _frame(figure.x, both or xs), _frame(figure.y, both or ys)
 
 
-def bound_is_far(figure: Figure) -> bool:
-    """Whether the bound would squeeze all else to the foot of a linear axis."""
-    bounds = [value for series in figure.series if series.kind == Kind.BOUND for value in series.y]
-    near = [value for series in figure.series if series.kind != Kind.BOUND for value in series.y]
-    linear = figure.y.scale == "linear"
-    return linear and bool(bounds) and bool(near) and max(bounds) > FAR_BOUND * max(near)
+def _frame(axis: Axis, values: Sequence[float]) -> Frame:
+    low, high = limits(axis, values)
+    places = tick_values(axis, low, high, values)
+    ticks = None if places is None else tuple((place, tick_text(axis, place)) for place in places)
+    return Frame(f"{axis.label} (GB/s)" if axis.unit == "GB/s" else axis.label, low, high, ticks)
 
 
-def _name_far_bound(figure: Figure, axes: Axes) -> None:
-    if bound_is_far(figure):
-        highest = max(value for one in figure.series if one.kind == Kind.BOUND for value in one.y)
-        axes.text(
-            0.99, 0.99, f"bound rises to {highest:.3g} GB/s, above this axis", transform=axes.transAxes,
-            ha="right", va="top", fontsize=8, color="#666666",
-        )  # fmt: skip
+def _heights(figure: Figure) -> list[float]:
+    """Values of y that the axis must hold: a far bound would flatten all else."""
+    near = [y for one in figure.series if one.kind != Kind.BOUND for y in (*one.y, *one.low, *one.high)]
+    bounds = [y for one in figure.series if one.kind == Kind.BOUND for y in one.y]
+    if near and figure.y.scale == "linear":
+        return near if far_note(figure) else near + bounds
+    return near + [y for y in bounds if y * BOUND_BELOW >= min(near, default=0.0)]
+
+
+def far_note(figure: Figure) -> str:
+    """Words for a bound that lies above a linear axis, which it would squeeze all else to the foot of."""
+    near = [y for one in figure.series if one.kind != Kind.BOUND for y in one.y]
+    highest = max((y for one in figure.series if one.kind == Kind.BOUND for y in one.y), default=0.0)
+    if figure.y.scale != "linear" or not near or highest <= FAR_BOUND * max(near):
+        return ""
+    return f"bound rises to {highest:.3g} GB/s, above this axis"
 
 
 def limits(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
@@ -97,18 +84,6 @@ def limits(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
         span = math.log(high / low)
     factor = math.exp(MARGIN * span)
     return low / factor, high * factor
-
-
-def _ticks(axis: Axis, low: float, high: float, axes: Axes, name: str, values: Sequence[float]) -> None:
-    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
-
-    part = axes.xaxis if name == "x" else axes.yaxis
-    places = tick_values(axis, low, high, values)
-    if places is None:
-        return
-    part.set_major_locator(FixedLocator(places))
-    part.set_major_formatter(FixedFormatter([tick_text(axis, place) for place in places]))
-    part.set_minor_locator(NullLocator())
 
 
 def tick_values(axis: Axis, low: float, high: float, values: Sequence[float] = ()) -> list[float] | None:

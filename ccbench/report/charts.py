@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ccbench.report.drawing import FAINT, GREY, INK, VERMILION
@@ -16,6 +17,7 @@ from ccbench.report.figure import Bars, Figure, Grid, Lanes, Layer, Piece
 from ccbench.units import format_seconds
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.image import AxesImage
@@ -165,14 +167,18 @@ def _time(value: float, lanes: Lanes) -> str:
 def _legend(rows: list[tuple[int, bool, str]], axes: Axes) -> None:
     from matplotlib.patches import Patch
 
-    handles = [Patch(**_look(style, hatched)) for style, hatched, _ in rows]
     labels = ["\n".join(textwrap.wrap(label, LEGEND_COLUMNS)) for _, _, label in rows]
-    legend = axes.legend(
-        handles, labels, loc="upper left", bbox_to_anchor=(1.015, 1.0), frameon=False, fontsize=8.5,
-        borderaxespad=0.0, labelspacing=0.65,
+    draw_legend([Patch(**_look(style, hatched)) for style, hatched, _ in rows], labels, axes)
+
+
+def draw_legend(handles: Sequence[Artist], labels: Sequence[str], axes: Axes) -> None:
+    """Draw a legend at the right of ``axes``."""
+    # matplotlib leaves out labels that begin with an underscore.
+    shown = [f" {label}" if label.startswith("_") else label for label in labels]
+    axes.legend(
+        handles, shown, loc="upper left", bbox_to_anchor=(1.015, 1.0), frameon=False, fontsize=8.5,
+        handlelength=2.4, borderaxespad=0.0, labelspacing=0.65, labelcolor=INK,
     )  # fmt: skip
-    for text in legend.get_texts():
-        text.set_color(INK)
 
 
 EMPTY = "#efefef"
@@ -185,10 +191,7 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
     import numpy as np
 
     values = np.array([[math.nan if one is None else one for one in row] for row in grid.values])
-    known = values[np.isfinite(values)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    # Small differences shall look small: a scale ends at nothing, or at twice the least where less is better.
-    limits = (0.0, high or 1.0) if grid.large_is_good else (low, max(high, 2 * low) or 1.0)
+    limits = grid.limits
     colours = "cividis" if grid.large_is_good else "cividis_r"
     axes.set_facecolor(EMPTY)
     image = axes.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1], aspect="auto")

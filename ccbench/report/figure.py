@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
@@ -90,6 +91,16 @@ class Grid:
     large_is_good: bool
     legend: tuple[str, ...] = ()
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Ends of the colours: from nothing, or to twice the least where less is better.
+
+        Small differences shall look small.
+        """
+        known = [value for row in self.values for value in row if value is not None and math.isfinite(value)]
+        low, high = min(known, default=0.0), max(known, default=1.0)
+        return (0.0, high or 1.0) if self.large_is_good else (low, max(high, 2 * low) or 1.0)
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -158,8 +169,8 @@ class Figure:
     subtitle: str
     x: Axis
     y: Axis
-    series: tuple[Series, ...]
-    footnote: tuple[str, ...]
+    series: tuple[Series, ...] = ()
+    footnote: tuple[str, ...] = ()
     spans: tuple[Span, ...] = ()
     marks: tuple[Mark, ...] = ()
     message: str = ""

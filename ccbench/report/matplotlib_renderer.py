@@ -9,10 +9,11 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from ccbench.report.axes import apply_axes, limits
-from ccbench.report.charts import draw_bars, draw_lanes, draw_map
+from ccbench.report.axes import far_note, frames
+from ccbench.report.charts import draw_bars, draw_lanes, draw_legend, draw_map
 from ccbench.report.drawing import (
     BLUE,
     FAINT,
@@ -42,6 +43,10 @@ DOTS = (1, 1.6)
 
 PREDICTED_MARKER, BOUND_MARKER = "_", "+"
 """Single points of a prediction and of a bound: no measured series has these."""
+
+PALE = "#9a9a9a"
+NO_RESULT: dict[str, Any] = {"linestyle": "none", "marker": "x", "markersize": 7, "markeredgewidth": 1.8}
+ZORDER = {Kind.PREDICTED: 3, Kind.BOUND: 2, Kind.BASELINE: 2, Kind.REFERENCE: 1}
 
 WIDTH_INCHES = 9.6
 PLOT_INCHES = 4.4
@@ -96,14 +101,12 @@ def _canvas(figure: Figure) -> Canvas:
         return canvas
     if figure.grid is not None:
         draw_map(figure, figure.grid, axes)
-        return canvas
-    if figure.bars is not None:
+    elif figure.bars is not None:
         draw_bars(figure, figure.bars, axes)
-        return canvas
-    if figure.lanes is not None:
+    elif figure.lanes is not None:
         draw_lanes(figure, figure.lanes, axes)
-        return canvas
-    _draw(figure, axes)
+    else:
+        _draw(figure, axes)
     return canvas
 
 
@@ -115,16 +118,64 @@ def _draw(figure: Figure, axes: Axes) -> None:
     axes.set_axisbelow(True)
     axes.grid(visible=True, color=FAINT, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    apply_axes(figure, axes)
+    _apply_frames(figure, axes)
     for series in figure.series:
         if figure.topic == "ranks":
             _draw_ranks(series, axes)
+        elif series.kind == Kind.MEASURED:
+            _draw_measured(series, axes)
         else:
-            _DRAWERS[series.kind](series, axes)
+            axes.plot(series.x, series.y, zorder=ZORDER[series.kind], **_look(series))
     if figure.topic == "ranks" and figure.y.unit == "ratio":
         axes.axhline(1.0, color=GREY, linewidth=0.9, zorder=1)
     _draw_spans(figure, axes)
-    _legend(figure, axes)
+    rows = _legend_rows(figure)
+    draw_legend([handle for handle, _ in rows], [legend_text(label) for _, label in rows], axes)
+
+
+def _apply_frames(figure: Figure, axes: Axes) -> None:
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    x, y = frames(figure)
+    axes.set_xlabel(x.label, labelpad=6)
+    axes.set_ylabel(y.label, labelpad=6)
+    for kind, scale in ((figure.x.scale, axes.set_xscale), (figure.y.scale, axes.set_yscale)):
+        if kind != "linear":
+            scale("log", base=2 if kind == "log2" else 10)
+    axes.set_xlim(x.low, x.high)
+    axes.set_ylim(y.low, y.high)
+    for frame, part in ((x, axes.xaxis), (y, axes.yaxis)):
+        if frame.ticks is not None:
+            part.set_major_locator(FixedLocator([place for place, _ in frame.ticks]))
+            part.set_major_formatter(FixedFormatter([text for _, text in frame.ticks]))
+            part.set_minor_locator(NullLocator())
+    note = far_note(figure)
+    axes.text(0.99, 0.99, note, transform=axes.transAxes, ha="right", va="top", fontsize=8, color=GREY)
+
+
+def _look(series: Series) -> dict[str, Any]:
+    """How the points of a series are drawn; its row of the legend looks the same.
+
+    Predictions and bounds are lines of dashes, or markers where neighbours are too far apart for a line.
+    """
+    colour = INK if series.style < 0 else COLOURS[series.style % len(COLOURS)]
+    marker, line = MARKERS[series.style % len(MARKERS)], "-" if series.joined else "none"
+    match series.kind:
+        case Kind.MEASURED:
+            look = {"linewidth": 1.6, "linestyle": line, "marker": marker, "markersize": 5}
+            return {**look, "color": colour, "markeredgewidth": 1.1}
+        case Kind.BASELINE:
+            look = {"linewidth": 1.1, "linestyle": line, "marker": marker, "markersize": 3.4}
+            return {**look, "color": PALE, "markerfacecolor": "white"}
+        case Kind.REFERENCE:
+            return {"color": GREY, "linewidth": 1.0}
+    is_bound = series.kind == Kind.BOUND
+    if series.joined:
+        dashes = DOTS if is_bound else DASHES[series.style % len(DASHES)]
+        return {"color": colour, "linewidth": 1.3, "linestyle": (0, dashes)}
+    marker, size = (BOUND_MARKER, 9) if is_bound else (PREDICTED_MARKER, 13)
+    look = {"color": colour, "linestyle": "none", "marker": marker}
+    return {**look, "markersize": size, "markeredgewidth": 1.4}
 
 
 def _draw_measured(series: Series, axes: Axes) -> None:
@@ -137,19 +188,13 @@ def _draw_measured(series: Series, axes: Axes) -> None:
                 low, high = series.low[piece], series.high[piece]
                 axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, zorder=3)
     elif series.low:
-        below = [y - low for y, low in zip(series.y, series.low, strict=True)]
-        above = [high - y for y, high in zip(series.y, series.high, strict=True)]
-        axes.errorbar(
-            series.x, series.y, yerr=[below, above], fmt="none", ecolor=colour, elinewidth=1.1, capsize=2.5,
-            zorder=3,
-        )  # fmt: skip
-    size = 5.0 if len(series.x) <= 40 else 3.6
-    _markers(series, axes, colour, marker, size)
+        axes.vlines(series.x, series.low, series.high, color=colour, linewidth=1.1, zorder=3)
+    _markers(series, axes, colour, marker, 5.0 if len(series.x) <= 40 else 3.6)
     if series.missing:
+        across = axes.get_xaxis_transform()
+        foot = [0.0] * len(series.missing)
         axes.plot(
-            series.missing, [0.0] * len(series.missing), transform=axes.get_xaxis_transform(),
-            linestyle="none", marker="x", markersize=7, markeredgewidth=1.8, color=colour, clip_on=False,
-            zorder=6,
+            series.missing, foot, transform=across, color=colour, clip_on=False, zorder=6, **NO_RESULT
         )  # fmt: skip
 
 
@@ -175,48 +220,6 @@ def _markers(series: Series, axes: Axes, colour: str, marker: str, size: float) 
             )  # fmt: skip
 
 
-def _draw_predicted(series: Series, axes: Axes) -> None:
-    style = series.style % len(COLOURS)
-    look = _look(series.joined, DASHES[style], PREDICTED_MARKER)
-    axes.plot(series.x, series.y, color=COLOURS[style], linewidth=1.2, zorder=3, **look)
-
-
-def _draw_bound(series: Series, axes: Axes) -> None:
-    colour = INK if series.style < 0 else COLOURS[series.style % len(COLOURS)]
-    look = _look(series.joined, DOTS, BOUND_MARKER)
-    axes.plot(series.x, series.y, color=colour, linewidth=1.3, zorder=2, **look)
-
-
-def _look(line: bool, dashes: tuple[float, ...], marker: str) -> dict[str, Any]:
-    """A line, or markers where neighbours are too far apart for one."""
-    if line:
-        return {"linestyle": (0, dashes)}
-    size = 13 if marker == PREDICTED_MARKER else 9
-    return {"linestyle": "none", "marker": marker, "markersize": size, "markeredgewidth": 1.4}
-
-
-def _draw_baseline(series: Series, axes: Axes) -> None:
-    marker = MARKERS[series.style % len(MARKERS)]
-    line = "-" if series.joined else "none"
-    axes.plot(
-        series.x, series.y, color="#9a9a9a", linewidth=1.1, linestyle=line, marker=marker, markersize=3.4,
-        markerfacecolor="white", zorder=2,
-    )  # fmt: skip
-
-
-def _draw_reference(series: Series, axes: Axes) -> None:
-    axes.plot(series.x, series.y, color=GREY, linewidth=1.0, zorder=1)
-
-
-_DRAWERS = {
-    Kind.MEASURED: _draw_measured,
-    Kind.PREDICTED: _draw_predicted,
-    Kind.BOUND: _draw_bound,
-    Kind.BASELINE: _draw_baseline,
-    Kind.REFERENCE: _draw_reference,
-}
-
-
 def _draw_ranks(series: Series, axes: Axes) -> None:
     """A strip of dots for every rank and a bar at their median; dots are spread sideways to be seen."""
     if series.kind == Kind.REFERENCE:
@@ -239,9 +242,9 @@ def _draw_spans(figure: Figure, axes: Axes) -> None:
 
     across = axes.get_xaxis_transform()
     sizes = [x for series in figure.series for x in series.x]
-    low, high = limits(figure.x, sizes)
-    hair = (high / low) ** 0.006
+    low, high = axes.get_xlim()
     for span in figure.spans:
+        hair = (high / low) ** 0.006
         begin, end = max(span.low, low), min(span.high, high)
         # Out to the axis' ends only where nothing else was measured; a single size still gets a width.
         begin = low if begin <= min(sizes) else begin
@@ -279,17 +282,6 @@ def _share(axes: Axes, low: float, high: float) -> float:
     return float((points[1][0] - points[0][0]) / axes.bbox.width)
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
-    handles, labels = _legend_rows(figure)
-    legend = axes.legend(
-        handles, labels, loc="upper left", bbox_to_anchor=(1.015, 1.0), frameon=False, fontsize=8.5,
-        handlelength=2.4, borderaxespad=0.0, labelspacing=0.65,
-    )  # fmt: skip
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-        text.set_color(INK)
-
-
 def legend_text(label: str) -> str:
     """``label`` on a few lines; of a longer one the middle is left out, with dots, since both ends tell."""
     label = label.strip()
@@ -301,37 +293,31 @@ def legend_text(label: str) -> str:
     return "\n".join(lines)
 
 
-def _legend_rows(figure: Figure) -> tuple[list[Any], list[str]]:
+def _legend_rows(figure: Figure) -> list[tuple[Any, str]]:
     """One row for each measured series, then one for each kind of line that is drawn."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     rows: list[tuple[Any, str]] = []
     for series in figure.series:
-        if series.kind == Kind.MEASURED:
-            rows.append((_measured_handle(series, figure.topic == "ranks"), series.label))
-        elif series.kind == Kind.BASELINE:
-            marker = MARKERS[series.style % len(MARKERS)]
-            handle = Line2D([], [], color="#9a9a9a", marker=marker, markersize=3.4, markerfacecolor="white")
-            rows.append((handle, series.label))
-        elif series.kind == Kind.REFERENCE:
-            ranks = figure.topic == "ranks"
-            colour, width = (COLOURS[1], 2.4) if ranks else (GREY, 1.0)
-            rows.append((Line2D([], [], color=colour, linewidth=width), series.label))
+        look = _look(series)
+        if figure.topic == "ranks":
+            is_dot = series.kind == Kind.MEASURED
+            look |= (
+                {"linestyle": "none", "marker": "o"} if is_dot else {"color": COLOURS[1], "linewidth": 2.4}
+            )
+        if series.kind not in (Kind.PREDICTED, Kind.BOUND):
+            rows.append((Line2D([], [], **look), series.label))
     if any(series.low and series.joined for series in figure.series):
         rows.append((Patch(facecolor=GREY, alpha=0.25, linewidth=0), "interval of the median"))
     rows += _kind_rows(figure)
     if any(series.missing for series in figure.series):
-        cross = Line2D([], [], linestyle="none", marker="x", markersize=7, markeredgewidth=1.8, color=GREY)
-        rows.append((cross, "no result"))
+        rows.append((Line2D([], [], color=GREY, **NO_RESULT), "no result"))
     if any(not all(series.trusted) for series in figure.series):
-        hollow = Line2D(
-            [], [], linestyle="none", marker="o", markersize=5, markerfacecolor="white", markeredgecolor=GREY
-        )
-        rows.append((hollow, "flagged as doubtful"))
-    labels = [legend_text(label) for _, label in rows]
-    # matplotlib leaves out labels that begin with an underscore.
-    return [handle for handle, _ in rows], [f" {one}" if one.startswith("_") else one for one in labels]
+        hollow: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 5}
+        hollow |= {"markerfacecolor": "white", "markeredgecolor": GREY}
+        rows.append((Line2D([], [], **hollow), "flagged as doubtful"))
+    return rows
 
 
 def _kind_rows(figure: Figure) -> list[tuple[Any, str]]:
@@ -343,31 +329,13 @@ def _kind_rows(figure: Figure) -> list[tuple[Any, str]]:
 
     rows: list[tuple[Any, str]] = []
     measured = {series.label for series in figure.series if series.kind == Kind.MEASURED}
-    for kind, dashes, marker in (
-        (Kind.PREDICTED, DASHES[0], PREDICTED_MARKER),
-        (Kind.BOUND, DOTS, BOUND_MARKER),
-    ):
+    for kind in (Kind.PREDICTED, Kind.BOUND):
         drawn = [series for series in figure.series if series.kind == kind and series.x]
         own = any(series.style >= 0 for series in drawn)
         if own and any(one.label.removesuffix(f": {kind.value}") not in measured for one in drawn):
-            for series in drawn:
-                colour = COLOURS[series.style % len(COLOURS)]
-                look = _look(series.joined, dashes, marker)
-                rows.append((Line2D([], [], color=colour, linewidth=1.3, **look), series.label))
+            rows += [(Line2D([], [], **_look(series)), series.label) for series in drawn]
             continue
         label, colour = (f"{kind.value}, same colour", GREY) if own else (kind.value, INK)
-        for line in sorted({series.joined for series in drawn}, reverse=True):
-            look = _look(line, dashes, marker)
-            rows.append((Line2D([], [], color=colour, linewidth=1.3, **look), label))
+        for one in {series.joined: series for series in drawn}.values():
+            rows.append((Line2D([], [], **{**_look(replace(one, style=0)), "color": colour}), label))
     return rows
-
-
-def _measured_handle(series: Series, bare: bool) -> Any:
-    from matplotlib.lines import Line2D
-
-    colour, marker = COLOURS[series.style % len(COLOURS)], MARKERS[series.style % len(MARKERS)]
-    line: Literal["-", "none"] = "-" if series.joined and not bare else "none"
-    return Line2D(
-        [], [], color=colour, linewidth=1.6, linestyle=line, marker="o" if bare else marker,
-        markersize=5, markeredgewidth=1.1,
-    )  # fmt: skip

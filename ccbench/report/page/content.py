@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -10,14 +10,14 @@ from typing import Any
 
 from ccbench import __version__
 from ccbench.analysis.health.matrix import pair_matrices
+from ccbench.collectives import COLLECTIVES
+from ccbench.machine.flags import Flag
 from ccbench.report.baselines import baseline_lines, beside, pairs_table
 from ccbench.report.case_table import page_table
 from ccbench.report.drawing import picture_address
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of, made
 from ccbench.report.findings import health_lines, run_findings, sentences
-from ccbench.report.page.glossary import formula_table, terms_of
-from ccbench.report.page.plots import plot
 from ccbench.report.pair_figures import pair_figures
 from ccbench.report.points import meaning_of, provenance
 from ccbench.report.sample_figures import sample_figures
@@ -70,6 +70,9 @@ class Section:
     figures: tuple[tuple[str, Figure], ...]
 
 
+NOTHING = Table((), ())
+
+
 @dataclass(frozen=True)
 class RunPart:
     """What the page says of one run. sentences: the verdict; lines: what one about health stands on.
@@ -80,34 +83,33 @@ class RunPart:
     name: str
     facts: str
     sentences: tuple[str, ...]
-    lines: tuple[str, ...]
     findings: tuple[Finding, ...]
-    rates: Table
-    picture: tuple[str, str] | None
-    environment: Table
-    differences: Table
-    beside: tuple[str, ...]
+    lines: tuple[str, ...] = ()
+    rates: Table = NOTHING
+    picture: tuple[str, str] | None = None
+    environment: Table = NOTHING
+    differences: Table = NOTHING
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class PageContent:
-    """The whole page; ``label`` says loudly where times are no measurement, ``plots`` what is drawn."""
+    """The whole page; ``label`` says loudly where times are no measurement."""
 
     title: str
-    label: str
-    meaning: str
     runs: tuple[RunPart, ...]
     sections: tuple[Section, ...]
-    plots: Mapping[str, Any]
     table: Mapping[str, Any]
-    pairs: Table
-    more_pairs: int
-    sharing: tuple[Table, ...]
-    terms: tuple[tuple[str, str], ...]
-    formulas: Table
-    baseline: str
-    version: str = __version__
     table_text: str = "Bandwidths in GB/s (1e9 bytes a second)."
+    label: str = ""
+    meaning: str = ""
+    pairs: Table = NOTHING
+    more_pairs: int = 0
+    sharing: tuple[Table, ...] = ()
+    terms: tuple[tuple[str, str], ...] = ()
+    formulas: Table = NOTHING
+    baseline: str = ""
+    version: str = __version__
 
 
 def page_content(
@@ -134,7 +136,6 @@ def page_content(
         meaning=meaning_of(label) if label else "",
         runs=tuple(_part(run, own, behind, baseline) for run, own in zip(runs, points, strict=True)),
         sections=_sections(numbered),
-        plots={key: plot(figure) for key, figure in numbered.items()},
         table=page_table([*every, *behind]),
         pairs=pairs_table(pairs[:MOST_PAIRS]),
         more_pairs=max(0, len(pairs) - MOST_PAIRS),
@@ -282,3 +283,84 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
             yield name, plain(", ".join(str(one) for one in value), LONGEST_VALUE)
     elif value not in (None, ""):
         yield name, plain(value, LONGEST_VALUE)
+
+
+FORMS: tuple[tuple[str, Callable[[int], float]], ...] = (
+    ("2(n-1)/n", lambda n: 2 * (n - 1) / n),
+    ("(n-1)/n", lambda n: (n - 1) / n),
+    ("1", lambda n: 1.0),
+)
+"""How bus factors are written; which one a collective has is found by comparing numbers."""
+
+
+def formula_table(points: Iterable[Point]) -> Table:
+    """busbw over algbw of every collective that moves data, worked out for the run's own numbers of ranks."""
+    ranks: dict[str, set[int]] = {}
+    for point in points:
+        if point.group_ranks > 1:
+            ranks.setdefault(point.collective, set()).add(point.group_ranks)
+    rows = [
+        (
+            row.name,
+            formula_of(row.bus_factor),
+            ", ".join(f"{row.bus_factor(n):.4g} for {n} ranks" for n in sorted(ranks.get(row.name, ()))[:6]),
+        )
+        for row in COLLECTIVES.values()
+        if row.moves_data
+    ]
+    return Table(columns("<collective", "<factor (n ranks)", "<here"), rows)
+
+
+def formula_of(factor: Callable[[int], float]) -> str:
+    """The formula that has the values of ``factor``; words where none of FORMS has."""
+    for text, form in FORMS:
+        if all(abs(factor(n) - form(n)) < 1e-12 for n in range(2, 130)):
+            return text
+    return "see collectives.py"
+
+
+TERMS: Sequence[tuple[str, str]] = (
+    ("size", "nccl-tests' size: the largest buffer of one rank. Sizes are binary: 1 KiB is 1024 bytes."),
+    (
+        "time",
+        "Median of the rounds' medians with a 95 % interval by order statistics. A sample lasts from the "
+        "first rank's start to the last rank's end. Imported points have the one time that was printed.",
+    ),
+    (
+        "algbw",
+        "Size divided by time: what an application sees. Rates are decimal: 1 GB/s is 1e9 bytes a second.",
+    ),
+    (
+        "busbw",
+        "algbw times the factor below: what each rank's link must carry if every rank sends and receives the "
+        "least that is possible without help from a switch. It can be compared with the speed of the wire "
+        "and between numbers of ranks.",
+    ),
+    (
+        "why busbw may exceed the wire",
+        "The formula of all_reduce assumes that each rank sends 2(n-1)/n times its data. Where the switch "
+        "adds, less crosses a rank's link: with NVLS (NVLink SHARP) it sends and receives its data once and "
+        "one n-th more, (n+1)/n, so busbw may reach 2(n-1)/(n+1) times the link's rate; with SHARP in the "
+        "network once, so up to 2(n-1)/n times. busbw is then a convention, not traffic.",
+    ),
+    (
+        "prediction",
+        "The price of the algorithm that ran on the machine's graph: latency and bandwidth terms of every "
+        "phase, with the shipped or calibrated constants.",
+    ),
+    (
+        "bound",
+        "What no schedule can beat on these links: data that must cross a cut over the rate of the cut, and "
+        "the latency of the farthest pair. Of bound: the bound's time over the measured one.",
+    ),
+    (
+        "flagged",
+        "Something made the figure doubtful while it was measured; hollow in figures, ~ in the table.",
+    ),
+)
+
+
+def terms_of(points: Iterable[Point]) -> tuple[tuple[str, str], ...]:
+    """(word, meaning) of TERMS and of every flag that ``points`` carry."""
+    seen = {flag for point in points for flag in point.flags}
+    return (*TERMS, *((flag, f"{flag.meaning}. Do: {flag.advice}.") for flag in Flag if flag in seen))

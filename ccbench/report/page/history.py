@@ -11,9 +11,7 @@ from ccbench.report import figure as drawing
 from ccbench.report.case_table import stored
 from ccbench.report.figure import Axis, Figure, Kind, Mark
 from ccbench.report.page.content import PageContent, RunPart, Section
-from ccbench.report.page.plots import plot
 from ccbench.report.page.rendering import render_page
-from ccbench.tables import Table
 from ccbench.topology.graph import Finding
 from ccbench.units import format_change, format_seconds, plain, plural
 
@@ -28,7 +26,6 @@ LEGEND = (
     "machine changed: the small print says what."
 )
 ABOUT_ROWS = "Every median of every series; times in seconds where they are copied."
-NOTHING = Table((), ())
 
 
 def history_page(history: History, title: str = "History") -> str:
@@ -49,31 +46,16 @@ def history_page(history: History, title: str = "History") -> str:
         name="",
         facts=f"{plural(history.runs, 'run')}, {len(history.series)} series",
         sentences=(_overview(history),),
-        lines=(),
         findings=tuple(findings),
-        rates=NOTHING,
-        picture=None,
-        environment=NOTHING,
-        differences=NOTHING,
-        beside=(),
     )
     section = Section("history", "Series", LEGEND + more, tuple(figures.items()))
     return render_page(
         PageContent(
             title=plain(title, LONGEST),
-            label="",
-            meaning="",
             runs=(part,),
             sections=(section,) if figures else (),
-            plots={name: plot(figure) for name, figure in figures.items()},
             table=_rows(history.series),
             table_text=ABOUT_ROWS,
-            pairs=NOTHING,
-            more_pairs=0,
-            sharing=(),
-            terms=(),
-            formulas=NOTHING,
-            baseline="",
         )
     )
 

@@ -12,6 +12,7 @@ from ccbench.analysis.history.steps import Level
 from ccbench.report.page import history
 from ccbench.report.page.content import PageContent
 from ccbench.report.page.history import history_page
+from ccbench.report.page.rendering import plots_of
 from tests.analysis.history.made import write_history
 
 HOSTILE = "</title></text><script>window.marker = 1</script><img src=x onerror=alert(1)>\"'&"
@@ -43,15 +44,16 @@ def test_steps_marks_and_levels_are_in_the_figure(tmp_path: Path, contents: list
     history_page(history_of(run_folders([tmp_path])))
     (content,) = contents
     (part,) = content.runs
+    plots = plots_of(content)
     assert part.sentences == ("2 steps to slower, 0 to faster.",)
-    assert all(one.kind in content.plots and "kernel 6.1 -> 6.8" in one.advice for one in part.findings)
-    for drawn in content.plots.values():
+    assert all(one.kind in plots and "kernel 6.1 -> 6.8" in one.advice for one in part.findings)
+    for drawn in plots.values():
         assert [one["kind"] for one in drawn["series"]] == ["measured", "reference", "reference"]
         ((x, label),) = drawn["marks"]
         assert x == 7.5
         assert label.endswith("slower")
         assert drawn["y"]["range"][0] <= min(drawn["series"][0]["low"])
-    assert content.table["rows"] == 11 * len(content.plots)
+    assert content.table["rows"] == 11 * len(plots)
 
 
 def test_no_text_of_a_run_becomes_markup() -> None:
@@ -65,7 +67,7 @@ def test_no_text_of_a_run_becomes_markup() -> None:
 def test_more_series_than_a_page_bears_are_counted_not_drawn(contents: list[PageContent]) -> None:
     history_page(History(1, tuple(made([1.0]) for _ in range(history.MOST_PICTURES + 3)), ()))
     (content,) = contents
-    assert len(content.plots) == history.MOST_PICTURES
+    assert len(plots_of(content)) == history.MOST_PICTURES
     assert "3 more series" in content.sections[0].text
 
 

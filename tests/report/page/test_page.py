@@ -23,10 +23,16 @@ from ccbench.report.case_table import page_table
 from ccbench.report.figures import figures_of
 from ccbench.report.findings import run_findings, sentences, verdict_lines
 from ccbench.report.page import page_content
-from ccbench.report.page.content import differences, environment_rows, rates_table, topology_of
-from ccbench.report.page.glossary import formula_of, formula_table, terms_of
-from ccbench.report.page.plots import plot
-from ccbench.report.page.rendering import json_for_html
+from ccbench.report.page.content import (
+    differences,
+    environment_rows,
+    formula_of,
+    formula_table,
+    rates_table,
+    terms_of,
+    topology_of,
+)
+from ccbench.report.page.rendering import json_for_html, plot
 from ccbench.report.points import points_of
 from ccbench.results import Manifest, Run
 from ccbench.topology.files import to_plain

@@ -134,15 +134,13 @@ def _beside(run: Run, baseline: Run | None) -> list[str]:
 
 def _list_published(as_json: bool) -> None:
     """What ``--baseline published:`` can name."""
-    from dataclasses import asdict
-
     from ccbench.results.published import PREFIX, contents, published_names
 
     found = [contents(name) for name in published_names()]
     if as_json:
-        print_json({"published": [asdict(one) for one in found]})
+        print_json({"published": found})
         return
     for one in found:
-        teams = ", ".join(f"{ranks} on {nodes or 'unknown'}" for ranks, nodes in one.teams)
-        click.echo(f"{PREFIX}{one.name}: {one.rows} points of {one.sources} sources")
-        click.echo(f"    {', '.join(one.collectives)}; ranks on nodes: {teams}")
+        teams = ", ".join(f"{ranks} on {nodes or 'unknown'}" for ranks, nodes in one["teams"])
+        click.echo(f"{PREFIX}{one['name']}: {one['rows']} points of {one['sources']} sources")
+        click.echo(f"    {', '.join(one['collectives'])}; ranks on nodes: {teams}")

@@ -11,13 +11,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ccbench.cases import MORE_ROUNDS, Measurement, Status
@@ -135,33 +134,21 @@ class RunFolder:
 
     def finished(self) -> dict[str, Status]:
         """Cases that need no other attempt, by id; unreadable files count as not written."""
-        from ccbench.results.loading import read_case
-
-        found = {}
-        for path in (self.path / CASES_NAME).glob("*.parquet"):
-            try:
-                row = read_case(path, ["case_id", "status", "stop_reason"]).to_pylist()[0]
-            except RunFolderError:
-                continue
-            if row["stop_reason"] == MORE_ROUNDS:
-                continue
-            if row["status"] in {status.value for status in FINISHED}:
-                found[row["case_id"]] = Status(row["status"])
-        return found
+        rows = self._stored(["case_id", "status", "stop_reason"])
+        done = (row for row in rows if row["stop_reason"] != MORE_ROUNDS and row["status"] in FINISHED)
+        return {row["case_id"]: Status(row["status"]) for row in done}
 
     def unfinished(self) -> dict[str, Measurement]:
         """Measurements that still lack rounds, by case id: what a resumed run adds to."""
+        rows = (row for row in self._stored() if row["stop_reason"] == MORE_ROUNDS)
+        return {row["case_id"]: measurement_of(row) for row in rows}
+
+    def _stored(self, columns: Sequence[str] | None = None) -> Iterator[Mapping[str, Any]]:
         from ccbench.results.loading import read_case
 
-        found = {}
         for path in (self.path / CASES_NAME).glob("*.parquet"):
-            try:
-                row = read_case(path).to_pylist()[0]
-            except RunFolderError:
-                continue
-            if row["stop_reason"] == MORE_ROUNDS:
-                found[row["case_id"]] = measurement_of(row)
-        return found
+            with suppress(RunFolderError):
+                yield read_case(path, columns).to_pylist()[0]
 
     def remove_if_empty(self) -> None:
         """Take the folder away when it never got a case: it would only be in the way of the next run."""
@@ -177,9 +164,7 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ccbench.errors import UsageError
 from ccbench.resources import shipped_folder
@@ -55,20 +55,13 @@ def open_run(name: Path | str, details: bool = True) -> Run:
     return load_published(text.removeprefix(PREFIX)) if text.startswith(PREFIX) else load_run(name, details)
 
 
-@dataclass(frozen=True)
-class Contents:
-    """What is published of one family. teams: (ranks, nodes), 0 nodes where not known."""
-
-    name: str
-    rows: int
-    sources: int
-    collectives: tuple[str, ...]
-    teams: tuple[tuple[int, int], ...]
-
-
-def contents(name: str, folder: Path | None = None) -> Contents:
-    """A summary of one family's file."""
+def contents(name: str, folder: Path | None = None) -> dict[str, Any]:
+    """A summary of one family's file. teams: (ranks, nodes), 0 nodes where not known."""
     points = load_published(name, folder).points
-    teams = tuple(sorted({(point.ranks, point.nodes) for point in points}))
-    collectives = tuple(sorted({point.collective for point in points}))
-    return Contents(name, len(points), len({point.source for point in points}), collectives, teams)
+    return {
+        "name": name,
+        "rows": len(points),
+        "sources": len({point.source for point in points}),
+        "collectives": sorted({point.collective for point in points}),
+        "teams": sorted({(point.ranks, point.nodes) for point in points}),
+    }

@@ -31,6 +31,7 @@ from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
 
 if TYPE_CHECKING:
+    from ccbench.runner.workers.discovery import LaunchedRanks
     from ccbench.suite import Suite
 
 
@@ -62,8 +63,7 @@ class RunOptions:
     launch: the user's own command that starts the ranks. launched_by: the launcher that has started this run
     once for every rank, '' for none; launch is then the same.
     nodes, network: over how many machines the ranks are spread, and what joins these (``ib-ndr-400x8``).
-    launched_gpus, launched_without_gpus: GPUs of all hosts on which a launcher starts ranks, and why ranks on
-    one of them can use none ('' where all can); None where nobody is launched.
+    launched: ranks that a launcher starts; None where nobody is launched.
     """
 
     output: Path | None = None
@@ -80,8 +80,7 @@ class RunOptions:
     launched_by: str = ""
     nodes: int | None = None
     network: str | None = None
-    launched_gpus: int | None = None
-    launched_without_gpus: str | None = None
+    launched: LaunchedRanks | None = None
 
 
 @dataclass(frozen=True)
@@ -220,21 +219,18 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
 
 def unavailable(backend: Backend, options: RunOptions) -> str | None:
     """Return why the backend cannot work; of launched ranks the hosts are asked for the GPUs."""
-    lacking = options.launched_without_gpus
-    if lacking is None:
+    if options.launched is None:
         return backend.unavailable()
     able = capabilities_of(backend.name)
     elsewhere = able.on_gpus and able.spans_hosts
-    return (elsewhere and lacking) or backend.unavailable(elsewhere)
+    return (elsewhere and options.launched.no_gpus) or backend.unavailable(elsewhere)
 
 
 def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the backends of ``auto``, here or on the hosts of a launcher, and a sentence that says why."""
     missing = {name: unavailable(open_backend(name), options) for name in backends_of_auto(gpus=True)}
-    gpus = options.launched_gpus
-    if gpus is None:
-        gpus = visible_gpus(Path("/"), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    if gpus == 1:
+    launched, chosen = options.launched, os.environ.get("CUDA_VISIBLE_DEVICES")
+    if (launched.gpus if launched else visible_gpus(Path("/"), chosen)) == 1:
         missing = {name: reason or _one_gpu(name) for name, reason in missing.items()}
     there, without = _parted(missing)
     if there:

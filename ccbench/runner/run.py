@@ -37,12 +37,11 @@ from ccbench.runner.rounds import NO_TEAM, blocks, expected_rounds, judged, merg
 from ccbench.runner.starting import (
     context_of,
     launch_of,
-    launched_ranks,
     machine_for,
     readers_imported,
     run_folder,
+    with_launched_ranks,
 )
-from ccbench.runner.workers.discovery import LaunchedRanks
 from ccbench.runner.workers.team import open_team
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
@@ -91,7 +90,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     fault_from_environment()  # what is misspelt there is told before anything starts
     limit = options.time_limit_seconds
     deadline = None if limit is None else time.monotonic() + limit
-    launched, options = launched_ranks(options, progress)
+    options = with_launched_ranks(options, progress)
     plan = plan_suite(suite, options)
     backends = _open_backends(plan.cases, options)
     arrow_schema()  # loads pyarrow while no signal can interrupt that
@@ -106,7 +105,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
             machine=asdict(context.host) if context.host else {"name": (context.gpus or topology).name},
             topology=to_plain(topology),
             findings=[asdict(finding) for finding in findings],
-            hosts=[asdict(host) for host in launched.facts] if launched else [],
+            hosts=[asdict(host) for host in options.launched.facts] if options.launched else [],
             planned_cases=len(plan.cases),
         )
         told = (one for one in findings if one.severity == "problem")
@@ -114,8 +113,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         for line in (*lines, *plan.notes):
             progress.note(line)
         done = folder.finished() if options.resume else {}
-        run = _Run(suite, plan.cases, options, context, backends, folder, progress, launched)
-        run.begin(plan.cases)
+        run = _Run(suite, plan.cases, options, context, backends, folder, progress)
         return run.all([case for case in plan.cases if case.case_id not in done], done, deadline)
 
 
@@ -140,9 +138,11 @@ class _Run:
         backends: Mapping[str, Backend],
         folder: RunFolder,
         progress: Progress,
-        launched: LaunchedRanks | None = None,
     ) -> None:
-        """cases: all that are planned, those that a resumed run finished before among them."""
+        """Bring up what comes up only once; BackendUnavailable, before any case, says why that failed.
+
+        cases: all that are planned, those that a resumed run finished before among them.
+        """
         self._sampling, self._seed = suite.sampling, suite.seed
         self._context = replace(context, launched=bool(options.launch))
         self._backends = backends
@@ -155,19 +155,16 @@ class _Run:
         self._results: dict[str, Measurement] = folder.unfinished() if options.resume else {}
         self._launched_by = options.launched_by
         self._lost = ""
-        self._several_hosts = launched is not None and launched.nodes > 1
+        self._several_hosts = options.launched is not None and options.launched.nodes > 1
         launch = launch_of(options)
         self._launch = replace(launch, one_host=not self._several_hosts) if launch else None
         self._networks = NetworkLooks(cases, self._several_hosts, context.host)
         self._forecast = Forecast()
         self._opening_seconds = 0.0
-
-    def begin(self, cases: Sequence[Case]) -> None:
-        """Bring up what comes up only once; BackendUnavailable, before any case, says why that failed."""
         for case in cases:
             if self._in_process(case) and not self._not_there(case):
                 try:
-                    self._team(self._backends[case.backend], case)
+                    self._team(case)
                 except BaseException:
                     self._close()
                     raise
@@ -235,31 +232,29 @@ class _Run:
     def _rounds(self, cases: Sequence[Case], deadline: float | None) -> None:
         """Round every case of a block once a round, so that drift of the machine hits all of them alike."""
         number = 0
-        for block, rounds in blocks(cases, self._costly_kind, MOST_COSTLY_TEAMS, self._sampling):
+
+        def costly(case: Case) -> TeamKey | None:
+            return self._team_key(case) if case.on_gpus else None
+
+        for block, rounds in blocks(cases, costly, MOST_COSTLY_TEAMS, self._sampling):
             while left := [
                 case for case in block if self._rounds_of(case) < rounds and self._wants_more(case)
             ]:
                 for case in left:
                     if deadline is not None and time.monotonic() >= deadline:
-                        self._out_of_time(cases)
+                        missing = sum(case.case_id not in self._results for case in cases)
+                        self._progress.note(
+                            f"the time limit is spent; {missing} cases were not started, others may lack "
+                            f"rounds (ccbench run ... --resume {self._folder.path} goes on)"
+                        )
                         return
                     number += 1
                     self._round(case, number, deadline)
                 self._recount(cases)
 
-    def _costly_kind(self, case: Case) -> TeamKey | None:
-        return self._team_key(case) if case.on_gpus else None
-
     def _wants_more(self, case: Case) -> bool:
         result = self._results.get(case.case_id)  # None: the run's time limit cut its first round short
         return result is None or (result.stop_reason == MORE_ROUNDS and not self._given_up(case))
-
-    def _out_of_time(self, cases: Sequence[Case]) -> None:
-        missing = sum(case.case_id not in self._results for case in cases)
-        self._progress.note(
-            f"the time limit is spent; {missing} cases were not started, others may lack rounds "
-            f"(ccbench run ... --resume {self._folder.path} goes on)"
-        )
 
     def _round(self, case: Case, number: int, deadline: float | None) -> None:
         kind, rounds, planned_seconds = self._left_of(case)
@@ -306,7 +301,6 @@ class _Run:
         return replace(measurement, backend_version=version, started_at=measurement.started_at or now)
 
     def _measure(self, case: Case, deadline: float | None, launches: int) -> Measurement:
-        backend = self._backends[case.backend]
         reason = self._refusal(case)
         if reason:
             return Measurement(case, Status.UNSUPPORTED, reason)
@@ -316,7 +310,7 @@ class _Run:
             said = f"{failures[-1]} (tried {len(failures)} times)"
             return Measurement(case, Status.FAILED, said, stop_reason=NO_TEAM)
         try:
-            team = self._team(backend, case)
+            team = self._team(case)
         except BackendUnavailable as error:
             failures.append(str(error))
             return Measurement(case, Status.FAILED, str(error), stop_reason=NO_TEAM)
@@ -367,17 +361,21 @@ class _Run:
         others = ", ".join(name for name in backend_names() if capabilities_of(name).spans_hosts)
         return f"{case.backend}: its ranks share one host; between hosts there are {others}"
 
-    def _team(self, backend: Backend, case: Case) -> Team:
+    def _team(self, case: Case) -> Team:
         key = self._team_key(case)
         team = self._teams.pop(key, None)
         if team is None or not team.usable():
-            team = self._opened(backend, case, key)
+            team = self._opened(case, key)
         self._teams[key] = team  # last: the one used most recently
         return team
 
-    def _opened(self, backend: Backend, case: Case, key: TeamKey) -> Team:
+    def _opened(self, case: Case, key: TeamKey) -> Team:
+        backend = self._backends[case.backend]
         if case.on_gpus:
-            self._make_room()
+            # The teams that were not used for longest end, so that one more can be opened.
+            costly = [one for one in self._teams if one in self._costly]
+            for one in costly[: max(0, len(costly) - MOST_COSTLY_TEAMS + 1)]:
+                self._teams.pop(one).close()
             self._costly.add(key)
         request = TeamRequest(
             case.ranks,
@@ -424,12 +422,6 @@ class _Run:
     def _team_key(self, case: Case) -> TeamKey:
         settings = self._backends[case.backend].team_settings(case)
         return case.backend, case.ranks, settings, case.processes
-
-    def _make_room(self) -> None:
-        """End the costly teams that were not used for longest, so that one more can be opened."""
-        costly = [key for key in self._teams if key in self._costly]
-        for key in costly[: max(0, len(costly) - MOST_COSTLY_TEAMS + 1)]:
-            self._teams.pop(key).close()
 
     def _predict(self, measurement: Measurement) -> Prediction | None:
         """The model's word on the schedule that ran; None where none is known."""

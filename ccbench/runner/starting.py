@@ -22,7 +22,7 @@ from ccbench.model.machine import Machine, load_machine, machine_from_plain
 from ccbench.results import RunFolder, default_folder
 from ccbench.runner.planning import DETECT, Plan, RunOptions
 from ccbench.runner.progress import Progress
-from ccbench.runner.workers.discovery import LaunchedRanks, discover_ranks
+from ccbench.runner.workers.discovery import discover_ranks
 from ccbench.runner.workers.launcher import users_launch
 from ccbench.topology.graph import Topology
 from ccbench.units import plural, shown
@@ -41,11 +41,11 @@ def launch_of(options: RunOptions) -> Launch | None:
     return users_launch(options.launch) if options.launch else None
 
 
-def launched_ranks(options: RunOptions, progress: Progress) -> tuple[LaunchedRanks | None, RunOptions]:
-    """Ask whom the launcher starts; options with their number. (None, options) without a launcher."""
+def with_launched_ranks(options: RunOptions, progress: Progress) -> RunOptions:
+    """Ask the launcher, where there is one, whom it starts, and return the options with the answer."""
     launch = launch_of(options)
     if launch is None:
-        return None, options
+        return options
     progress.note("asking the launcher whom it starts, and where")
     found = discover_ranks(launch, options.ranks)
     if options.nodes not in (None, found.nodes):
@@ -55,11 +55,7 @@ def launched_ranks(options: RunOptions, progress: Progress) -> tuple[LaunchedRan
         )
     hosts = ", ".join(f"{host.ranks} on {host.name}" for host in found.facts)
     progress.note(f"{plural(found.ranks, 'rank')}: {hosts}")
-    lacking = next((f"{host.name}: {host.no_gpus}" for host in found.facts if host.no_gpus), "")
-    gpus = sum(len(host.gpus) for host in found.facts)
-    return found, replace(
-        options, ranks=found.ranks, nodes=found.nodes, launched_gpus=gpus, launched_without_gpus=lacking
-    )
+    return replace(options, ranks=found.ranks, nodes=found.nodes, launched=found)
 
 
 def context_of(
@@ -75,7 +71,13 @@ def context_of(
         return PredictionContext(gpus=gpus, network=options.network)
     if all(one.simulated for one in hosted) and options.machine != DETECT:
         return PredictionContext(load_machine(SIMULATION_MACHINE), gpus, options.network)
-    return PredictionContext(_kept_machine(folder) or _measured_machine(progress), gpus, options.network)
+    stored = folder.manifest.get("machine")
+    if isinstance(stored, dict) and len(stored) > 1:  # of GPUs the name alone is kept
+        return PredictionContext(machine_from_plain(stored, folder.path / "run.json"), gpus, options.network)
+    from ccbench.model.calibration import quick_machine
+
+    progress.note("measuring this machine's memory and flags for the predictions (about 1.5 s)")
+    return PredictionContext(quick_machine(), gpus, options.network)
 
 
 def machine_for(case: Case, context: PredictionContext) -> Machine | Cluster:
@@ -86,20 +88,6 @@ def machine_for(case: Case, context: PredictionContext) -> Machine | Cluster:
         return context.needed_machine(case)
     except CcbenchError as error:
         raise BackendUnavailable(f"{case.backend}: {error}") from None
-
-
-def _kept_machine(folder: RunFolder) -> Machine | None:
-    """The machine that a resumed run's first cases were priced on."""
-    stored = folder.manifest.get("machine")
-    whole = isinstance(stored, dict) and len(stored) > 1  # of GPUs the name alone is kept
-    return machine_from_plain(stored, folder.path / "run.json") if whole else None
-
-
-def _measured_machine(progress: Progress) -> Machine:
-    from ccbench.model.calibration import quick_machine
-
-    progress.note("measuring this machine's memory and flags for the predictions (about 1.5 s)")
-    return quick_machine()
 
 
 @contextmanager
@@ -138,9 +126,12 @@ def run_folder(
             "only": options.only,
             "nodes": options.nodes,
             "network": options.network,
-            **_launcher_of(options),
         },
     }
+    if options.launched_by:
+        manifest["options"]["launched_by"] = options.launched_by
+    elif options.launch:
+        manifest["options"]["launch"] = command_shown(options.launch)
     if options.resume:
         folder = RunFolder.resume(options.resume)
         _refuse_other_run(folder, manifest)
@@ -156,12 +147,6 @@ def run_folder(
             if not options.resume:
                 folder.remove_if_empty()
             raise
-
-
-def _launcher_of(options: RunOptions) -> dict[str, str]:
-    if options.launched_by:
-        return {"launched_by": options.launched_by}
-    return {"launch": command_shown(options.launch)} if options.launch else {}
 
 
 def _refuse_other_run(folder: RunFolder, manifest: Mapping[str, Any]) -> None:

@@ -89,7 +89,7 @@ def test_the_command_writes_files_that_load_as_a_run(
     assert list(run.cases["size_bytes"]) == [1 << 20, 1 << 20, 2 << 20]
     assert set(FURTHER_COLUMNS) <= set(run.cases.columns)
     found = contents("hgx-h100", tmp_path / "out")
-    assert (found.rows, found.sources, found.teams) == (3, 1, ((8, 1),))
+    assert (found["rows"], found["sources"], found["teams"]) == (3, 1, [(8, 1)])
 
 
 @pytest.mark.parametrize("arguments", [[], ["only-one"], ["absent.yaml", "out"]])

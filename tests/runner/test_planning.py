@@ -19,6 +19,7 @@ from ccbench.runner.planning import (
     round_seconds,
     starting_seconds,
 )
+from ccbench.runner.workers.discovery import HostFacts, LaunchedRanks
 from ccbench.suite import load_suite, read_suite
 
 CASE = Case("s", "cpu", "all_gather", "ring", "float32", "none", 4096, 256, 4)
@@ -85,10 +86,12 @@ def no_driver_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_driver_here")
 def test_auto_is_what_the_launched_ranks_hosts_have_not_what_the_login_node_lacks() -> None:
-    backends, (said,) = automatic_backends(RunOptions(launched_gpus=16, launched_without_gpus=""))
+    with_gpus = LaunchedRanks(("a", "b"), (HostFacts("a", gpus=("H100",)), HostFacts("b", gpus=("H100",))))
+    without = LaunchedRanks(("a", "b"), (HostFacts("a"), HostFacts("b", no_gpus="no driver")))
+    backends, (said,) = automatic_backends(RunOptions(launched=with_gpus))
     assert backends == ("nccl",)
     assert said == "backend auto: nccl (without cuda: this machine has no NVIDIA driver)"
-    backends, (said,) = automatic_backends(RunOptions(launched_gpus=0, launched_without_gpus="b: no driver"))
+    backends, (said,) = automatic_backends(RunOptions(launched=without))
     assert backends == ("cpu",)
     assert "b: no driver" in said
 

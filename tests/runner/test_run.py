@@ -590,7 +590,7 @@ def test_ranks_that_a_launcher_started_and_that_hang_before_the_first_case_end_t
     tmp_path: Path, libraries: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared_as(monkeypatch, in_process_ranks=True)
-    monkeypatch.setattr("ccbench.runner.run.launched_ranks", lambda options, progress: (None, options))
+    monkeypatch.setattr("ccbench.runner.run.with_launched_ranks", lambda options, progress: options)
     with pytest.raises(BackendUnavailable, match=r"rank 1 is silent.* mpirun .* cannot be started again"):
         run(suite_of(tmp_path), tmp_path, launched_by="mpirun")
     assert libraries.opened == libraries.closed == 1

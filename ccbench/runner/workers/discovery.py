@@ -87,6 +87,16 @@ class LaunchedRanks:
         """On how many hosts they are."""
         return len(self.facts)
 
+    @property
+    def gpus(self) -> int:
+        """GPUs of all hosts."""
+        return sum(len(host.gpus) for host in self.facts)
+
+    @property
+    def no_gpus(self) -> str:
+        """Why ranks on one of the hosts can use no GPUs; '' where all can."""
+        return next((f"{host.name}: {host.no_gpus}" for host in self.facts if host.no_gpus), "")
+
 
 def facts_of_this_host() -> HostFacts:
     """Return what this host is, and whether it has GPUs to use."""

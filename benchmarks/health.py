@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccbench.runner.workers.store import rank_and_size
+from ccbench.runner.workers.rendezvous import rank_and_size
 from ccbench.suite import load_suite
 
 SHORT_BYTES = 8192

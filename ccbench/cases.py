@@ -317,9 +317,9 @@ ALONE = ("isolated", "cold")
 class Sampling:
     """When a case has been measured well enough, and when to give up.
 
-    A case is visited ``rounds`` times, spread over the run with all other cases in between, and up to twice
-    as often while its interval is wider than the target, never where that is 1. Samples, warm-up and budget
-    are those of all ``rounds`` together. launches: launches per sample, 0 to find out.
+    A case is measured in ``rounds`` rounds, all other cases in between, and in up to twice as many while its
+    interval is wider than the target, never where that is 1. Samples, warm-up and budget are those of all
+    ``rounds`` together. launches: launches per sample, 0 to find out.
     """
 
     confidence: float = 0.95

@@ -99,7 +99,7 @@ def median_interval(samples: Samples, confidence: float = 0.95) -> Interval:
 
 
 def rounds_interval(samples: Samples, round_samples: Sequence[int], confidence: float = 0.95) -> Interval:
-    """The interval of a case that was visited several times: of the rounds' medians.
+    """The interval of a case that was measured in several rounds: of the rounds' medians.
 
     Samples of one round resemble each other more than those of different rounds, so pooling them would
     promise too narrow an interval (S. Hunold and A. Carpen-Amarie, "Reproducible MPI Benchmarking Is Still

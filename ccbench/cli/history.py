@@ -35,7 +35,7 @@ from ccbench.cli.output import (
 )
 @click.option("--only", default="", metavar="TEXT", help="Only series whose name contains TEXT.")
 @click.option(
-    "--group-by-hardware", "any_host", is_flag=True,
+    "--group-by-hardware", is_flag=True,
     help="Hosts with the same processor and GPUs are one machine.",
 )  # fmt: skip
 @as_json
@@ -44,7 +44,7 @@ def history(
     output: Path | None,
     minimum_step: float,
     only: str,
-    any_host: bool,
+    group_by_hardware: bool,
     as_json: bool,
 ) -> int:
     """Medians of the same case over all runs in and below each DIR, and the steps in them.
@@ -56,7 +56,7 @@ def history(
     from ccbench.analysis.history.text import history_document, history_lines
 
     file = file_for(output, "history.html")
-    found = history_of(run_folders(folders), minimum_step, any_host, only)
+    found = history_of(run_folders(folders), minimum_step, group_by_hardware, only)
     say_problems(found.problems)
     if as_json:
         print_json(history_document(found))

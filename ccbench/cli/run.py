@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ccbench.runner.planning import Plan, RunOptions
     from ccbench.runner.run import RunOutcome
-    from ccbench.runner.workers.store import LaunchedProcess
+    from ccbench.runner.workers.rendezvous import LaunchedProcess
 
 RESULTS = Path("results")
 
@@ -82,7 +82,7 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
     from ccbench.runner.planning import RunOptions, check_output, plan_suite
     from ccbench.runner.progress import progress_for
     from ccbench.runner.run import run_suite
-    from ccbench.runner.workers.store import launched_process
+    from ccbench.runner.workers.rendezvous import launched_process
     from ccbench.suite import load_suite
 
     if not plan:

@@ -40,7 +40,7 @@ _NO_PREDICTION = "no prediction was made"
 _UNKNOWN = "not known on this machine"
 _NOT_IMPORTED = "ccbench measured the case"
 _AS_PRINTED = "as the source prints it, whatever the status"
-_ONE_PART = "one collective ran alone, or its parts were not timed apart"
+_NO_GROUPS = "one collective ran alone, or what ran at the same time was not timed apart"
 _NO_OVERLAP = "mode is not overlap, or status is not ok"
 _ONE_HOST = "all ranks ran on the host of the run"
 _NOT_PRINTED = "ccbench measured the case, or the output does not print it"
@@ -79,7 +79,7 @@ SCHEMA: tuple[Column, ...] = (
     ),
     Column(
         "round_samples", "list<int64>", "samples",
-        "how many of the samples each round gave; a case is visited several times during a run",
+        "how many of the samples each round gave; other cases run between the rounds",
         _NOT_MEASURED,
     ),
     Column(
@@ -208,19 +208,20 @@ SCHEMA: tuple[Column, ...] = (
     Column(
         "group_names", "list<string>", "",
         "what ran at the same time: groups, collectives, or (mode overlap) computation and collective",
-        _ONE_PART,
+        _NO_GROUPS,
     ),
     Column(
         "group_samples_seconds", "list<list<double>>", "seconds per launch",
-        "the samples as each part saw them, [part][sample]", _ONE_PART,
+        "the samples of each of group_names, [name][sample]", _NO_GROUPS,
     ),
     Column(
-        "group_median_seconds", "list<double>", "seconds per launch", "each part's median, in part order",
-        _ONE_PART + ", or status is not ok",
+        "group_median_seconds", "list<double>", "seconds per launch",
+        "median of each of group_names, in that order",
+        _NO_GROUPS + ", or status is not ok",
     ),
     Column(
-        "slowest_group", "int64", "", "place of the part with the largest median, from 0",
-        _ONE_PART + ", or status is not ok",
+        "slowest_group", "int64", "", "place in group_names of the largest median, from 0",
+        _NO_GROUPS + ", or status is not ok",
     ),
     Column("hosts", "list<string>", "", "host of each rank", _ONE_HOST),
     Column("node_of_rank", "list<int64>", "", "machine of each rank, from 0", _ONE_HOST),

@@ -1,1 +1,1 @@
-"""From a suite to a run folder: plan, open teams, round every case round by round, write each at once."""
+"""From a suite to a run folder: plan, open teams, measure every case round by round, write each at once."""

@@ -1,4 +1,4 @@
-"""A case is visited several times during a run: in which order, and how its rounds become one measurement."""
+"""Rounds of a run: in which order cases are measured, and how the rounds of one become one measurement."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ccbench.stats import relative_width, rounds_interval
 NO_TEAM = "no team could be started for further rounds"
 """The stop reason of a round that never began, and of a case that has the rounds before it alone."""
 
-EXTRA_VISITS_FACTOR = 2
-"""A case whose interval stays wide is visited up to this many times as often as planned."""
+EXTRA_ROUNDS_FACTOR = 2
+"""A case whose interval stays wide is measured in up to this many times the planned rounds."""
 
 
 def expected_rounds(sampling: Sampling, made: int) -> int:
@@ -25,16 +25,16 @@ def expected_rounds(sampling: Sampling, made: int) -> int:
     times too many or too few. Intervals of half the median leave hardly any case unclear.
     """
     if made >= sampling.rounds:
-        return max(1, EXTRA_VISITS_FACTOR * sampling.rounds - made)
+        return max(1, EXTRA_ROUNDS_FACTOR * sampling.rounds - made)
     wide = sampling.target_relative_width >= 0.5 or sampling.rounds == 1
-    factor = 1 if wide else math.sqrt(EXTRA_VISITS_FACTOR)
+    factor = 1 if wide else math.sqrt(EXTRA_ROUNDS_FACTOR)
     return math.ceil(factor * sampling.rounds) - made
 
 
 def blocks(
     cases: Sequence[Case], kind_of: Callable[[Case], Hashable], most_kinds: int, sampling: Sampling
 ) -> list[tuple[list[Case], int]]:
-    """Cases that are visited in turn, each until it has so many rounds.
+    """Return cases that are measured in turn, each until it has so many rounds.
 
     kind_of: what a case needs of which only ``most_kinds`` can be had at a time; None where it needs none.
     One block of all cases. Where not all kinds can be had at once, two for each of them, and the second half
@@ -43,7 +43,7 @@ def blocks(
     kinds: dict[Hashable, list[Case]] = {}
     for case in cases:
         kinds.setdefault(kind_of(case), []).append(case)
-    most = EXTRA_VISITS_FACTOR * sampling.rounds
+    most = EXTRA_ROUNDS_FACTOR * sampling.rounds
     if len(kinds.keys() - {None}) <= most_kinds:
         return [(list(cases), most)]
     half, parts = -(-sampling.rounds // 2), list(kinds.values())
@@ -128,6 +128,6 @@ def judged(measurement: Measurement, sampling: Sampling) -> Measurement:
     interval = rounds_interval(measurement.samples_seconds, rounds_of(measurement), sampling.confidence)
     if relative_width(interval) <= sampling.target_relative_width or sampling.target_relative_width >= 1:
         return replace(measurement, stop_reason="interval")
-    if rounds >= EXTRA_VISITS_FACTOR * sampling.rounds:
+    if rounds >= EXTRA_ROUNDS_FACTOR * sampling.rounds:
         return replace(measurement, stop_reason="maximum of rounds")
     return replace(measurement, stop_reason=MORE_ROUNDS)

@@ -181,8 +181,8 @@ class _Run:
             self._progress.note(f"{len(done_before)} cases were finished before; {len(cases)} are left")
         if self._sampling.rounds > 1:
             often = self._sampling.rounds
-            again = "; unclear ones again" * (self._sampling.target_relative_width < 1)
-            self._progress.note(f"{len(cases)} cases, each visited {often} times{again}")
+            again = "; unclear ones in more" * (self._sampling.target_relative_width < 1)
+            self._progress.note(f"{len(cases)} cases, each in {often} rounds{again}")
         able = [case for case in cases if not (self._refusal(case) or self._in_process(case))]
         for name, seconds in starting_seconds(able, self._sampling).items():
             self._forecast.expect(name, 0, seconds)

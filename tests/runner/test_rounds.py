@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccbench.cases import MORE_ROUNDS, Case, Conditions, Measurement, Sampling, Status
 from ccbench.results.rows import usual_waits
-from ccbench.runner.rounds import EXTRA_VISITS_FACTOR, judged, merged, rounds_of
+from ccbench.runner.rounds import EXTRA_ROUNDS_FACTOR, judged, merged, rounds_of
 
 CASE = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
 
@@ -121,8 +121,8 @@ def test_samples_without_word_of_rounds_were_one_round() -> None:
         (5, 0.0, MORE_ROUNDS),
         (6, 0.0, "interval"),
         (6, 1.0, MORE_ROUNDS),
-        (EXTRA_VISITS_FACTOR * 6 - 1, 1.0, MORE_ROUNDS),
-        (EXTRA_VISITS_FACTOR * 6, 1.0, "maximum of rounds"),
+        (EXTRA_ROUNDS_FACTOR * 6 - 1, 1.0, MORE_ROUNDS),
+        (EXTRA_ROUNDS_FACTOR * 6, 1.0, "maximum of rounds"),
     ],
 )
 def test_a_case_is_visited_until_it_is_narrow_but_not_for_ever(

@@ -2,7 +2,7 @@
 
 Samples of many points at once, as flat NumPy arrays: medians of rounds, and of points.
 
-A case is visited several times during a run, and samples of one round resemble each other more than those of
+A case is measured in several rounds, and samples of one round resemble each other more than those of
 different rounds; so what is tested is a round's median, and a round counts once however many samples it has.
 
 One side of a comparison: what a run has of a case; of logs imported together, from several points.

@@ -48,9 +48,9 @@ def facts_of(manifest: Manifest) -> dict[str, str]:
     return {name: _text(value) for name, value in found.items() if value not in (None, "", {}, [], ())}
 
 
-def machine_of(manifest: Manifest, any_host: bool = False) -> str:
-    """What tells machines apart: processor, cores, GPUs, and the host's name unless ``any_host``."""
-    words = [] if any_host else [manifest.host]
+def machine_of(manifest: Manifest, group_by_hardware: bool = False) -> str:
+    """What tells machines apart: processor, cores, GPUs, and the host's name unless ``group_by_hardware``."""
+    words = [] if group_by_hardware else [manifest.host]
     model, cores = manifest.processor, manifest.at("environment", "processor", "cores")
     words.append(f"{model}, {cores} cores" if model and cores else model)
     names = [_text(gpu.get("name") or "GPU") for gpu in manifest.gpus]
@@ -184,7 +184,7 @@ def run_folders(roots: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def history_of(
-    folders: Sequence[Path], minimum_change: float = 0.03, any_host: bool = False, only: str = ""
+    folders: Sequence[Path], minimum_change: float = 0.03, group_by_hardware: bool = False, only: str = ""
 ) -> History:
     """The history that ``folders`` tell. only: text that a series' label must contain.
 
@@ -201,7 +201,7 @@ def history_of(
             continue
         runs += 1
         problems += run.problems
-        machine, facts = machine_of(run.manifest, any_host), facts_of(run.manifest)
+        machine, facts = machine_of(run.manifest, group_by_hardware), facts_of(run.manifest)
         for label, seen in _seen(run, only).items():
             library = {"library": seen.backend_version} if seen.backend_version else {}
             found[label, machine].append((seen, {**facts, **library}))

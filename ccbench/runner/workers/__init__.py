@@ -3,4 +3,14 @@
 A *leader* (one for each team) forks the ranks, or has them started by a launcher; then each rank's process
 runs an *agent*, which connects to its leader. Under ``mpirun -n N ccbench run`` the processes that the
 launcher started are agents too, and the first of them keeps the *hub* through which leaders reach the others.
+
+How a rank starts, module by module (mpirun, srun and torchrun alike):
+
+- on one host: ``team`` starts the ``leader``, which forks (``launcher.ForkedRanks``) and runs
+  ``agent.run_rank`` in each fork;
+- ``ccbench run --launch 'srun -n 16'``: ``discovery`` asks once who comes; then ``team``, ``leader``,
+  ``launcher.CommandLauncher``, which has srun start ``agent.run_agent`` in every process;
+- ``srun -n 16 ccbench run``: ``rendezvous`` tells from the environment that this is rank 3 of 16, finds the
+  first process; ``hub.join_run`` makes an ``agent.RunAgent`` of each and starts the run in a process of its
+  own, whose leaders reach the agents by ``launcher.AgentLauncher``.
 """

@@ -51,7 +51,7 @@ from ccbench.runner.workers import messages
 from ccbench.runner.workers.channel import LEADER_VARIABLE, Channel, connect, hang_up, report_unreadable
 from ccbench.runner.workers.cleanup import FileCleanup
 from ccbench.runner.workers.messages import LOCAL_VARIABLE, RANK_VARIABLE, RANKS_VARIABLE, RankReport
-from ccbench.runner.workers.store import LaunchedProcess, rank_and_size
+from ccbench.runner.workers.rendezvous import LaunchedProcess, rank_and_size
 
 PARTING_SECONDS = 4.0
 LONGEST_OUTPUT = 2000

@@ -24,7 +24,7 @@ from ccbench.machine.host import (
     signals_let_in,
     single_threaded,
 )
-from ccbench.runner.workers import store as stores
+from ccbench.runner.workers import rendezvous
 from ccbench.runner.workers.agent import RunAgent
 from ccbench.runner.workers.channel import PROOF_SECONDS, Listener, Peer, connect
 from ccbench.runner.workers.cleanup import FileCleanup
@@ -36,7 +36,13 @@ from ccbench.runner.workers.launcher import (
     rank_order,
 )
 from ccbench.runner.workers.messages import Ended, Hello, Joined, Kill, Refusal, Spawn, Stop, this_place
-from ccbench.runner.workers.store import FOLDER_VARIABLE, LaunchedProcess, Store, connect_to_first, store_for
+from ccbench.runner.workers.rendezvous import (
+    FOLDER_VARIABLE,
+    LaunchedProcess,
+    Store,
+    connect_to_first,
+    store_for,
+)
 
 TURN_AWAY_SECONDS = PROOF_SECONDS + 2.0
 POLL_SECONDS = 0.02
@@ -138,7 +144,7 @@ class AgentHub:
 
     def _start_runner(self) -> subprocess.Popen[bytes]:
         variables = {
-            **stores.without_launcher(os.environ),
+            **rendezvous.without_launcher(os.environ),
             HUB_VARIABLE: self.address,
             AGENTS_VARIABLE: f"{self._process.ranks} {self._process.launcher}",
         }

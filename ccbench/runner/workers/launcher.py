@@ -1,4 +1,4 @@
-"""Starters of a team's ranks: the leader by forks, a launcher, or agents that a launcher started before.
+"""Starters of a team's ranks: by forks, by a command (mpirun, srun), by agents that run already.
 
 Whatever it is, it can be asked whether it has ended and what it said, waited for, and killed.
 """

@@ -44,14 +44,14 @@ def test_machines_are_kept_apart_unless_they_are_alike_and_it_is_asked_for(tmp_p
     apart = history_of(folders)
     assert [len(one.seen) for one in apart.series] == [4, 4]
     assert apart.changes == ()
-    (change,) = history_of(folders, any_host=True).changes
+    (change,) = history_of(folders, group_by_hardware=True).changes
     assert change.change == pytest.approx(0.4, abs=0.05)
 
 
 def test_runs_are_ordered_by_when_they_began_not_by_name(tmp_path: Path) -> None:
     write_history(tmp_path, [1.0] * 6, first=6, host="a", last=10)
     write_history(tmp_path, [2.0] * 6, first=0, host="b", last=10)
-    (one,) = history_of(run_folders([tmp_path]), any_host=True).series
+    (one,) = history_of(run_folders([tmp_path]), group_by_hardware=True).series
     assert [seen.created_at for seen in one.seen] == sorted(seen.created_at for seen in one.seen)
     (change,) = one.changes
     assert change.change < 0
@@ -119,7 +119,7 @@ def test_a_machine_is_its_host_processor_and_gpus() -> None:
     one = manifest()
     one["environment"]["accelerators"]["gpus"] = [{"name": "H100"}, {"name": "H100"}]
     assert machine_of(Manifest(one)) == "node7, AMD EPYC 7763, 128 cores, 2 x H100"
-    assert machine_of(Manifest(one), any_host=True) == "AMD EPYC 7763, 128 cores, 2 x H100"
+    assert machine_of(Manifest(one), group_by_hardware=True) == "AMD EPYC 7763, 128 cores, 2 x H100"
     assert machine_of(Manifest({"machine": {"name": "hgx-h100"}})) == "hgx-h100"
 
 

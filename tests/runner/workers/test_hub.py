@@ -29,7 +29,7 @@ from ccbench.runner.workers.channel import connect
 from ccbench.runner.workers.cleanup import FileCleanup, shared_memory_files
 from ccbench.runner.workers.hub import join_run
 from ccbench.runner.workers.messages import Ended, Hello, Spawn, Stop
-from ccbench.runner.workers.store import LaunchedProcess, Store
+from ccbench.runner.workers.rendezvous import LaunchedProcess, Store
 from tests.faults.traces import MARK, SHARED_MEMORY, all_gone, marked, state_and_parent, wait_until
 
 FAKE_SRUN = str(Path(__file__).resolve().parents[2] / "fake_srun")

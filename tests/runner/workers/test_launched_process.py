@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.runner.workers.store import (
+from ccbench.runner.workers.rendezvous import (
     HYDRA,
     OPEN_MPI,
     SRUN,

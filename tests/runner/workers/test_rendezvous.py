@@ -13,10 +13,10 @@ import pytest
 
 from ccbench.errors import UsageError
 from ccbench.machine.files import Files
-from ccbench.runner.workers import store
+from ccbench.runner.workers import rendezvous
 from ccbench.runner.workers.channel import Listener
 from ccbench.runner.workers.messages import Hello, this_place
-from ccbench.runner.workers.store import (
+from ccbench.runner.workers.rendezvous import (
     FOLDER_VARIABLE,
     HYDRA,
     OPEN_MPI,
@@ -48,7 +48,7 @@ def test_a_file_carries_the_text_and_only_its_owner_may_read_it(tmp_path: Path) 
 def test_a_first_process_that_never_comes_is_named_with_the_cure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "LIMIT_SECONDS", 0.1)
+    monkeypatch.setattr(rendezvous, "LIMIT_SECONDS", 0.1)
     with pytest.raises(UsageError, match=f"rank 0 wrote nothing.*set {FOLDER_VARIABLE}"):
         FileStore(tmp_path, "a").get()
 
@@ -74,7 +74,7 @@ def test_what_a_killed_start_has_left_is_passed_by_for_what_its_successor_says(t
 
 
 def test_an_address_that_nothing_replaces_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "SUCCESSOR_SECONDS", 0.2)
+    monkeypatch.setattr(rendezvous, "SUCCESSOR_SECONDS", 0.2)
     FileStore(tmp_path, "a").set(f"127.0.0.1:9|{bytes(32).hex()}")
     with pytest.raises(UsageError, match=r"at none of 127\.0\.0\.1:9"):
         connect_to_first(FileStore(tmp_path, "a"), HELLO)
@@ -84,7 +84,7 @@ def test_an_address_that_nothing_replaces_is_named(tmp_path: Path, monkeypatch: 
 def test_what_others_lay_there_instead_of_a_file_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(store, "LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(rendezvous, "LIMIT_SECONDS", 0.2)
     (tmp_path / "text").write_text("10.0.0.1:5|key")
     place = tmp_path / ".ccbench-a"
     place.symlink_to(tmp_path / "text") if kind == "link" else os.mkfifo(place)
@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_a_start_clears_away_what_killed_ones_have_left_and_nothing_else(tmp_path: Path) -> None:
-    long_ago = time.time() - 2 * store.FORGOTTEN_SECONDS
+    long_ago = time.time() - 2 * rendezvous.FORGOTTEN_SECONDS
     folder = {FOLDER_VARIABLE: str(tmp_path)}
     store_for(LaunchedProcess(SRUN, 0, 4, 0, "killed"), folder).set("key")
     (killed,) = tmp_path.iterdir()
@@ -146,7 +146,7 @@ def test_processes_of_one_start_meet_and_those_of_another_do_not(tmp_path: Path)
 
 
 def test_several_hosts_without_anything_in_common_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "mpi_works", lambda: False)
+    monkeypatch.setattr(rendezvous, "mpi_works", lambda: False)
     with pytest.raises(UsageError, match=f"no way to find each other: set {FOLDER_VARIABLE}"):
         store_for(LaunchedProcess(HYDRA, 0, 4, 2), {})
 
@@ -157,4 +157,4 @@ def test_the_launchers_process_is_found_above_a_script(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         middle = " ".join(["0"] * 17)
         (folder / "stat").write_text(f"{number} ({name}) S {parent} {middle} 4711 0 0\n")
-    assert store._starter(Files(tmp_path)) == "60 4711"
+    assert rendezvous._starter(Files(tmp_path)) == "60 4711"

@@ -1,4 +1,4 @@
-"""The processes that one launcher started: which this is among them, and how they find each other.
+"""Rendezvous of the processes that one launcher started: which this is among them, how they find each other.
 
 Open MPI's mpirun, hydra (the mpiexec of MPICH and Intel MPI), srun and torchrun are known. A launcher started
 by another launcher (mpirun inside srun, torchrun inside srun) comes first, because the outer one's numbers

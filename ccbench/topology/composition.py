@@ -88,7 +88,7 @@ def _parts(
     outer = (
         fabric
         or (wanted.shape and fabric_of(wanted.shape, port))
-        or (_rail_switches(nodes, len(ready.nics), port) if rails else single_switch(ports, port))
+        or single_switch(ports, port, rails=len(ready.nics) if rails else 1)
     )
     if outer.ranks != ports:
         raise MachineError(
@@ -255,24 +255,6 @@ def _ready(box: Topology) -> _Node:
     gpus = [device.name for device in box.gpus]
     nics = [device.name for device in box.of_kind(DeviceKind.NIC)]
     return _Node(box, routes_by_search(box, ends=gpus + nics), len(gpus), tuple(nics))
-
-
-def _rail_switches(nodes: int, rails: int, wire: Wire) -> Fabric:
-    """One switch per rail; nothing joins the rails."""
-    ports = nodes * rails
-    every = np.arange(ports)
-
-    def router(source: Ints, target: Ints) -> Ints:
-        return np.stack([source, ports + target], axis=1)
-
-    def device(vertex: int) -> Device:
-        if vertex < ports:
-            return Device(f"port{vertex}", DeviceKind.NIC)
-        return Device(f"rail{vertex - ports}", DeviceKind.NETWORK_SWITCH, -1)
-
-    bundles = [Bundle(every, ports + every % rails, wire), Bundle(ports + every % rails, every, wire)]
-    level = LevelCut("rank", 1, wire.bytes_per_second, ports)
-    return wired("rails", ports, ports + rails, bundles, router, device, (level,))
 
 
 @dataclass(frozen=True, eq=False)

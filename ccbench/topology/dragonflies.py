@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -47,130 +46,110 @@ class _Groups:
         return group, port, other, port // span * span + (span - 1 - port % span)
 
 
-def _laid(name: str, groups: int, sizes: Mapping[str, int], gates: str) -> _Groups:
-    """The global links of a dragonfly with these ``sizes``; ``gates`` are the switches that have them."""
-    for label, value in sizes.items():
-        whole(label, value)
-    ports = sizes[gates] * sizes["global_links"]
-    laid = _Groups(whole("groups", groups), ports)
-    if groups > 1 and laid.copies < 1:
-        raise MachineError(
-            f"{name}: {ports} global links of a group do not reach {groups - 1} other groups; give it more"
-        )
-    return laid
-
-
-class _Shape(Protocol):
-    """What both kinds of dragonfly know of themselves."""
-
-    @property
-    def laid(self) -> _Groups: ...
-    @property
-    def ranks(self) -> int: ...
-    @property
-    def vertices(self) -> int: ...
-    @property
-    def links(self) -> int: ...
-    def bundles(self, wire: Wire, local: Wire, far: Wire) -> list[Bundle]: ...
-    def route(self, source: Ints, target: Ints) -> Ints: ...
-    def device(self, vertex: int) -> Device: ...
-
-
-def _built(name: str, shape: _Shape, wire: Wire, local: Wire | None, far: Wire | None) -> Fabric:
-    """The fabric of ``shape``; wires within and between groups are like ``wire`` where none is given."""
-    check_size(name, shape.links)
-    local, far = local or wire, far or wire
-    levels = [LevelCut("rank", 1, wire.bytes_per_second, shape.ranks)]
-    laid = shape.laid
-    if laid.groups > 1:
-        out = laid.used * far.bytes_per_second
-        levels.append(LevelCut("group", shape.ranks // laid.groups, out, laid.groups))
-    bundles = shape.bundles(wire, local, far)
-    return wired(name, shape.ranks, shape.vertices, bundles, shape.route, shape.device, tuple(levels))
-
-
 @dataclass(frozen=True)
 class _Dragonfly:
-    """Shape of a dragonfly and the order of its links: up, down, local, global."""
+    """Shape of a dragonfly and the order of its links: up, down, within groups, global.
+
+    leaves: switches of a group that have hosts. spines: switches of a group, each joined to every leaf, that
+    have the global links (dragonfly+); 0: the leaves are joined to each other and have them (dragonfly).
+    """
 
     laid: _Groups
-    routers: int
+    leaves: int
+    spines: int
     hosts: int
     global_links: int
 
     @property
-    def switches(self) -> int:
-        return self.laid.groups * self.routers
+    def leaf_count(self) -> int:
+        return self.laid.groups * self.leaves
 
     @property
     def ranks(self) -> int:
-        return self.switches * self.hosts
+        return self.leaf_count * self.hosts
+
+    @property
+    def first_spine(self) -> int:
+        return self.ranks + self.leaf_count
 
     @property
     def vertices(self) -> int:
-        return self.ranks + self.switches
+        return self.first_spine + self.laid.groups * self.spines
 
     @property
     def locals(self) -> int:
-        return self.switches * (self.routers - 1)
+        """Links within groups; with spines only those up, of which as many lead down."""
+        return self.leaf_count * (self.spines or self.leaves - 1)
+
+    @property
+    def first_global(self) -> int:
+        return 2 * self.ranks + self.locals * (2 if self.spines else 1)
 
     @property
     def links(self) -> int:
-        return 2 * self.ranks + self.locals + self.laid.groups * self.laid.used
+        return self.first_global + self.laid.groups * self.laid.used
 
     def bundles(self, wire: Wire, local: Wire, far: Wire) -> list[Bundle]:
         rank = np.arange(self.ranks)
-        router = rank // self.hosts + self.ranks
-        start = np.repeat(np.arange(self.switches), self.routers - 1)
-        peer = np.tile(np.arange(self.routers - 1), self.switches)
-        end = start // self.routers * self.routers + peer + (peer >= start % self.routers)
+        leaf = rank // self.hosts + self.ranks
+        made = [Bundle(rank, leaf, wire), Bundle(leaf, rank, wire)]
+        peers = self.spines or self.leaves - 1
+        start = np.repeat(np.arange(self.leaf_count), peers)
+        peer = np.tile(np.arange(peers), self.leaf_count)
+        group_of = start // self.leaves
+        if self.spines:
+            spine = group_of * self.spines + peer + self.first_spine
+            made += [Bundle(start + self.ranks, spine, local), Bundle(spine, start + self.ranks, local)]
+        else:
+            end = group_of * self.leaves + peer + (peer >= start % self.leaves)
+            made.append(Bundle(start + self.ranks, end + self.ranks, local))
+        gates, first = (self.spines, self.first_spine) if self.spines else (self.leaves, self.ranks)
         group, port, other, other_port = self.laid.ends()
-        return [
-            Bundle(rank, router, wire),
-            Bundle(router, rank, wire),
-            Bundle(start + self.ranks, end + self.ranks, local),
-            Bundle(
-                self.ranks + group * self.routers + port // self.global_links,
-                self.ranks + other * self.routers + other_port // self.global_links,
-                far,
-            ),
-        ]
-
-    def local_link(self, start: Ints, end: Ints) -> Ints:
-        a, b = start % self.routers, end % self.routers
-        within = start * (self.routers - 1) + b - (b > a)
-        return np.where(start != end, 2 * self.ranks + within, -1)
+        leave = first + group * gates + port // self.global_links
+        return [*made, Bundle(leave, first + other * gates + other_port // self.global_links, far)]
 
     def route(self, source: Ints, target: Ints) -> Ints:
         here, there = source // self.hosts, target // self.hosts
-        group, other = here // self.routers, there // self.routers
-        crosses = group != other
-        port_out, leave, enter = self._crossing(here, there, target)
-        leave, enter = np.where(crosses, leave, there), np.where(crosses, enter, there)
-        far = 2 * self.ranks + self.locals + group * self.laid.used + port_out
-        return np.stack(
-            [
-                source,
-                self.local_link(here, leave),
-                np.where(crosses, far, -1),
-                self.local_link(enter, there),
-                self.ranks + target,
-            ],
-            axis=1,
-        )
+        group = here // self.leaves
+        crosses = group != there // self.leaves
+        if self.spines:
+            port, up, down = self._over_spines(here, there, target)
+        else:
+            port, leave, enter = self._nearest_copy(here, there, target)
+            up = self._between(here, np.where(crosses, leave, there))
+            down = self._between(np.where(crosses, enter, there), there)
+        far = np.where(crosses, self.first_global + group * self.laid.used + port, -1)
+        return np.stack([source, up, far, down, self.ranks + target], axis=1)
 
-    def _crossing(self, here: Ints, there: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
+    def _over_spines(self, here: Ints, there: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
+        """Global port, link up and link down."""
+        group, other = here // self.leaves, there // self.leaves
+        port = self.laid.port(group, other, target)
+        # The copy is chosen by the same number at both ends, so both ports are of one link.
+        into = self.laid.port(other, group, target)
+        ends = []
+        for leaf, gate, first in ((here, port, 0), (there, into, self.locals)):
+            spine = np.where(group != other, gate // self.global_links, target % self.spines)
+            ends.append(np.where(here != there, 2 * self.ranks + first + leaf * self.spines + spine, -1))
+        return port, ends[0], ends[1]
+
+    def _between(self, start: Ints, end: Ints) -> Ints:
+        """The link from one router of a group to another, -1 where they are the same."""
+        a, b = start % self.leaves, end % self.leaves
+        return np.where(start != end, 2 * self.ranks + start * (self.leaves - 1) + b - (b > a), -1)
+
+    def _nearest_copy(self, here: Ints, there: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
         """Global port, router that has it and router it leads to: of all copies the one with fewest hops.
 
         Where several are equally near, the target's number chooses.
         """
-        group, other = here // self.routers, there // self.routers
+        group, other = here // self.leaves, there // self.leaves
         best: tuple[Ints, ...] | None = None
         for turn in range(max(1, self.laid.copies)):
             out = self.laid.port(group, other, target + turn)
             into = self.laid.port(other, group, target + turn)
-            leave = group * self.routers + out // self.global_links
-            enter = other * self.routers + into // self.global_links
+            leave = group * self.leaves + out // self.global_links
+            enter = other * self.leaves + into // self.global_links
             hops = (leave != here).astype(np.int64) + (enter != there)
             found = (hops, out, leave, enter)
             if best is None:
@@ -184,8 +163,34 @@ class _Dragonfly:
     def device(self, vertex: int) -> Device:
         if vertex < self.ranks:
             return gpu(vertex)
-        group, place = divmod(vertex - self.ranks, self.routers)
-        return Device(f"group{group}.router{place}", DeviceKind.NETWORK_SWITCH, -1)
+        first, size, word = self.ranks, self.leaves, "leaf" if self.spines else "router"
+        if vertex >= self.first_spine:
+            first, size, word = self.first_spine, self.spines, "spine"
+        group, place = divmod(vertex - first, size)
+        return Device(f"group{group}.{word}{place}", DeviceKind.NETWORK_SWITCH, -1)
+
+
+def _built(
+    name: str, groups: int, sizes: Mapping[str, int], wire: Wire, local: Wire | None, far: Wire | None
+) -> Fabric:
+    """The fabric of these sizes; wires within and between groups are like ``wire`` where none is given."""
+    for label, value in sizes.items():
+        whole(label, value)
+    leaves, spines = sizes.get("routers") or sizes["leaves"], sizes.get("spines", 0)
+    ports = (spines or leaves) * sizes["global_links"]
+    laid = _Groups(whole("groups", groups), ports)
+    if groups > 1 and laid.copies < 1:
+        raise MachineError(
+            f"{name}: {ports} global links of a group do not reach {groups - 1} other groups; give it more"
+        )
+    shape = _Dragonfly(laid, leaves, spines, sizes["hosts"], sizes["global_links"])
+    check_size(name, shape.links)
+    local, far = local or wire, far or wire
+    levels = [LevelCut("rank", 1, wire.bytes_per_second, shape.ranks)]
+    if groups > 1:
+        levels.append(LevelCut("group", shape.ranks // groups, laid.used * far.bytes_per_second, groups))
+    bundles = shape.bundles(wire, local, far)
+    return wired(name, shape.ranks, shape.vertices, bundles, shape.route, shape.device, tuple(levels))
 
 
 def dragonfly(
@@ -204,94 +209,7 @@ def dragonfly(
     local one. local, far: wires within and between groups, like ``wire`` by default. Raises MachineError.
     """
     sizes = {"routers": routers, "hosts": hosts, "global_links": global_links}
-    laid = _laid("dragonfly", groups, sizes, gates="routers")
-    return _built("dragonfly", _Dragonfly(laid, routers, hosts, global_links), wire, local, far)
-
-
-@dataclass(frozen=True)
-class _DragonflyPlus:
-    """Shape of a dragonfly+ and the order of its links: up, down, leaf to spine, spine to leaf, global."""
-
-    laid: _Groups
-    leaves: int
-    spines: int
-    hosts: int
-    global_links: int
-
-    @property
-    def leaf_count(self) -> int:
-        return self.laid.groups * self.leaves
-
-    @property
-    def ranks(self) -> int:
-        return self.leaf_count * self.hosts
-
-    @property
-    def vertices(self) -> int:
-        return self.first_spine + self.laid.groups * self.spines
-
-    @property
-    def locals(self) -> int:
-        return self.leaf_count * self.spines
-
-    @property
-    def links(self) -> int:
-        return 2 * (self.ranks + self.locals) + self.laid.groups * self.laid.used
-
-    @property
-    def first_spine(self) -> int:
-        return self.ranks + self.leaf_count
-
-    def bundles(self, wire: Wire, local: Wire, far: Wire) -> list[Bundle]:
-        rank = np.arange(self.ranks)
-        leaf = rank // self.hosts + self.ranks
-        lower = np.repeat(np.arange(self.leaf_count), self.spines)
-        spine = np.tile(np.arange(self.spines), self.leaf_count)
-        upper = lower // self.leaves * self.spines + spine + self.first_spine
-        group, port, other, other_port = self.laid.ends()
-        return [
-            Bundle(rank, leaf, wire),
-            Bundle(leaf, rank, wire),
-            Bundle(lower + self.ranks, upper, local),
-            Bundle(upper, lower + self.ranks, local),
-            Bundle(
-                self.first_spine + group * self.spines + port // self.global_links,
-                self.first_spine + other * self.spines + other_port // self.global_links,
-                far,
-            ),
-        ]
-
-    def route(self, source: Ints, target: Ints) -> Ints:
-        here, there = source // self.hosts, target // self.hosts
-        group, other = here // self.leaves, there // self.leaves
-        crosses, climbs = group != other, here != there
-        port_out = self.laid.port(group, other, target)
-        # The copy is chosen by the same number at both ends, so both ports are of one link.
-        port_in = self.laid.port(other, group, target)
-        spine_up = np.where(crosses, port_out // self.global_links, target % self.spines)
-        spine_down = np.where(crosses, port_in // self.global_links, target % self.spines)
-        up = 2 * self.ranks + here * self.spines + spine_up
-        down = 2 * self.ranks + self.locals + there * self.spines + spine_down
-        far = 2 * (self.ranks + self.locals) + group * self.laid.used + port_out
-        return np.stack(
-            [
-                source,
-                np.where(climbs, up, -1),
-                np.where(crosses, far, -1),
-                np.where(climbs, down, -1),
-                self.ranks + target,
-            ],
-            axis=1,
-        )
-
-    def device(self, vertex: int) -> Device:
-        if vertex < self.ranks:
-            return gpu(vertex)
-        if vertex < self.first_spine:
-            group, place = divmod(vertex - self.ranks, self.leaves)
-            return Device(f"group{group}.leaf{place}", DeviceKind.NETWORK_SWITCH, -1)
-        group, place = divmod(vertex - self.first_spine, self.spines)
-        return Device(f"group{group}.spine{place}", DeviceKind.NETWORK_SWITCH, -1)
+    return _built("dragonfly", groups, sizes, wire, local, far)
 
 
 def dragonfly_plus(
@@ -310,6 +228,4 @@ def dragonfly_plus(
     the spine; between groups the spines that hold the link are passed. Raises MachineError.
     """
     sizes = {"leaves": leaves, "spines": spines, "hosts": hosts, "global_links": global_links}
-    laid = _laid("dragonfly+", groups, sizes, gates="spines")
-    shape = _DragonflyPlus(laid, leaves, spines, hosts, global_links)
-    return _built("dragonfly+", shape, wire, local, far)
+    return _built("dragonfly+", groups, sizes, wire, local, far)

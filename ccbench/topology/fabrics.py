@@ -197,36 +197,29 @@ def gpu(rank: int) -> Device:
     return Device(f"gpu{rank}", DeviceKind.GPU)
 
 
-def single_switch(
-    ranks: int, wire: Wire, switch: Device | None = None, name: str = "single switch"
-) -> Fabric:
-    """Every rank on one switch that never blocks. Links: rank r up is r, down is ranks + r."""
+def single_switch(ranks: int, wire: Wire, rails: int = 1) -> Fabric:
+    """Every rank on one switch that never blocks. Links: rank r up is r, down is ranks + r.
+
+    rails: so many switches that nothing joins, rank r on switch r % rails.
+    """
+    name = "single switch" if rails == 1 else "rails"
     whole("ranks", ranks)
     check_size(name, 2 * ranks)
-    middle = switch or Device("switch0", DeviceKind.NETWORK_SWITCH, -1)
-    every, centre = np.arange(ranks), np.full(ranks, ranks)
+    every = np.arange(ranks)
+    switch = ranks + every % rails
 
     def router(source: Ints, target: Ints) -> Ints:
         return np.stack([source, ranks + target], axis=1)
 
-    return wired(
-        name,
-        ranks,
-        ranks + 1,
-        [Bundle(every, centre, wire), Bundle(centre, every, wire)],
-        router,
-        lambda vertex: gpu(vertex) if vertex < ranks else middle,
-        (LevelCut("rank", 1, wire.bytes_per_second, ranks),),
-    )
+    def device(vertex: int) -> Device:
+        if vertex < ranks:
+            return gpu(vertex)
+        word = "switch" if rails == 1 else "rail"
+        return Device(f"{word}{vertex - ranks}", DeviceKind.NETWORK_SWITCH, -1)
 
-
-def nvswitch(
-    gpus: int, links_per_gpu: int, link_bytes_per_second: float, latency_seconds: float = 0.0
-) -> Fabric:
-    """GPUs behind NVSwitches, which act as one: each GPU's traffic is spread over all its links."""
-    whole("links_per_gpu", links_per_gpu)
-    wire = Wire(links_per_gpu * link_bytes_per_second, latency_seconds, LinkKind.NVLINK, links_per_gpu)
-    return single_switch(gpus, wire, Device("nvswitch0", DeviceKind.NVSWITCH), "nvswitch")
+    bundles = [Bundle(every, switch, wire), Bundle(switch, every, wire)]
+    level = LevelCut("rank", 1, wire.bytes_per_second, ranks)
+    return wired(name, ranks, ranks + rails, bundles, router, device, (level,))
 
 
 def full_mesh(ranks: int, wire: Wire) -> Fabric:
@@ -246,11 +239,6 @@ def full_mesh(ranks: int, wire: Wire) -> Fabric:
     )
     bundle = Bundle(source, peer + (peer >= source), wire)
     return wired("full mesh", ranks, ranks, [bundle], router, gpu, levels)
-
-
-def ring(ranks: int, wire: Wire) -> Fabric:
-    """Each rank linked to the next and the one before, the last to the first."""
-    return torus((whole("ranks", ranks, 2),), wire, "ring")
 
 
 def hypercube(dimensions: int, wire: Wire) -> Fabric:

@@ -18,13 +18,25 @@ from ccbench.topology.fabrics import (
     full_mesh,
     gpu,
     hypercube,
-    ring,
     single_switch,
     torus,
     wired,
 )
 from ccbench.topology.fat_trees import fat_tree
+from ccbench.topology.graph import Device, DeviceKind, LinkKind
 from ccbench.topology.routing import cheapest_paths
+
+
+def ring(ranks: int, wire: Wire) -> Fabric:
+    """Each rank linked to the next and the one before, the last to the first."""
+    return torus((ranks,), wire, "ring")
+
+
+def nvswitch(gpus: int, links_per_gpu: int, link_bytes_per_second: float, latency: float = 0.0) -> Fabric:
+    """GPUs behind NVSwitches, which act as one: each GPU's traffic is spread over all its links."""
+    wire = Wire(links_per_gpu * link_bytes_per_second, latency, LinkKind.NVLINK, links_per_gpu)
+    made, switch = single_switch(gpus, wire), Device("nvswitch0", DeviceKind.NVSWITCH)
+    return replace(made, name="nvswitch", device=lambda vertex: gpu(vertex) if vertex < gpus else switch)
 
 
 def random_fabric(seed: int) -> Fabric:

@@ -20,9 +20,9 @@ from ccbench.model.fabric_pricing import price_algorithm
 from ccbench.model.graph_bounds import LIMITS, bound_on_fabric, level_bound
 from ccbench.schedules import ALGORITHMS
 from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
-from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, nvswitch, ring, single_switch, torus
+from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
-from tests.model.fabrics import box_cluster, random_fabric
+from tests.model.fabrics import box_cluster, nvswitch, random_fabric, ring
 
 SIZES = np.array([0.0, 1.0, 1e3, 1e5, 1e7, 1e9, 1e11])
 

@@ -19,9 +19,10 @@ from ccbench.report.topology_layout import laid_out
 from ccbench.topology.catalog import catalog_names
 from ccbench.topology.composition import compose
 from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
-from ccbench.topology.fabrics import Wire, full_mesh, hypercube, ring, single_switch, torus
+from ccbench.topology.fabrics import Wire, full_mesh, hypercube, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import Topology
+from tests.model.fabrics import ring
 
 WIRE = Wire(50e9)
 SMALLEST_POINTS = 7.0

@@ -17,15 +17,13 @@ from ccbench.topology.fabrics import (
     Wire,
     full_mesh,
     hypercube,
-    nvswitch,
-    ring,
     single_switch,
     torus,
 )
 from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import DeviceKind, LinkKind
 from ccbench.topology.routing import routes_by_search
-from tests.model.fabrics import nvlink_mesh
+from tests.model.fabrics import nvlink_mesh, nvswitch, ring
 from tests.model.graphs import CUBE_MESH
 
 WIRE = Wire(50e9, 1e-6)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.catalog import catalog_names, load_catalog
-from ccbench.topology.fabrics import Fabric, Wire, full_mesh, nvswitch, ring
+from ccbench.topology.fabrics import Fabric, Wire, full_mesh
 from ccbench.topology.graph import LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.rings import RingPlan, are_joined, rings_for, usable_share, walecki
 from ccbench.topology.summary import usable_shares
-from tests.model.fabrics import nvlink_mesh
+from tests.model.fabrics import nvlink_mesh, nvswitch, ring
 
 NVLINK = Wire(25e9, kind=LinkKind.NVLINK)
 

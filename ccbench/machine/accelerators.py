@@ -41,7 +41,7 @@ class DriverAbsent(Exception):
 
 
 class Nvml:
-    """The driver through ``library``, the module pynvml. Use as a context: it starts and ends the library.
+    """The driver through ``library``, the module pynvml; ``opened`` starts it, leaving the context ends it.
 
     calls: how many questions it was asked.
     """
@@ -51,8 +51,6 @@ class Nvml:
         self.calls = 0
 
     def __enter__(self) -> Nvml:
-        """Start the library; its own errors (NVMLError) where no driver answers."""
-        self.library.nvmlInit()
         return self
 
     def __exit__(self, *ended: object) -> None:
@@ -155,9 +153,10 @@ def opened(library: Any = None) -> Nvml:
             raise DriverAbsent("the Python module pynvml is missing (pip install nvidia-ml-py)") from None
         library = pynvml
     try:
-        return Nvml(library).__enter__()
+        library.nvmlInit()
     except (library.NVMLError, OSError) as error:
         raise DriverAbsent(f"no NVIDIA driver answers here ({error})") from None
+    return Nvml(library)
 
 
 def count_gpus() -> int:
@@ -272,15 +271,17 @@ def cuda_install(files: Files | None = None) -> str:
 
 def _settings(driver: Callable[[], Nvml]) -> tuple[str | None, tuple[GpuSettings, ...]]:
     try:
-        nvml = driver()
+        with driver() as nvml:
+            number = nvml.answer("SystemGetCudaDriverVersion_v2")
+            found = tuple(_settings_of(nvml, gpu, handle) for gpu, handle in enumerate(nvml.handles()))
+            return number and cuda_version(number), found
     except DriverAbsent:
         return None, ()
-    try:
-        number = nvml.answer("SystemGetCudaDriverVersion_v2")
-        found = tuple(_settings_of(nvml, gpu, handle) for gpu, handle in enumerate(nvml.handles()))
-        return number and cuda_version(number), found
-    finally:
-        nvml.close()
+
+
+def scaled(number: float | None, unit: float) -> float | None:
+    """``number`` in another unit, None for None."""
+    return None if number is None else number / unit
 
 
 def _settings_of(nvml: Nvml, gpu: int, handle: Any) -> GpuSettings:
@@ -291,18 +292,14 @@ def _settings_of(nvml: Nvml, gpu: int, handle: Any) -> GpuSettings:
         found = answer(question)  # now, or now and after the next start
         return None if found is None else bool(found[0] if isinstance(found, list | tuple) else found)
 
-    def watts(question: str) -> float | None:
-        milliwatts = answer(question)
-        return None if milliwatts is None else milliwatts / 1e3
-
     return GpuSettings(
         bus_id=nvml.bus_id("DeviceGetPciInfo", handle) or str(gpu),
         model=answer("Name"),
         ecc=switch("EccMode"),
         persistence=switch("PersistenceMode"),
         mig=switch("MigMode"),
-        power_limit_watts=watts("EnforcedPowerLimit"),
-        default_power_limit_watts=watts("PowerManagementDefaultLimit"),
+        power_limit_watts=scaled(answer("EnforcedPowerLimit"), 1e3),
+        default_power_limit_watts=scaled(answer("PowerManagementDefaultLimit"), 1e3),
         application_clock_mhz=answer("ApplicationsClock", SM_CLOCK),
         highest_clock_mhz=answer("MaxClockInfo", SM_CLOCK),
     )

@@ -16,6 +16,7 @@ from ccbench.machine.accelerators import (
     DriverAbsent,
     Nvml,
     opened,
+    scaled,
 )
 from ccbench.machine.readings import DeviceReading, flags_of, readings_json
 from ccbench.topology.pci import normal_address
@@ -229,11 +230,11 @@ class NvidiaDevices:
             memory_clock_mhz=answer("ClockInfo", MEMORY_CLOCK),
             memory_clock_limit_mhz=gpu.memory_clock_limit_mhz,
             clock_reasons=None if reasons is None else in_words(int(reasons)),
-            power_watts=_scaled(answer("PowerUsage"), 1e3),
-            power_limit_watts=_scaled(answer("EnforcedPowerLimit"), 1e3),
+            power_watts=scaled(answer("PowerUsage"), 1e3),
+            power_limit_watts=scaled(answer("EnforcedPowerLimit"), 1e3),
             temperature_celsius=answer("Temperature", GPU_SENSOR),
             memory_temperature_celsius=values.get(MEMORY_TEMPERATURE) or None,  # 0 stands for no sensor
-            energy_joules=_scaled(values.get(ENERGY_MILLIJOULES), 1e3),
+            energy_joules=scaled(values.get(ENERGY_MILLIJOULES), 1e3),
             held_back_seconds={word: values[one] / 1e9 for one, word in HELD_BACK.items() if one in values},
             links=_link_errors(gpu, values),
             pcie_generation=answer("CurrPcieLinkGeneration"),
@@ -259,10 +260,6 @@ def in_words(reasons: int) -> tuple[str, ...]:
     words = [word for bit, word in REASONS.items() if reasons & bit]
     unknown = reasons & ~sum(REASONS)
     return (*words, hex(unknown)) if unknown else tuple(words)
-
-
-def _scaled(number: float | None, unit: float) -> float | None:
-    return None if number is None else number / unit
 
 
 def _link_errors(gpu: _Gpu, values: Mapping[tuple[int, int], int | float]) -> dict[int, dict[str, int]]:

@@ -134,10 +134,13 @@ def test_the_driver_tells_no_such_link_from_one_it_will_not_speak_of() -> None:
         assert nvml.bus_id("DeviceGetPciInfo", 0) == "0000:07:00.0"
 
 
-def test_peer_access_is_asked_with_plain_numbers_because_pynvmls_constant_is_a_tuple() -> None:
+def test_peer_access_is_asked_with_plain_numbers_because_pynvmls_constant_is_a_tuple(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     library = FakeLibrary()
-    with Nvml(library) as nvml:
-        read_nvml(nvml)
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    read_driver()
+    assert [one for one in library.asked if isinstance(one, str)] == ["init", "shutdown"]
     assert [one for one in library.asked if not isinstance(one, str)] == [0, 0, 1, 1]
 
 

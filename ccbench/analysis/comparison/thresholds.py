@@ -12,14 +12,19 @@ rules:                      # the last that fits a point is taken
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from ccbench.collectives import COLLECTIVES
-from ccbench.documents import MOST_BYTES, Document, read_document
-from ccbench.errors import CcbenchError, SuiteError, UsageError
+from ccbench.documents import MOST_BYTES, FileKind, read_document
+from ccbench.errors import UsageError
+from ccbench.suite.loading import first_error
+from ccbench.suite.model import StrictModel
+from ccbench.suite.readers import MisfitError
 from ccbench.units import parse_fraction, parse_size, shown, suggestion
 
 DEFAULT_THRESHOLD = 0.05
@@ -27,11 +32,10 @@ DEFAULT_THRESHOLD = 0.05
 
 LARGEST_SIZE_BYTES = 2**62
 
-Where = tuple[str | int, ...]
+THRESHOLDS_FILE = FileKind("file of thresholds", "'default: 5%' or 'rules:'", raises=UsageError)
+
 Kind = tuple[str, str, int]
 """Collective, backend and bytes of a point."""
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -103,80 +107,66 @@ def read_thresholds(
     content: bytes, place: str = "thresholds", default: float = DEFAULT_THRESHOLD
 ) -> Thresholds:
     """The thresholds that YAML text describes. Raises UsageError that begins with ``place``."""
+    document = read_document(content, place, THRESHOLDS_FILE)
     try:
-        document = read_document(content, place)
-        return _Reader(document).thresholds(default)
-    except SuiteError as error:  # the strict YAML reader is that of suites
-        raise UsageError(str(error)) from None
-
-
-class _Reader:
-    """Turns the tree of one document into values; every refusal names its place."""
-
-    def __init__(self, document: Document) -> None:
-        self.document = document
-
-    def refuse(self, where: Where, message: str) -> CcbenchError:
-        return self.document.origin.error(where, message)
-
-    def thresholds(self, default: float) -> Thresholds:
-        tree = self.mapping(self.document.tree, (), ("default", "rules"))
-        if "default" in tree:
-            default = self.threshold(tree["default"], ("default",))
-        rules = tree.get("rules", [])
-        if not isinstance(rules, list):
-            raise self.refuse(("rules",), f"{shown(rules)} is not a list; write '- threshold: 10%' below it")
-        return Thresholds(default, tuple(self.rule(rule, ("rules", n)) for n, rule in enumerate(rules)))
-
-    def mapping(self, value: Any, where: Where, known: Collection[str]) -> Mapping[str, Any]:
-        if not isinstance(value, dict):
-            raise self.refuse(where, f"{shown(value)} is not a mapping; write {' and '.join(known)}")
-        for key in value:
-            if key not in known:
-                raise self.refuse((*where, key), f"is no key here; {suggestion(key, known)}")
-        return value
-
-    def rule(self, value: Any, where: Where) -> Rule:
-        tree = self.mapping(value, where, ("collective", "backend", "size", "threshold"))
-        if "threshold" not in tree:
-            raise self.refuse(where, "has no threshold; add 'threshold: 10%'")
-        band = (
-            self.mapping(tree["size"], (*where, "size"), ("from", "to")) if tree.get("size", {}) != {} else {}
+        found = _File.model_validate(document.tree)
+    except ValidationError as problem:
+        raise first_error(problem, document.origin) from None
+    rules = (
+        Rule(
+            rule.threshold, rule.collective, rule.backend, rule.size.low, rule.size.high,
+            place=str(document.origin.error(("rules", number), "")),
         )
-        ends = {name: self.read(parse_size, band[name], (*where, "size", name)) for name in band}
-        low, high = ends.get("from", 0), ends.get("to", LARGEST_SIZE_BYTES)
-        if low > high:
-            raise self.refuse((*where, "size"), "from is larger than to; exchange the two")
-        collectives = self.names(tree, "collective", where)
-        for name in sorted(collectives - set(COLLECTIVES)):
-            raise self.refuse(
-                (*where, "collective"),
-                f"{shown(name)} is no collective; {suggestion(name, COLLECTIVES)}",
-            )
-        backends = self.names(tree, "backend", where)
-        threshold = self.threshold(tree["threshold"], (*where, "threshold"))
-        place = str(self.document.origin.error(where, ""))
-        return Rule(threshold, collectives, backends, low, high, place)
+        for number, rule in enumerate(found.rules)
+    )  # fmt: skip
+    return Thresholds(default if found.default is None else found.default, tuple(rules))
 
-    def names(self, tree: Mapping[str, Any], key: str, where: Where) -> frozenset[str]:
-        if key not in tree:
-            return frozenset()
-        value = tree[key]
-        names = value if isinstance(value, list) else [value]
-        if not names or not all(isinstance(name, str) and name for name in names):
-            raise self.refuse((*where, key), f"{shown(value)} is neither a name nor a list of names")
-        return frozenset(names)
 
-    def threshold(self, value: Any, where: Where) -> float:
-        fraction = self.read(parse_fraction, value, where)
-        if not 0 < fraction < 1:
-            raise self.refuse(
-                where, f"{shown(value)} decides nothing; write more than 0 % and less than 100 %"
-            )
-        return fraction
+def _threshold(value: Any) -> float:
+    fraction = parse_fraction(value)
+    if not 0 < fraction < 1:
+        raise MisfitError(f"{shown(value)} decides nothing; write more than 0 % and less than 100 %")
+    return fraction
 
-    def read(self, parse: Callable[[Any], Value], value: Any, where: Where) -> Value:
-        try:
-            return parse(value)
-        except ValueError as error:
-            raise self.refuse(where, str(error)) from None
+
+def _names(value: Any) -> frozenset[str]:
+    names = value if isinstance(value, list) else [value]
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise MisfitError(f"{shown(value)} is neither a name nor a list of names")
+    return frozenset(names)
+
+
+def _collectives(value: Any) -> frozenset[str]:
+    names = _names(value)
+    for name in sorted(names - set(COLLECTIVES)):
+        raise MisfitError(f"{shown(name)} is no collective; {suggestion(name, COLLECTIVES)}")
+    return names
+
+
+def _rules(value: Any) -> Any:
+    if not isinstance(value, list):
+        raise MisfitError(f"{shown(value)} is not a list; write '- threshold: 10%' below it")
+    return value
+
+
+class _Size(StrictModel):
+    low: Annotated[int, BeforeValidator(parse_size)] = Field(0, alias="from")
+    high: Annotated[int, BeforeValidator(parse_size)] = Field(LARGEST_SIZE_BYTES, alias="to")
+
+    @model_validator(mode="after")
+    def _ends_are_in_order(self) -> _Size:
+        if self.low > self.high:
+            raise MisfitError("from is larger than to; exchange the two")
+        return self
+
+
+class _Rule(StrictModel):
+    threshold: Annotated[float, BeforeValidator(_threshold)]
+    collective: Annotated[frozenset[str], BeforeValidator(_collectives)] = frozenset()
+    backend: Annotated[frozenset[str], BeforeValidator(_names)] = frozenset()
+    size: _Size = Field(default_factory=lambda: _Size.model_validate({}))
+
+
+class _File(StrictModel):
+    default: Annotated[float | None, BeforeValidator(_threshold)] = None
+    rules: Annotated[list[_Rule], BeforeValidator(_rules)] = Field(default_factory=list)

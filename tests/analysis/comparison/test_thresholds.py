@@ -75,7 +75,7 @@ def test_a_file_without_a_default_takes_that_of_the_command_line() -> None:
         ("defualt: 5%", ":1: defualt", "did you mean 'default'"),
         ("rules: 5%", ":1: rules", "is not a list"),
         ("rules:\n- 5%", ":2: rules[0]", "is not a mapping"),
-        ("rules:\n- size: {to: 1 KiB}", ":2: rules[0]", "has no threshold"),
+        ("rules:\n- size: {to: 1 KiB}", ":2: rules[0]", "has no 'threshold'"),
         ("rules:\n- threshold: 5%\n  size: {to: 1 KiBs}", ":3: rules[0].size.to", "is not a size"),
         ("rules:\n- threshold: 5%\n  size: {from: 2, to: 1}", ":3: rules[0].size", "exchange"),
         ("rules:\n- threshold: 5%\n  size: 1 KiB", ":3: rules[0].size", "is not a mapping"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.analysis.comparison.matching import Face, Published, hardware_difference, notes_on
+from ccbench.analysis.comparison.matching import Face, facing_published, hardware_difference, notes_on
 from ccbench.analysis.comparison.points import (
     Cause,
     Compared,
@@ -26,7 +26,6 @@ from ccbench.analysis.comparison.points import (
     obstacle_between,
     obstacle_of,
     round_medians,
-    samples_of,
     side_of,
 )
 from ccbench.analysis.comparison.significance import (
@@ -91,18 +90,6 @@ def tested(base: Floats, new: Floats, confidence: float) -> Tested:
     return Tested(ratio, welch, ranks, differ(welch, ranks, confidence), differ(alone, ranks, confidence))
 
 
-def judged(pairs: Sequence[Facing], settings: Settings) -> list[Comparison]:
-    """The comparison of every pair, in order."""
-    testable = [
-        enough_rounds(len(pair.base.rounds), len(pair.new.rounds), settings.confidence) for pair in pairs
-    ]
-    by_test = iter(_by_test([pair for pair, enough in zip(pairs, testable, strict=True) if enough], settings))
-    return [
-        next(by_test) if enough else _without_test(pair, settings)
-        for pair, enough in zip(pairs, testable, strict=True)
-    ]
-
-
 def _plain(pair: Facing, settings: Settings) -> Comparison:
     """All that is known before any verdict."""
     point = pair.point
@@ -138,8 +125,8 @@ def by_ratio(ratio: float, threshold: float) -> Verdict:
 def _by_test(pairs: Sequence[Facing], settings: Settings) -> list[Comparison]:
     if not pairs:
         return []
-    base = round_medians(samples_of([pair.base.rounds for pair in pairs]))
-    new = round_medians(samples_of([pair.new.rounds for pair in pairs]))
+    base = round_medians([pair.base.rounds for pair in pairs])
+    new = round_medians([pair.new.rounds for pair in pairs])
     found = tested(base, new, settings.confidence)
     low, high = ratio_intervals(base, new, settings.confidence, settings.draws, settings.seed)
     plain = [_plain(pair, settings) for pair in pairs]
@@ -215,7 +202,7 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
     base, new = as_run(base), as_run(new)
     other = "" if settings.across_machines else hardware_difference(base, new)
     if str(base.path).startswith(PREFIX):
-        faces = Published(base).facing(by_identity(new).values())
+        faces = facing_published(base, by_identity(new).values())
     else:
         olds, news = by_identity(base), by_identity(new)
         # The base's order; what only the new run has comes last.
@@ -295,8 +282,17 @@ def _without(
 
 def _judged(results: Sequence[Comparison | Facing], settings: Settings) -> tuple[Comparison, ...]:
     """The results with every pair judged; the correction for many points is over all pairs."""
-    found = iter(judged([one for one in results if isinstance(one, Facing)], settings))
-    return tuple(next(found) if isinstance(one, Facing) else one for one in results)
+    testable = [
+        isinstance(one, Facing)
+        and enough_rounds(len(one.base.rounds), len(one.new.rounds), settings.confidence)
+        for one in results
+    ]
+    pairs = zip(results, testable, strict=True)
+    by_test = iter(_by_test([one for one, tests in pairs if isinstance(one, Facing) and tests], settings))
+    return tuple(
+        one if isinstance(one, Comparison) else next(by_test) if tests else _without_test(one, settings)
+        for one, tests in zip(results, testable, strict=True)
+    )
 
 
 def _repeats(faces: Sequence[Face]) -> list[str]:
@@ -324,7 +320,7 @@ def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
     )
     if len(side.rounds) < rounds_needed(settings.confidence):
         return _few_against_model(plain, side)
-    new = round_medians(samples_of([side.rounds]))
+    new = round_medians([side.rounds])
     middle = float(np.nanmedian(new))
     ends = ratio_intervals(
         np.full_like(new, predicted), new, settings.confidence, settings.draws, settings.seed

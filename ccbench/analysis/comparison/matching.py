@@ -115,27 +115,22 @@ Face = tuple[Sequence[Point], Sequence[Point], str]
 """What the base and the new run have of a case, () where nothing, and what to say about the pair."""
 
 
-class Published:
-    """Published points by what they surely have in common with the like of them."""
+def facing_published(base: Run, cases: Iterable[Sequence[Point]]) -> list[Face]:
+    """Every case of a run with the point that is most like it of ``base``, published results of a machine."""
+    published: dict[tuple[object, ...], list[Point]] = defaultdict(list)
+    for point in base.points:
+        published[_surely(point)].append(point)
+    return [_face(points, published.get(_surely(points[0]), ())) for points in cases]
 
-    def __init__(self, base: Run) -> None:
-        """``base``: the published results of one machine."""
-        self._points: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-        for point in base.points:
-            self._points[_surely(point)].append(point)
 
-    def facing(self, cases: Iterable[Sequence[Point]]) -> list[Face]:
-        """Every case of a run with the published point that is most like it."""
-        return [self._face(points) for points in cases]
-
-    def _face(self, points: Sequence[Point]) -> Face:
-        point = points[0]
-        found = [other for other in self._points.get(_surely(point), ()) if may_be_alike(other, point)]
-        found = [other for other in found if other.dtype in (point.dtype, "")] or found
-        if not found:
-            return (), points, ""
-        middle, others = middle_of(found, point)
-        return (middle,), points, _told(middle, point, others + 1)
+def _face(points: Sequence[Point], published: Sequence[Point]) -> Face:
+    point = points[0]
+    found = [other for other in published if may_be_alike(other, point)]
+    found = [other for other in found if other.dtype in (point.dtype, "")] or found
+    if not found:
+        return (), points, ""
+    middle, others = middle_of(found, point)
+    return (middle,), points, _told(middle, point, others + 1)
 
 
 def _surely(point: Point) -> tuple[object, ...]:

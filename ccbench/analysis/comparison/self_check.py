@@ -24,7 +24,6 @@ from ccbench.analysis.comparison.points import (
     by_identity,
     obstacle_of,
     round_medians,
-    samples_of,
     side_of,
 )
 from ccbench.analysis.comparison.significance import enough_rounds
@@ -117,7 +116,7 @@ def check_self(
             tables.append(rounds)
         else:
             left_out += 1
-    medians = round_medians(samples_of(tables))
+    medians = round_medians(tables)
     false, alarmed, found = _counted(medians, kept, settings, splits, len(loaded) == 1)
     direct = None if len(loaded) == 1 else compare(loaded[0], loaded[1], settings)
     names = tuple(str(one.path) for one in loaded)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.analysis.comparison.points import medians, round_medians, samples_of
+from ccbench.analysis.comparison.points import round_medians
 from ccbench.analysis.comparison.significance import _median_ranks, ratio_intervals
 
 
@@ -45,14 +45,17 @@ def test_times_that_do_not_vary_have_an_interval_without_width() -> None:
 
 
 def test_rounds_of_different_length_count_once_each() -> None:
-    samples = samples_of([[np.array([1.0, 9.0, 2.0]), np.array([5.0])], [np.array([4.0, 6.0])]])
+    samples = [[np.array([1.0, 9.0, 2.0]), np.array([5.0])], [np.array([4.0, 6.0])]]
     np.testing.assert_array_equal(round_medians(samples), [[2.0, 5.0], [5.0, np.nan]])
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 1e3)), min_size=1, max_size=40))
-def test_medians_of_groups_are_those_of_numpy(pairs: list[tuple[int, float]]) -> None:
-    group, values = (np.array(one) for one in zip(*pairs, strict=True))
-    found = medians(values.astype(float), group, 4)
-    for place in range(4):
-        own = values[group == place]
-        assert np.isnan(found[place]) if not len(own) else found[place] == pytest.approx(np.median(own))
+rounds = st.lists(st.floats(0, 1e3), min_size=1, max_size=9).map(np.array)
+
+
+@given(st.lists(st.lists(rounds, max_size=4), max_size=5))
+def test_medians_of_rounds_are_those_of_numpy(points: list[list[np.ndarray]]) -> None:
+    found = round_medians(points)
+    assert found.shape == (len(points), max(map(len, points), default=0))
+    for row, own in zip(found, points, strict=True):
+        assert row[: len(own)].tolist() == pytest.approx([np.median(one) for one in own])
+        assert np.isnan(row[len(own) :]).all()

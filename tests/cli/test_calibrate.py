@@ -16,7 +16,7 @@ from tests.cli.conftest import Command
 from tests.cli.test_commands import POINT_KEYS
 from tests.model.planted import SCALES, base
 from tests.results.importers.logs import LOGS, needs_logs
-from tests.score.corpora import all_reduce_text
+from tests.results.importers.nccl_tests_outputs import output
 from tests.score.library_runs import SIZES, measurement, sweep, write_run
 
 
@@ -27,6 +27,13 @@ def run(tmp_path: Path) -> Path:
     seconds = seconds_of(base("hgx-h100", 1).cluster.system, LibraryRequest("all_reduce", SIZES), table)
     cases = [measurement(size, float(time)) for size, time in zip(SIZES, seconds, strict=True)]
     return write_run(tmp_path / "run", cases)
+
+
+@pytest.fixture
+def mine(ccbench: Command, run: Path) -> tuple[str, ...]:
+    """Words that ask for predictions with the file that the run is calibrated to."""
+    assert ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").code == 0
+    return ("predict", "--machine", "mine.yaml", "--collective", "all_reduce")
 
 
 def test_a_run_becomes_a_machine_file_and_a_summary(ccbench: Command, run: Path, tmp_path: Path) -> None:
@@ -42,17 +49,16 @@ def test_a_run_becomes_a_machine_file_and_a_summary(ccbench: Command, run: Path,
     assert set(machine.origins) >= {"scales", "constants", "measured", "held_out"}
 
 
-def test_predictions_with_the_file_carry_what_the_run_says(ccbench: Command, run: Path) -> None:
-    assert ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").code == 0
-    asked = ("--machine", "mine.yaml", "--collective", "all_reduce", "--sizes", "8,2MiB,64GiB")
-    ended = ccbench("predict", *asked, "--json")
+def test_predictions_with_the_file_carry_what_the_run_says(ccbench: Command, mine: tuple[str, ...]) -> None:
+    asked = (*mine, "--sizes", "8,2MiB,64GiB")
+    ended = ccbench(*asked, "--json")
     assert ended.code == 0, ended.err
     points = ended.json
     for point in points:
         assert list(point)[: len(POINT_KEYS)] == POINT_KEYS
         assert point["calibrated_seconds"] >= point["bound_seconds"]
     assert [point["label"] for point in points] == ["calibrated", "calibrated", "extrapolated"]
-    table = ccbench("predict", *asked).out.splitlines()
+    table = ccbench(*asked).out.splitlines()
     assert "calibrated" in table[1].split()
     assert ["~" in row for row in table[2:5]] == [False, False, True]
     assert table[-1].startswith("~ calibrated on other sizes")
@@ -69,14 +75,12 @@ def test_predictions_with_the_file_carry_what_the_run_says(ccbench: Command, run
     ],
 )
 def test_predictions_that_the_file_is_not_of_are_refused(
-    ccbench: Command, run: Path, arguments: tuple[str, ...], said: str
+    ccbench: Command, mine: tuple[str, ...], arguments: tuple[str, ...], said: str
 ) -> None:
-    assert ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").code == 0
-    ended = ccbench("predict", "--machine", "mine.yaml", "--collective", "all_reduce", *arguments)
+    ended = ccbench(*mine, *arguments)
     assert ended.code == 2
     assert said in ended.err
-    same = ("--ranks", "8", "--model", "nccl", "--sizes", "1MiB")
-    assert ccbench("predict", "--machine", "mine.yaml", "--collective", "all_reduce", *same).code == 0
+    assert ccbench(*mine, "--ranks", "8", "--model", "nccl", "--sizes", "1MiB").code == 0
 
 
 @pytest.mark.parametrize(
@@ -89,6 +93,10 @@ def test_predictions_that_the_file_is_not_of_are_refused(
         (("run", "--machine", "hgx-h100", "--ranks", "16"), "holds points on 8 ranks"),
         (("run", "--machine", "hgx-h100", "--nodes", "2"), "on 1 nodes"),
         (("run", "--machine", "hgx-h100", "--time", "2s"), "--time"),
+        (
+            ("run", "--machine", "hgx-h100", "--network", "ib-ndr-400x8"),
+            "--network ib-ndr-400x8: run holds points of 8 ranks on one node; leave it out",
+        ),
         (("absent", "--machine", "hgx-h100"), "not a run folder"),
         (("--machine", "hgx-h100"), "name one: ccbench calibrate RUN"),
         (("--ranks", "8"), "name one: ccbench calibrate RUN"),
@@ -161,9 +169,10 @@ def test_a_published_log_is_imported_calibrated_and_predicted(
     assert all(point["calibrated_seconds"] >= point["bound_seconds"] for point in points)
 
 
-def test_the_rates_of_a_calibrated_prediction_are_of_the_calibrated_time(ccbench: Command, run: Path) -> None:
-    assert ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").code == 0
-    asked = ("predict", "--machine", "mine.yaml", "--collective", "all_reduce", "--sizes", "64MiB")
+def test_the_rates_of_a_calibrated_prediction_are_of_the_calibrated_time(
+    ccbench: Command, mine: tuple[str, ...]
+) -> None:
+    asked = (*mine, "--sizes", "64MiB")
     (point,) = ccbench(*asked, "--json").json
     busbw = point["size_bytes"] / point["calibrated_seconds"] / 1e9 * 2 * 7 / 8
     assert point["calibrated_busbw_GB_s"] == pytest.approx(busbw)
@@ -175,12 +184,7 @@ def test_the_rates_of_a_calibrated_prediction_are_of_the_calibrated_time(ccbench
 def test_points_of_other_gpus_are_not_fitted_to_the_machine_that_is_named(
     ccbench: Command, tmp_path: Path
 ) -> None:
-    devices = "\n".join(
-        f"#  Rank {rank:2} Group  0 Pid 1{rank} on node device {rank:2} [0x0{rank}] NVIDIA GeForce RTX 4090"
-        for rank in range(8)
-    )
-    table = all_reduce_text(lambda size: 100 + size / 5e3)
-    (tmp_path / "log.txt").write_text(f"# all_reduce_perf\n# Using devices\n{devices}\n#\n{table}")
+    (tmp_path / "log.txt").write_text(output().replace("H100 80GB HBM3", "GeForce RTX 4090"))
     assert ccbench("import", "log.txt", "-o", "run").code == 0
     ended = ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml")
     assert ended.code == 2
@@ -188,10 +192,3 @@ def test_points_of_other_gpus_are_not_fitted_to_the_machine_that_is_named(
         "hgx-h100 has NVIDIA H100 80GB HBM3, and the devices listed are NVIDIA GeForce RTX 4090" in ended.err
     )
     assert not (tmp_path / "mine.yaml").exists()
-
-
-def test_a_network_of_a_run_on_one_node_is_refused(ccbench: Command, run: Path) -> None:
-    asked = ("calibrate", "run", "--machine", "hgx-h100", "--network", "ib-ndr-400x8", "-o", "mine.yaml")
-    ended = ccbench(*asked)
-    assert ended.code == 2
-    assert "--network ib-ndr-400x8: run holds points of 8 ranks on one node; leave it out" in ended.err

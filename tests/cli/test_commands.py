@@ -32,10 +32,8 @@ def price(ccbench: Command, *arguments: str) -> list[dict[str, float]]:
 
 
 def test_predict_prints_the_promised_keys(ccbench: Command) -> None:
-    (point,) = price(
-        ccbench,
-        *("--collective", "all_reduce", "--algorithm", "ring", "--ranks", "4", "--sizes", "1MiB"),
-    )
+    ring = ("--collective", "all_reduce", "--algorithm", "ring", "--ranks", "4")
+    (point,) = price(ccbench, *ring, "--sizes", "1MiB")
     assert list(point) == POINT_KEYS
     assert point["size_bytes"] == 1 << 20
     assert 0 < point["bound_seconds"] <= point["predicted_seconds"]
@@ -54,10 +52,8 @@ def test_predict_prices_every_algorithm_when_none_is_named(ccbench: Command, col
 
 
 def test_predict_writes_a_table_for_people(ccbench: Command) -> None:
-    ended = ccbench(
-        *("predict", "--machine", MACHINE, "--collective", "all_gather", "--ranks", "2"),
-        *("--sizes", "64KiB,1MiB"),
-    )
+    asked = ("--machine", MACHINE, "--collective", "all_gather", "--ranks", "2")
+    ended = ccbench("predict", *asked, "--sizes", "64KiB,1MiB")
     assert ended.out.splitlines()[1].split()[:3] == ["algorithm", "size", "bound"]
     assert "64 KiB" in ended.out
 
@@ -111,18 +107,15 @@ def test_predict_prices_own_schedules_on_the_links(ccbench: Command) -> None:
         (("--machine", "hgx-h100", "--ranks", "16"), "--network"),
         (("--machine", "hgx-h100", "--algorithm", "nvlstree"), "there are"),
         (("--machine", "hgx-h1000"), "hgx-h100"),
+        (("--machine", "hgx-h100", "--algorithm", "foo"), "--algorithm 'foo': nvlstree"),
+        (("--machine", "hgx-h100", "--protocol", "LL256"), "--protocol 'LL256': ll128"),
     ],
 )
 def test_predict_refuses_what_cannot_be(ccbench: Command, arguments: tuple[str, ...], said: str) -> None:
     ended = ccbench("predict", "--collective", "all_reduce", "--sizes", "1MiB", *arguments)
     assert ended.code == 2
-    assert said in ended.err
-
-
-def test_schedule_prints_and_proves(ccbench: Command) -> None:
-    ended = ccbench("schedule", "all_reduce", "ring", "--ranks", "4", "--prove")
-    assert ended.code == 0, ended.err
-    assert ended.out.splitlines()[-1].startswith("proven: every output of 4 ranks")
+    for words in said.split(": "):
+        assert words in ended.err
 
 
 def test_schedule_draws(ccbench: Command, tmp_path: Path) -> None:
@@ -153,6 +146,7 @@ def test_a_drawing_that_cannot_be_is_refused_before_anything_is_printed(
     ("collective", "algorithm", "ranks", "proven"),
     [
         ("all_reduce", "ring", "1", "every output of 1 rank holds every contribution exactly once"),
+        ("all_reduce", "ring", "4", "every output of 4 ranks holds every contribution exactly once"),
         ("all_gather", "ring", "4", "every output of 4 ranks holds the piece it should, and nothing else"),
         ("barrier", "dissemination", "4", "every one of 4 ranks has heard of every other"),
     ],
@@ -161,6 +155,7 @@ def test_a_proof_says_what_the_collective_promises(
     ccbench: Command, collective: str, algorithm: str, ranks: str, proven: str
 ) -> None:
     ended = ccbench("schedule", collective, algorithm, "--ranks", ranks, "--prove")
+    assert ended.code == 0, ended.err
     assert ended.out.splitlines()[-1] == f"proven: {proven}"
 
 
@@ -210,13 +205,6 @@ def test_calibrate_writes_a_machine_that_can_be_read_back(
     assert written.name.startswith(platform.node())
 
 
-def test_calibrate_refuses_a_file_it_could_not_read_back_before_measuring(ccbench: Command) -> None:
-    ended = ccbench("calibrate", "-o", "mine.txt")
-    assert ended.code == 2
-    assert ".yaml" in ended.err
-    assert "measuring" not in ended.err
-
-
 def no_measuring(seconds: float) -> Machine:
     raise AssertionError("measured before the output was checked")
 
@@ -236,7 +224,10 @@ def test_calibrate_replaces_a_file_only_when_forced(
     assert load_machine(tmp_path / "mine.yaml").fabric == load_machine(MACHINE).fabric
 
 
-@pytest.mark.parametrize(("output", "seen"), [("no/mine.yaml", "no folder no"), ("d.yaml", "it is a folder")])
+@pytest.mark.parametrize(
+    ("output", "seen"),
+    [("no/mine.yaml", "no folder no"), ("d.yaml", "it is a folder"), ("mine.txt", ".yaml")],
+)
 def test_calibrate_checks_its_output_before_measuring(
     ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, seen: str
 ) -> None:
@@ -259,15 +250,7 @@ def test_a_collectives_algorithms_are_a_list_in_json_and_a_line_for_people(ccben
 
 def test_list_shows_which_kernels_there_are_and_for_which_collectives(ccbench: Command) -> None:
     kernels = ccbench("list", "kernels", "--json").json["kernels"]
-    assert set(kernels) >= {
-        "ring",
-        "tree",
-        "mesh_one_shot",
-        "mesh_two_shot",
-        "ll",
-        "barrier",
-        "schedule:NAME",
-    }
+    assert set(kernels) >= {"ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "schedule:NAME"}
     assert kernels["mesh_two_shot"] == ["all_reduce"]
     assert kernels["barrier"] == ["barrier"]
     for name in COLLECTIVES:
@@ -326,24 +309,10 @@ def test_a_report_draws_runs_together_and_one_behind(
     ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "b", "c"):
-        made = ccbench(
-            *(
-                "run",
-                "quick",
-                "--backend",
-                "simulated",
-                "--only",
-                "broadcast",
-                "--no-report",
-                "-q",
-                "-o",
-                name,
-            )
-        )
+        words = ("--backend", "simulated", "--only", "broadcast", "--no-report", "-q")
+        made = ccbench("run", "quick", *words, "-o", name)
         assert made.code == 0, made.err
-    ended = ccbench(
-        *("report", "a", "b", "--baseline", "c", "-o", "drawn", "--format", "md,csv", "--json"),
-    )
+    ended = ccbench("report", "a", "b", "--baseline", "c", "-o", "drawn", "--format", "md,csv", "--json")
     assert ended.code == 0, ended.err
     files = [Path(file) for file in ended.json["files"]]
     assert {file.suffix for file in files} == {".md", ".csv"}

@@ -7,31 +7,26 @@ from pathlib import Path
 import pytest
 
 from ccbench.results import load_run
+from tests.cli.conftest import Command
+from tests.results.importers.nccl_tests_outputs import ONE_WRONG, TITLES, row
 
-from .conftest import Command
+WORDS = {size: f"{size:>12}  {size // 4:>12}  float  none  0" for size in (1 << 20, 2 << 20)}
+BROADCAST = ["# broadcast_perf", TITLES, *(row(size, 1.0, words=words) for size, words in WORDS.items())]
 
-HEADER = """\
-#                                                    out-of-place                     in-place
-#    size      count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
-#     (B) (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
-"""
-ROWS = """\
-  1048576     262144     float     sum      -1    28.56   36.71   64.25      0    28.37   36.96   64.68      0
-  2097152     524288     float     sum      -1    43.45   48.27   84.47      2    43.39   48.33   84.58      0
-"""
-DEVICES = "\n".join(
-    f"#  Rank {rank:2} Group  0 Pid {100 + rank} on node device {rank:2} [0x0{rank}] NVIDIA H100 80GB HBM3"
-    for rank in range(8)
-)
-END = "# Out of bounds values : 1 FAILED\n# Avg bus bandwidth : 74.5\n"
-LOG = f"# Using devices\n{DEVICES}\n#\n{HEADER}{ROWS}{END}"
-BROADCAST = f"# broadcast_perf\n{HEADER}" + ROWS.replace("sum", "none").replace(" -1 ", "  0 ").replace(
-    "64.25", "36.71"
-).replace("64.68", "36.96").replace("84.47", "48.27").replace("84.58", "48.33")
+
+@pytest.fixture(autouse=True)
+def log(tmp_path: Path) -> None:
+    """A log to import."""
+    (tmp_path / "log.txt").write_text(ONE_WRONG)
+
+
+@pytest.fixture
+def imported(ccbench: Command) -> None:
+    """The run of it."""
+    assert ccbench("import", "log.txt", "-o", "run").code == 0
 
 
 def test_a_log_becomes_a_run_that_reports(ccbench: Command, tmp_path: Path) -> None:
-    (tmp_path / "log.txt").write_text(LOG)
     ended = ccbench("import", "log.txt", "-o", "run")
     assert ended.code == 0, ended.err
     assert "log.txt: nccl-tests, 1 table, 4 rows, 1 wrong" in ended.out
@@ -48,7 +43,6 @@ def test_a_log_becomes_a_run_that_reports(ccbench: Command, tmp_path: Path) -> N
 
 
 def test_json_tells_a_script_what_became_of_every_file(ccbench: Command, tmp_path: Path) -> None:
-    (tmp_path / "log.txt").write_text(LOG)
     (tmp_path / "other.txt").write_text("nothing of the sort\n")
     ended = ccbench("import", "log.txt", "other.txt", "--json", "-o", "run")
     assert ended.code == 5
@@ -59,8 +53,7 @@ def test_json_tells_a_script_what_became_of_every_file(ccbench: Command, tmp_pat
 
 
 def test_a_table_on_unknown_ranks_is_left_out_and_options_rescue_it(ccbench: Command, tmp_path: Path) -> None:
-    (tmp_path / "log.txt").write_text(LOG)
-    (tmp_path / "bare.txt").write_text(BROADCAST)
+    (tmp_path / "bare.txt").write_text("\n".join(BROADCAST))
     partial = ccbench("import", "log.txt", "bare.txt", "-o", "partial")
     assert partial.code == 5
     assert "bare.txt:" in partial.err
@@ -84,7 +77,6 @@ def test_nothing_to_import_is_an_error_and_leaves_no_folder(ccbench: Command, tm
 
 
 def test_without_an_output_the_run_is_the_newest_of_the_results(ccbench: Command, tmp_path: Path) -> None:
-    (tmp_path / "log.txt").write_text(LOG)
     assert ccbench("import", "log.txt").code == 0
     (folder,) = (tmp_path / "results").iterdir()
     assert folder.name.endswith("-log-imported")
@@ -102,16 +94,14 @@ def test_without_an_output_the_run_is_the_newest_of_the_results(ccbench: Command
 def test_a_wrong_option_is_said_before_anything_is_read(
     ccbench: Command, tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
-    (tmp_path / "log.txt").write_text(LOG)
     ended = ccbench("import", "log.txt", *options)
     assert ended.code == 2
     assert words in ended.err
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.usefixtures("imported")
 def test_published_results_lie_beside_the_points_they_are_like(ccbench: Command, tmp_path: Path) -> None:
-    (tmp_path / "log.txt").write_text(LOG)
-    assert ccbench("import", "log.txt", "-o", "run").code == 0
     ended = ccbench(
         "report", "run", "--baseline", "published:hgx-h100", "--format", "svg,csv,md", "-o", "out"
     )
@@ -124,6 +114,7 @@ def test_published_results_lie_beside_the_points_they_are_like(ccbench: Command,
     assert "published" in next((tmp_path / "out").glob("bandwidth-*.svg")).read_text()
 
 
+@pytest.mark.usefixtures("imported")
 def test_what_is_published_is_listed_and_an_unknown_name_gets_the_cure(
     ccbench: Command, tmp_path: Path
 ) -> None:
@@ -132,16 +123,13 @@ def test_what_is_published_is_listed_and_an_unknown_name_gets_the_cure(
     assert "published:hgx-h100: " in listed.out
     names = [one["name"] for one in ccbench("report", "--baseline", "published:", "--json").json["published"]]
     assert "dgx-a100" in names
-    (tmp_path / "log.txt").write_text(LOG)
-    ccbench("import", "log.txt", "-o", "run")
     ended = ccbench("report", "run", "--baseline", "published:hgx-h1000")
     assert ended.code == 2
     assert "did you mean hgx-h100" in ended.err
 
 
+@pytest.mark.usefixtures("imported")
 def test_a_baseline_without_anything_like_the_run_says_what_it_has(ccbench: Command, tmp_path: Path) -> None:
-    (tmp_path / "log.txt").write_text(LOG)
-    ccbench("import", "log.txt", "-o", "run")
     ended = ccbench("report", "run", "--baseline", "published:gb200-nvl72", "--format", "csv", "-o", "out")
     assert ended.code == 0, ended.err
     assert "nothing like this run's points; nearest: all_reduce float32 72 ranks on 18 nodes" in ended.out

@@ -29,18 +29,6 @@ def test_algorithms_and_protocols_may_be_spelt_as_nccl_does(ccbench: Command) ->
     assert theirs.json == ours.json
 
 
-@pytest.mark.parametrize(
-    ("option", "word", "known"), [("--algorithm", "foo", "nvlstree"), ("--protocol", "LL256", "ll128")]
-)
-def test_what_no_library_has_is_refused_with_what_there_is(
-    ccbench: Command, option: str, word: str, known: str
-) -> None:
-    ended = ccbench(*ASKED, option, word)
-    assert ended.code == 2
-    assert f"{option} {word!r}" in ended.err.replace('"', "'")
-    assert known in ended.err
-
-
 def test_the_table_says_what_was_priced_and_in_which_units(ccbench: Command) -> None:
     title, head, row = ccbench(*ASKED, "--dtype", "bfloat16").out.splitlines()
     assert title == (

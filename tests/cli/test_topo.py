@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from ccbench.cli import main
 from ccbench.report.topology_text import as_text
 from ccbench.topology.files import read_yaml, topology_yaml
 from ccbench.topology.graph import Device, DeviceKind, Finding, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.summary import link_groups, nvlinks_per_gpu, usable_shares
+from tests.cli.conftest import Command, Ended
 
 PAIR = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\n" + (
     "GPU0\t X \tNV12\tPXB\t0-7\t0\nGPU1\tNV12\t X \tSYS\t8-15\t1\nNIC0\tPXB\tSYS\t X \n"
@@ -19,31 +18,28 @@ PAIR = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\n" + (
 PEERS = " \tGPU0\tGPU1\t\n GPU0\tX\tCNS\t\n GPU1\tCNS\tX\t\n"
 
 
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(["topo", *arguments])
-    return int(ended.value.code or 0)
+def shown(ccbench: Command, *arguments: str) -> Ended:
+    ended = ccbench("topo", *arguments)
+    assert ended.code == 0, ended.err
+    return ended
 
 
-def test_a_matrix_is_shown_as_people_know_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_matrix_is_shown_as_people_know_it(tmp_path: Path, ccbench: Command) -> None:
     (tmp_path / "dump").write_text(PAIR)
-    assert run(str(tmp_path / "dump")) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = shown(ccbench, "dump").out.splitlines()
     assert "2 GPUs, 1 NIC" in lines[1]
     assert any(line.split()[:3] == ["gpu0", "X", "NV12"] for line in lines)
 
 
-def test_findings_come_with_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_come_with_advice(tmp_path: Path, ccbench: Command) -> None:
     (tmp_path / "dump").write_text(PEERS)
-    assert run(str(tmp_path / "dump")) == 0
-    out = capsys.readouterr().out
+    out = shown(ccbench, "dump").out
     assert "PROBLEM  peer_access" in out
     assert "         -> " in out
 
 
-def test_json_has_the_promised_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("dgx-a100", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_json_has_the_promised_keys(ccbench: Command) -> None:
+    found = shown(ccbench, "dgx-a100", "--json").json
     assert list(found) == [
         "name", "source", "class", "nodes", "gpu_count", "nic_count", "cpu_count", "nvswitch_count",
         "devices", "gpu_matrix", "nic_matrix", "nvlinks_per_gpu", "links_per_gpu", "usable_share", "links",
@@ -54,37 +50,29 @@ def test_json_has_the_promised_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["findings"] == []
 
 
-def test_yaml_can_be_loaded_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("dgx-1v", "--yaml") == 0
-    text = capsys.readouterr().out
+def test_yaml_can_be_loaded_again(tmp_path: Path, ccbench: Command) -> None:
+    text = shown(ccbench, "dgx-1v", "--yaml").out
     (tmp_path / "mine.yaml").write_text(text)
-    assert run(str(tmp_path / "mine.yaml"), "--yaml") == 0
-    assert capsys.readouterr().out == text
+    assert shown(ccbench, "mine.yaml", "--yaml").out == text
     assert len(read_yaml(text).gpus) == 8
 
 
-def test_this_machine_is_shown_without_a_source(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run() == 0
-    assert "processor" in capsys.readouterr().out
+def test_this_machine_is_shown_without_a_source(ccbench: Command) -> None:
+    assert "processor" in shown(ccbench).out
 
 
 @pytest.mark.parametrize("name", ["one.svg", "one.png"])
-def test_a_picture_is_drawn(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("mi300x", "--draw", str(tmp_path / name)) == 0
+def test_a_picture_is_drawn(name: str, tmp_path: Path, ccbench: Command) -> None:
+    assert shown(ccbench, "mi300x", "--draw", name).out == f"wrote {name}\n"
     assert (tmp_path / name).stat().st_size > 5000
-    assert capsys.readouterr().out == f"wrote {tmp_path / name}\n"
 
 
-def test_a_picture_beside_json_leaves_stdout_to_the_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("l40s", "--json", "--draw", str(tmp_path / "one.svg")) == 0
-    assert json.loads(capsys.readouterr().out)["gpu_count"]
+def test_a_picture_beside_json_leaves_stdout_to_the_json(tmp_path: Path, ccbench: Command) -> None:
+    assert shown(ccbench, "l40s", "--json", "--draw", "one.svg").json["gpu_count"]
 
 
-def test_a_thousand_machines_are_summed_up(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("hgx-h100", "--nodes", "1000", "--network", "ib-ndr-400x8") == 0
-    out = capsys.readouterr().out
+def test_a_thousand_machines_are_summed_up(ccbench: Command) -> None:
+    out = shown(ccbench, "hgx-h100", "--nodes", "1000", "--network", "ib-ndr-400x8").out
     assert "1000 machines, 8000 GPUs" in out
     assert len(out.splitlines()) < 60
     assert max(map(len, out.splitlines())) < 200
@@ -103,45 +91,43 @@ def test_a_thousand_machines_are_summed_up(capsys: pytest.CaptureFixture[str]) -
         (("dgx-1v", "--draw", "x.gif"), "not a picture format"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_2(
-    arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*arguments) == 2
-    captured = capsys.readouterr()
-    assert words in captured.err
-    assert "Traceback" not in captured.err
+def test_mistakes_are_one_line_and_exit_2(arguments: tuple[str, ...], words: str, ccbench: Command) -> None:
+    ended = ccbench("topo", *arguments)
+    assert ended.code == 2
+    assert words in ended.err
+    assert "Traceback" not in ended.err
 
 
-def test_a_cluster_too_large_for_a_file_is_refused_with_a_way_out(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("hgx-h100", "--nodes", "1000", "--network", "ib-ndr-400x8", "--yaml") == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "write one machine with --yaml" in err
+def test_a_cluster_too_large_for_a_file_is_refused_with_a_way_out(ccbench: Command) -> None:
+    ended = ccbench("topo", "hgx-h100", "--nodes", "1000", "--network", "ib-ndr-400x8", "--yaml")
+    assert (ended.code, ended.out) == (2, "")
+    assert "write one machine with --yaml" in ended.err
 
 
-def test_json_of_two_machines_counts_their_nvswitches(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["nvswitch_count"] == 8
+def test_json_of_two_machines_counts_their_nvswitches(ccbench: Command) -> None:
+    assert (
+        shown(ccbench, "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8", "--json").json[
+            "nvswitch_count"
+        ]
+        == 8
+    )
 
 
-def test_links_are_counted_by_pairs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("dgx-1v", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_links_are_counted_by_pairs(ccbench: Command) -> None:
+    found = shown(ccbench, "dgx-1v", "--json").json
     assert [(one["pairs"], one["count"], one["both_ways"]) for one in found["links"]] == [
         (8, 1, True),
         (8, 2, True),
     ]
     assert found["usable_share"] == {"2": "1/6", "4": "2/3", "8": "1"}
-    assert run("dgx-1v") == 0
-    out = capsys.readouterr().out
+    out = shown(ccbench, "dgx-1v").out
     assert "8 pairs x 2 links" in out
     assert "groups of 2, 4, 8 GPUs use 1/6, 2/3, all of a GPU's links" in out
 
 
-def test_json_lists_devices_and_the_paths_of_nics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lists_devices_and_the_paths_of_nics(tmp_path: Path, ccbench: Command) -> None:
     (tmp_path / "dump").write_text(PAIR + "\nNIC Legend:\n\n  NIC0: mlx5_7\n")
-    assert run(str(tmp_path / "dump"), "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = shown(ccbench, "dump", "--json").json
     nic = next(one for one in found["devices"] if one["kind"] == "nic")
     assert nic == {
         "name": "nic0", "kind": "nic", "node": 0, "bus_id": None, "numa_node": 0, "called": "mlx5_7",
@@ -149,34 +135,28 @@ def test_json_lists_devices_and_the_paths_of_nics(tmp_path: Path, capsys: pytest
     assert found["nic_matrix"] == [["PXB", "SYS", "X"]]
 
 
-def test_the_way_to_itself_is_an_x_whatever_the_source_prints(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_way_to_itself_is_an_x_whatever_the_source_prints(tmp_path: Path, ccbench: Command) -> None:
     table = "       GPU0         GPU1\nGPU0   0            XGMI\nGPU1   XGMI         0\n"
     (tmp_path / "dump").write_text("===== Link Type between two GPUs =====\n" + table)
-    assert run(str(tmp_path / "dump"), "--json") == 0
-    assert json.loads(capsys.readouterr().out)["gpu_matrix"] == [["X", "XGMI"], ["XGMI", "X"]]
+    assert shown(ccbench, "dump", "--json").json["gpu_matrix"] == [["X", "XGMI"], ["XGMI", "X"]]
 
 
-def test_what_a_cut_dump_does_not_show_is_no_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_cut_dump_does_not_show_is_no_zero(tmp_path: Path, ccbench: Command) -> None:
     heading = "\tGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\n"
     (tmp_path / "dump").write_text(heading + "GPU0\t X \tNV2\tNV2\tPXB\t0-7\n")
-    assert run(str(tmp_path / "dump")) == 0
-    out = capsys.readouterr().out
+    out = shown(ccbench, "dump").out
     assert ["gpu1", "NV2", "X", "?", "?"] in [line.split()[:5] for line in out.splitlines()]
     assert "? not shown by the source" in out.splitlines()
-    assert run(str(tmp_path / "dump"), "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = shown(ccbench, "dump", "--json").json
     assert found["gpu_matrix"][1] == ["NV2", "X", None]
     assert 0 not in (found["nvlinks_per_gpu"] or [])
 
 
-def test_a_log_without_a_machine_shows_its_rings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_without_a_machine_shows_its_rings(tmp_path: Path, ccbench: Command) -> None:
     ring = " ".join(str(rank) for rank in range(16))
     line = "host:1:1 [0] NCCL INFO Channel {:02}/02 : " + ring
     (tmp_path / "log").write_text(line.format(0) + "\n" + line.format(1) + "\n")
-    assert run(str(tmp_path / "log")) == 0
-    assert f"ring: {ring}  (x2)".split() in [one.split() for one in capsys.readouterr().out.splitlines()]
+    assert f"ring: {ring}  (x2)".split() in [one.split() for one in shown(ccbench, "log").out.splitlines()]
 
 
 def test_links_alike_are_one_line_wherever_the_source_names_them() -> None:
@@ -213,12 +193,9 @@ def test_a_listing_of_links_that_was_cut_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "nics"), [(1, 8), (2, 8), (2, 1), (2, 3), (2, 4), (3, 16), (1000, 16)])
-def test_a_cluster_has_the_nics_of_its_network(
-    nodes: int, nics: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cluster_has_the_nics_of_its_network(nodes: int, nics: int, ccbench: Command) -> None:
     arguments = ("HGX-H100", "--nodes", str(nodes), "--network", f"ib-ndr-400x{nics}")
-    assert run(*arguments, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = shown(ccbench, *arguments, "--json").json
     assert (found["nodes"], found["gpu_count"], found["nic_count"]) == (nodes, 8 * nodes, nics * nodes)
     by_ends = {(one["kind"], one["to"]): one for one in found["links"]}
     ports = by_ends.pop(("infiniband", "network_switch"), None)
@@ -227,8 +204,7 @@ def test_a_cluster_has_the_nics_of_its_network(
         assert (ports["pairs"], ports["count"], ports["bytes_per_second"]) == (nodes * nics, 1, 50e9)
     inside = by_ends[("pcie", "nic")]
     assert (inside["pairs"], inside["bytes_per_second"]) == (nodes * max(nics, 8), 50e9)
-    assert run(*arguments) == 0
-    out = capsys.readouterr().out
+    out = shown(ccbench, *arguments).out
     assert f"{nics * nodes} NIC" in out
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line.startswith("gpu")}
     assert "NET" not in rows["gpu0"]
@@ -236,10 +212,9 @@ def test_a_cluster_has_the_nics_of_its_network(
 
 
 def test_the_matrix_of_a_cluster_says_network_between_machines_only(
-    capsys: pytest.CaptureFixture[str],
+    ccbench: Command,
 ) -> None:
-    assert run("pcie4-x16", "--nodes", "2", "--network", "ib-ndr-400x4", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = shown(ccbench, "pcie4-x16", "--nodes", "2", "--network", "ib-ndr-400x4", "--json").json
     nodes = {one["name"]: one["node"] for one in found["devices"]}
     gpus = [one["name"] for one in found["devices"] if one["kind"] == "gpu"]
     nics = [one["name"] for one in found["devices"] if one["kind"] == "nic"]
@@ -250,34 +225,30 @@ def test_the_matrix_of_a_cluster_says_network_between_machines_only(
 
 
 def test_links_without_a_rate_are_named_when_a_dump_is_made_a_cluster(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, ccbench: Command
 ) -> None:
     (tmp_path / "dump").write_text(PAIR)
-    assert run(str(tmp_path / "dump"), "--nodes", "2", "--network", "ib-ndr-400x2") == 2
-    err = capsys.readouterr().err
-    assert "have no rate" in err
-    assert "2 nvlink (gpu0 -> gpu1 ...)" in err
-    assert "--yaml" in err
+    ended = ccbench("topo", "dump", "--nodes", "2", "--network", "ib-ndr-400x2")
+    assert ended.code == 2
+    for said in ("have no rate", "2 nvlink (gpu0 -> gpu1 ...)", "--yaml"):
+        assert said in ended.err
 
 
-def test_a_rate_that_ndr_does_not_have_is_a_notice(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("hgx-h100", "--nodes", "2", "--network", "ib-ndr-100x8") == 0
-    out = " ".join(capsys.readouterr().out.split())
+def test_a_rate_that_ndr_does_not_have_is_a_notice(ccbench: Command) -> None:
+    out = " ".join(shown(ccbench, "hgx-h100", "--nodes", "2", "--network", "ib-ndr-100x8").out.split())
     assert "contradiction: ib-ndr-100x8: ib-ndr ports carry 400 or 200 Gb/s; 100 is taken" in out
 
 
-def test_groups_that_no_fast_link_joins_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_that_no_fast_link_joins_are_told(tmp_path: Path, ccbench: Command) -> None:
     devices = tuple(Device(f"gpu{place}", DeviceKind.GPU) for place in range(4))
     pairs = [("gpu0", "gpu1"), ("gpu1", "gpu0"), ("gpu2", "gpu3"), ("gpu3", "gpu2")]
     links = tuple(Link(*pair, LinkKind.NVLINK, 25e9) for pair in pairs)
     box = Topology("two pairs", devices, links, TopologyClass.NVLINK_MESH)
     (tmp_path / "box.yaml").write_text(topology_yaml(box))
-    assert run(str(tmp_path / "box.yaml")) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = shown(ccbench, "box.yaml").out.splitlines()
     assert "groups of 2 GPUs use all of a GPU's links" in lines
     assert "groups of 4 GPUs are not all joined by such links" in lines
-    assert run(str(tmp_path / "box.yaml"), "--json") == 0
-    assert json.loads(capsys.readouterr().out)["usable_share"] == {"2": "1", "4": None}
+    assert shown(ccbench, "box.yaml", "--json").json["usable_share"] == {"2": "1", "4": None}
 
 
 def test_nothing_of_a_file_reaches_the_terminal_but_printable_text() -> None:

@@ -81,6 +81,11 @@ def flagged(one: Measurement, *flags: str) -> Measurement:
     return replace(one, conditions=Conditions(flags=flags))
 
 
+def emulated(one: Measurement) -> Measurement:
+    """As of a device that a processor stands in for."""
+    return replace(flagged(one, "emulation"), simulated=True)
+
+
 def write_run(
     path: Path,
     cases: Iterable[Case],

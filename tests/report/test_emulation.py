@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,19 +19,19 @@ from ccbench.report.points import LEFT_OUT, points_of
 from ccbench.report.writing import Drawn, markdown_report
 from ccbench.results import Run
 
-from .synthetic import case, flagged, sweep, write_run
+from .synthetic import case, emulated, flagged, sweep, write_run
 
 WHY = "times of an emulation say nothing about any device"
-
-
-def emulated(one: Measurement) -> Measurement:
-    return replace(flagged(one, "emulation"), simulated=True)
 
 
 def emulated_run(path: Path) -> Run:
     """Two algorithms that cross, with predictions as a run of an older version might have stored them."""
     cases = sweep(algorithms=("ring", "tree"), backend="cuda-host")
     return write_run(path, cases, dict.fromkeys(range(len(cases)), emulated))
+
+
+def real_run(path: Path) -> Run:
+    return write_run(path, sweep())
 
 
 def mixed_run(path: Path) -> Run:
@@ -107,20 +108,21 @@ def test_emulated_points_have_no_share_of_a_bound_and_no_error_of_a_prediction(t
     assert not {"beats_bound", "slower_than_predicted"} & {one.kind for one in findings_of(points)}
 
 
-def test_no_ratio_is_given_for_an_emulated_run_beside_a_baseline(tmp_path: Path) -> None:
-    run, baseline = emulated_run(tmp_path / "run"), write_run(tmp_path / "real", sweep())
-    assert comparable_points(points_of(run), baseline) == ()
-    assert beside(points_of(run), points_of(baseline)) == ()
-    (line,) = baseline_lines(points_of(run), baseline)
-    assert WHY in line
-
-
-def test_an_emulated_baseline_is_no_baseline(tmp_path: Path) -> None:
-    run, baseline = write_run(tmp_path / "real", sweep()), emulated_run(tmp_path / "run")
-    assert comparable_points(points_of(run), baseline) == ()
-    assert beside(points_of(run), points_of(baseline)) == ()
-    (line,) = baseline_lines(points_of(run), baseline)
-    assert "nothing like this run's points; it has no speed" in line
+@pytest.mark.parametrize(
+    ("run_of", "baseline_of", "said"),
+    [
+        (emulated_run, real_run, WHY),
+        (real_run, emulated_run, "nothing like this run's points; it has no speed"),
+    ],
+)
+def test_neither_an_emulated_run_nor_an_emulated_baseline_has_a_ratio(
+    tmp_path: Path, run_of: Callable[[Path], Run], baseline_of: Callable[[Path], Run], said: str
+) -> None:
+    points, baseline = points_of(run_of(tmp_path / "run")), baseline_of(tmp_path / "base")
+    assert comparable_points(points, baseline) == ()
+    assert beside(points, points_of(baseline)) == ()
+    (line,) = baseline_lines(points, baseline)
+    assert said in line
 
 
 def test_only_the_measured_part_of_a_run_is_laid_beside_a_baseline(tmp_path: Path) -> None:

@@ -108,14 +108,14 @@ def test_a_rank_that_is_always_last_is_named(points: tuple[Point, ...]) -> None:
 
 
 def test_findings_of_the_machine_are_taken_from_the_manifest_whatever_else_lies_there(tmp_path: Path) -> None:
-    entry = {
+    told = {
         "severity": "problem",
         "kind": "narrow_link",
         "devices": ["gpu3"],
         "evidence": "x8",
         "advice": "y",
     }
-    manifest = {**MANIFEST, "findings": [entry, "text", None, {"severity": 3}]}
+    manifest = {**MANIFEST, "findings": [told, "text", None, {"severity": 3}]}
     found = run_findings(write_run(tmp_path / "run", sweep(), manifest=manifest))
     assert found[0].kind == "narrow_link"
     assert "gpu3" in found[0].subject
@@ -132,23 +132,15 @@ def test_simulated_and_emulated_runs_are_told(tmp_path: Path) -> None:
     assert not {"bandwidth_dip", "not_monotone", "slower_than_predicted"} & set(kinds(emulated))
 
 
-@given(st.lists(st.floats(1e-7, 10.0), min_size=9, max_size=9), st.booleans())
-def test_findings_are_ordered_by_severity_and_complete(times: list[float], simulated: bool) -> None:
-    some = [timed(one, seconds) for one, seconds in zip(_PLAIN, times, strict=True)]
+@given(times=st.lists(st.floats(1e-7, 10.0), min_size=9, max_size=9), simulated=st.booleans())
+def test_findings_are_ordered_by_severity_and_complete(
+    points: tuple[Point, ...], times: list[float], simulated: bool
+) -> None:
+    some = [timed(one, seconds) for one, seconds in zip(points, times, strict=True)]
     found = findings_of([replace(one, simulated=simulated) for one in some])
     order = [SEVERITIES.index(one.severity) for one in found]
     assert order == sorted(order)
     assert all(one.subject and one.evidence and one.advice for one in found)
-
-
-def _plain() -> tuple[Point, ...]:
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        return points_of(write_run(Path(folder) / "run", sweep()))
-
-
-_PLAIN = _plain()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ccbench.results.importers import read_log
 from ccbench.results.importers.ranks import Given
 from ccbench.results.importers.writing import import_logs, write_import
 
-from .synthetic import Edit, case, failed, flagged, sweep, write_run
+from .synthetic import Edit, case, emulated, failed, flagged, sweep, write_run
 
 
 def _tables(path: Path, *args: object, **kwargs: object) -> tuple[Table, ...]:
@@ -28,6 +28,15 @@ def _rows(table: Table) -> list[list[str]]:
 
 def _timed(seconds: float) -> object:
     return lambda one: replace(one, samples_seconds=(seconds,) * 9)
+
+
+def wrong(one: Measurement) -> Measurement:
+    return replace(one, status=Status.WRONG, wrong_elements=3, detail="3 differ")
+
+
+def back_again(folder: Path, run: Run) -> Run:
+    """What importing the tables of ``run`` gives."""
+    return _imported(folder / "back", nccl_tests_tables(points_of(run)))
 
 
 def test_a_row_is_laid_out_as_nccl_tests_lays_it_out(tmp_path: Path) -> None:
@@ -81,9 +90,6 @@ def test_bandwidths_follow_from_size_and_time(tmp_path: Path) -> None:
 
 
 def test_cases_without_a_result_have_no_numbers_and_a_remark(tmp_path: Path) -> None:
-    def wrong(one: Measurement) -> Measurement:
-        return replace(one, status=Status.WRONG, wrong_elements=3, detail="3 differ")
-
     edits = {0: lambda one: failed(one, Status.TIMED_OUT, "rank 1 hung"), 1: wrong}
     (table,) = _tables(tmp_path, sweep(), edits)
     rows = _rows(table)
@@ -167,21 +173,18 @@ def test_importing_the_text_gives_the_same_figures(tmp_path: Path, name: str) ->
     cases = sweep(name, algorithms=("ring", "tree"))
     cases += [replace(one, in_place=True) for one in sweep(name)]
     run = write_run(tmp_path / "run", cases)
-    _same_figures(run, _imported(tmp_path / "back", nccl_tests_tables(points_of(run))))
+    _same_figures(run, back_again(tmp_path, run))
 
 
 def test_uneven_traffic_comes_back_as_a_program_whose_traffic_is_not_known(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep("all_to_all_v", last=14))
-    back = _imported(tmp_path / "back", nccl_tests_tables(points_of(run)))
+    back = back_again(tmp_path, run)
     assert set(back.cases["collective"]) == {"alltoallv"}
     times = [sorted(one.cases["median_seconds"]) for one in (run, back)]
     assert times[1] == pytest.approx(times[0], rel=1e-3)
 
 
 def test_statuses_come_back_with_their_reasons(tmp_path: Path) -> None:
-    def wrong(one: Measurement) -> Measurement:
-        return replace(one, status=Status.WRONG, wrong_elements=3, detail="3 differ")
-
     edits = {
         0: lambda one: failed(one, Status.TIMED_OUT, "rank 1 hung"),
         1: wrong,
@@ -190,7 +193,7 @@ def test_statuses_come_back_with_their_reasons(tmp_path: Path) -> None:
     }
     both_ways = [*sweep(), *(replace(one, in_place=True) for one in sweep(last=12))]
     run = write_run(tmp_path / "run", both_ways, edits)
-    back = _imported(tmp_path / "back", nccl_tests_tables(points_of(run)))
+    back = back_again(tmp_path, run)
     _same_figures(run, back)
     details = back.cases.set_index(["size_bytes", "in_place"])["detail"]
     assert details[1024, False] == "rank 1 hung"
@@ -207,7 +210,7 @@ def test_barriers_come_back_though_nccl_tests_has_no_program_for_them(tmp_path: 
 
 def test_times_of_a_model_come_back_as_such(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep(backend="simulated"), simulated=True)
-    back = _imported(tmp_path / "back", nccl_tests_tables(points_of(run)))
+    back = back_again(tmp_path, run)
     assert back.cases["simulated"].all()
     measured = write_run(tmp_path / "measured", sweep())
     assert not _imported(tmp_path / "again", nccl_tests_tables(points_of(measured))).cases["simulated"].any()
@@ -219,15 +222,9 @@ def _flags(run: Run) -> list[tuple[str, ...]]:
 
 
 def test_emulated_times_come_back_as_emulated_not_as_a_model_s(tmp_path: Path) -> None:
-    def emulated(one: Measurement) -> Measurement:
-        return replace(flagged(one, "emulation"), simulated=True)
-
-    cases = [
-        *sweep(backend="cuda-host"),
-        *(replace(one, in_place=True) for one in sweep(backend="cuda-host")),
-    ]
+    cases = [one for place in (False, True) for one in sweep(backend="cuda-host", in_place=place)]
     run = write_run(tmp_path / "run", cases, dict.fromkeys(range(len(cases)), emulated))
-    back = _imported(tmp_path / "back", nccl_tests_tables(points_of(run)))
+    back = back_again(tmp_path, run)
     assert provenance(points_of(back)) == provenance(points_of(run)) == "EMULATION"
     assert _flags(back) == _flags(run)
     assert back.cases["simulated"].all()
@@ -235,7 +232,7 @@ def test_emulated_times_come_back_as_emulated_not_as_a_model_s(tmp_path: Path) -
 
 def test_tables_of_emulations_that_list_no_flags_come_back_as_emulated_too(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep(backend="cuda-host"))
-    back = _imported(tmp_path / "back", nccl_tests_tables(points_of(run)))
+    back = back_again(tmp_path, run)
     assert provenance(points_of(back)) == "EMULATION"
 
 
@@ -249,7 +246,7 @@ def test_every_case_comes_back_with_its_own_flags(tmp_path: Path) -> None:
     }
     cases = [one for size in sweep(last=14) for one in (size, replace(size, in_place=True))]
     run = write_run(tmp_path / "run", cases, edits)
-    back = _imported(tmp_path / "back", nccl_tests_tables(points_of(run)))
+    back = back_again(tmp_path, run)
     assert _flags(back) == _flags(run)
     assert sorted(filter(None, _flags(run))) == [("loopback",), ("loopback",), ("other_load", "steal")]
     _same_figures(run, back)

@@ -72,11 +72,6 @@ def test_the_same_plan_gives_the_same_picture(figures: dict[str, Figure]) -> Non
         assert render(figure, "svg") == render(figure, "svg")
 
 
-def test_one_layout_has_its_bar_and_its_time_line() -> None:
-    one = plan_out(read_plan(START + "layout: {tp: 2}\n"), Asked())
-    assert [figure.key for figure in plan_figures(one)] == ["step", "timeline"]
-
-
 def test_gradients_of_stated_times_have_a_figure_of_their_own(tmp_path: Path) -> None:
     text = "gradients: {layers: 96, per_layer: 12, compute: 1 ms, communicate: 500 ms}"
     (figure,) = plan_figures(plan_out(read_plan(text), Asked()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +13,7 @@ from ccbench.report.footnotes import footnote
 from ccbench.report.points import meaning_of, points_of, provenance
 from ccbench.results import Point
 
-from .synthetic import failed, flagged, sweep, write_run
-
-Edit = Callable[[Measurement], Measurement]
-
-
-def emulated(one: Measurement) -> Measurement:
-    return replace(flagged(one, "emulation"), simulated=True)
+from .synthetic import Edit, emulated, failed, sweep, write_run
 
 
 def simulated(one: Measurement) -> Measurement:

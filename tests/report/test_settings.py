@@ -30,6 +30,7 @@ OTHER: dict[str, Any] = {
     "processes": "per_gpu",
     "memory": "device",
 }
+OTHER_WORK = ("groups", "active_group", "concurrent", "traffic", "overlap_with", "aggregation")
 DEFAULTS = {axis.name: axis.default for axis in SETTINGS}
 SIZES = (2**12, 2**14, 2**16, 2**18, 2**20)
 
@@ -69,24 +70,16 @@ def test_a_baseline_matches_in_every_setting(tmp_path: Path, name: str) -> None:
 
 
 def test_bandwidths_of_groups_are_those_of_one_group(tmp_path: Path) -> None:
-    grouped = [replace(one, count=one.count) for one in cases(groups="rank // 2")]
-    (point, *_) = points_of(write_run(tmp_path / "run", grouped))
+    (point, *_) = points_of(write_run(tmp_path / "run", cases(groups="rank // 2")))
     assert point.group_ranks == 2
     assert point.busbw_at(point.median_seconds) == pytest.approx(point.busbw)
 
 
-@pytest.mark.parametrize(
-    "name", ["groups", "active_group", "concurrent", "traffic", "overlap_with", "aggregation"]
-)
-def test_times_of_other_work_do_not_race(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", [*OTHER_WORK, "channels", "registration", "transport"])
+def test_only_settings_of_the_same_work_race(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / "run", [*cases(), *cases(**{name: OTHER[name]})])
-    assert [one for one in figures_of(points_of(run)) if one.topic == "algorithms"] == []
-
-
-@pytest.mark.parametrize("name", ["channels", "registration", "transport"])
-def test_settings_of_the_same_work_race(tmp_path: Path, name: str) -> None:
-    run = write_run(tmp_path / "run", [*cases(), *cases(**{name: OTHER[name]})])
-    assert len([one for one in figures_of(points_of(run)) if one.topic == "algorithms"]) == 1
+    races = [one for one in figures_of(points_of(run)) if one.topic == "algorithms"]
+    assert len(races) == (name not in OTHER_WORK)
 
 
 def test_parts_show_the_slowest_and_by_how_much(tmp_path: Path) -> None:
@@ -101,19 +94,11 @@ def test_parts_show_the_slowest_and_by_how_much(tmp_path: Path) -> None:
 
 def test_what_the_library_chose_and_expected_is_shown(tmp_path: Path) -> None:
     def told(one: Measurement) -> Measurement:
-        return replace(
-            one,
-            algorithm_used="nvls",
-            protocol_used="simple",
-            channels_used=16,
-            library_estimate_seconds=12.5e-6,
-        )
+        used = replace(one, algorithm_used="nvls", protocol_used="simple", channels_used=16)
+        return replace(used, library_estimate_seconds=12.5e-6)
 
-    run = write_run(
-        tmp_path / "run",
-        [replace(one, algorithm="default") for one in cases()],
-        dict.fromkeys(range(5), told),
-    )
+    default = [replace(one, algorithm="default") for one in cases()]
+    run = write_run(tmp_path / "run", default, dict.fromkeys(range(5), told))
     table = screen_table(run, 200)
     assert "default (nvls simple 16 ch)" in table
     assert "library says" in table

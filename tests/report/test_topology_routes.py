@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from ccbench.machine.detection import load_cluster, load_topology
-from ccbench.report.topology_boxes import condensed
+from ccbench.report.topology_boxes import condensed, words
 from ccbench.report.topology_layout import laid_out
 from ccbench.report.topology_plan import Drawn, Layout, line_point
 from ccbench.topology.catalog import catalog_names
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
 
 
-def switched(gpus: int, switches: int, broken: int = 0) -> Topology:
+def switched(gpus: int, switches: int, broken: int = 0, counted: bool = True) -> Topology:
     names = [f"gpu{one}" for one in range(gpus)]
     devices = [Device(name, DeviceKind.GPU) for name in names]
     devices += [Device(f"nvswitch{one}", DeviceKind.NVSWITCH) for one in range(switches)]
@@ -22,8 +23,11 @@ def switched(gpus: int, switches: int, broken: int = 0) -> Topology:
     for place, name in enumerate(names):
         for one in range(switches):
             state = LinkState.DOWN if place < broken else LinkState.UP
-            links.append(Link(name, f"nvswitch{one}", LinkKind.NVLINK, 50e9, count=2, state=state))
-            links.append(Link(f"nvswitch{one}", name, LinkKind.NVLINK, 50e9, count=2, state=state))
+            told = {} if counted else {"count_known": False}
+            links += [
+                Link(*ends, LinkKind.NVLINK, 50e9, count=2, state=state, attributes=told)
+                for ends in ((name, f"nvswitch{one}"), (f"nvswitch{one}", name))
+            ]
     return Topology("switched", tuple(devices), tuple(links))
 
 
@@ -85,11 +89,8 @@ def test_no_line_of_a_cluster_passes_behind_a_box() -> None:
 
 
 def test_a_line_past_a_row_goes_through_a_gap() -> None:
-    devices = (
-        Device("nic0", DeviceKind.NIC),
-        Device("cpu0", DeviceKind.CPU),
-        Device("pcie0", DeviceKind.PCIE_SWITCH),
-    )
+    kinds = {"nic0": DeviceKind.NIC, "cpu0": DeviceKind.CPU, "pcie0": DeviceKind.PCIE_SWITCH}
+    devices = tuple(Device(*one) for one in kinds.items())
     links = (Link("nic0", "pcie0", LinkKind.PCIE), Link("cpu0", "pcie0", LinkKind.PCIE))
     assert check(laid_out(Topology("past", devices, links))) == 2
 
@@ -101,6 +102,15 @@ def test_switches_with_the_same_neighbours_are_one_box_with_all_their_links() ->
     box = laid_out(switched(8, 4)).devices[switch.name]
     assert box.label == "4 NVSwitches"
     assert box.width > 6
+
+
+def test_a_switch_gives_no_number_of_links_that_were_not_all_counted() -> None:
+    found = switched(1, 1)
+    more = replace(found, links=(*found.links, replace(found.links[0], attributes={"count_known": False})))
+    for one in (switched(4, 1, counted=False), switched(72, 1, counted=False), more):
+        (switch,) = condensed(one).of_kind(DeviceKind.NVSWITCH)
+        assert words(switch)[1].startswith("links per GPU not stated")
+    assert words(switch)[1].endswith(" GB/s each way")
 
 
 def test_a_long_row_of_equal_gpus_is_one_box_and_one_line() -> None:
@@ -130,9 +140,9 @@ def test_switches_are_named_by_level_in_the_order_of_their_numbers() -> None:
 
 def test_a_bundle_says_its_rate_once() -> None:
     layout = laid_out(load_topology("hgx-h100"))
-    words = [line.label for line in layout.links if line.label]
-    assert sorted(words) == sorted(set(words))
-    assert "x18, 450 GB/s" in words
+    labels = [line.label for line in layout.links if line.label]
+    assert sorted(labels) == sorted(set(labels))
+    assert "x18, 450 GB/s" in labels
 
 
 @pytest.mark.parametrize("name", ["dgx-1v", "mi250", "mi300x", "ascend-910b", "gh200x4", "h100-pcie-bridge"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
@@ -91,51 +92,26 @@ def test_a_flipped_bit_in_a_page_is_found(tmp_path: Path) -> None:
     assert file.name in run.problems[0]
 
 
-def _foreign(path: Path) -> None:
-    pq.write_table(pa.table({"a": [1]}), path)
-
-
-def _other_version(path: Path) -> None:
-    pq.write_table(pa.table({"a": [1]}).replace_schema_metadata({"ccbench_schema_version": "0"}), path)
-
-
-def _other_columns(path: Path) -> None:
-    pq.write_table(pa.table({"a": [1]}).replace_schema_metadata({"ccbench_schema_version": "1"}), path)
-
-
-def _empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def _text(path: Path) -> None:
-    path.write_text("size,time\n1,2\n")
-
-
-def _pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def _folder(path: Path) -> None:
-    path.mkdir()
+def _foreign(path: Path, **metadata: str) -> None:
+    pq.write_table(pa.table({"a": [1]}).replace_schema_metadata(metadata), path)
 
 
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
         (_foreign, "not a case of ccbench"),
-        (_other_version, "schema version is 0, expected 1;"),
-        (_other_columns, "column suite is not string"),
-        (_empty, "cannot be read"),
-        (_text, "cannot be read"),
-        (_pipe, "not a regular file"),
-        (_folder, "not a regular file"),
+        (lambda path: _foreign(path, ccbench_schema_version="0"), "schema version is 0, expected 1;"),
+        (lambda path: _foreign(path, ccbench_schema_version="1"), "column suite is not string"),
+        (lambda path: path.write_bytes(b""), "cannot be read"),
+        (lambda path: path.write_text("size,time\n1,2\n"), "cannot be read"),
+        (os.mkfifo, "not a regular file"),
+        (Path.mkdir, "not a regular file"),
     ],
 )
 def test_a_file_that_is_no_case_is_named_and_the_rest_loads(
-    tmp_path: Path, spoil: object, words: str
+    tmp_path: Path, spoil: Callable[[Path], object], words: str
 ) -> None:
     path = _written(tmp_path / "run", measured(1024))
-    assert callable(spoil)
     spoil(path / "cases" / "odd.parquet")
     run = load_run(path)
     assert len(run.cases) == 1

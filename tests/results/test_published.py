@@ -19,30 +19,12 @@ from ccbench.results.published import (
 )
 from ccbench.topology.catalog import catalog_names
 from tests.results.importers.logs import LOGS, needs_logs
-
-TABLE = """\
-# nThread 1 nGpus 8 minBytes 1048576 maxBytes 2097152 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
-#
-# Using devices
-{devices}
-#
-#                                                    out-of-place                     in-place
-#    size      count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
-#     (B) (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
-  1048576     262144     float     sum      -1    28.56   36.71   64.25      0    28.37   36.96   64.68      0
-  2097152     524288     float     sum      -1    43.45   48.27   84.47      2    43.39   48.33   84.58      0
-# Out of bounds values : 0 OK
-# Avg bus bandwidth    : 74.495
-"""
-DEVICES = "\n".join(
-    f"#  Rank {rank:2} Group  0 Pid {100 + rank} on node device {rank:2} [0x0{rank}] NVIDIA H100 80GB HBM3"
-    for rank in range(8)
-)
+from tests.results.importers.nccl_tests_outputs import ONE_WRONG
 
 
 def corpus(folder: Path, **changes: object) -> Path:
     """A manifest of one healthy log of an eight-GPU H100 machine."""
-    (folder / "log.txt").write_text(TABLE.format(devices=DEVICES))
+    (folder / "log.txt").write_text(ONE_WRONG)
     entry = {
         "file": "log.txt", "collective": "all_reduce", "gpu": "H100 SXM (one)", "gpus_per_node": 8,
         "nodes": 1, "interconnect": "nvswitch3", "network": "none", "nccl_version": "2.21.5",
@@ -63,7 +45,7 @@ def test_a_healthy_log_gives_its_rows_with_source_machine_and_words_of_the_manif
     assert set(frame["library_version"]) == {"2.21.5"}
     assert set(frame["network"]) == {""}
     assert set(frame["algorithm"]) == {"ring"}
-    assert sorted(frame["busbw_GB_s"]) == [64.25, 64.68, 84.58]
+    assert sorted(frame["busbw_GB_s"]) == [36.34, 36.7, 72.67]
 
 
 @pytest.mark.parametrize("healthy", [False, "unknown", None])

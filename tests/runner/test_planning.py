@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -167,46 +168,31 @@ def test_a_look_at_messages_is_in_the_plan_once() -> None:
     assert starting_seconds(cases, sampling)["mpi"] > capabilities_of("mpi").start_seconds + 1.0
 
 
-def test_bytes_of_a_case_are_those_of_all_its_ranks() -> None:
-    assert case_bytes(CASE) == 4 * (1024 + 4096)
-    assert rank_bytes(CASE) == 1024 + 4096
-    assert rank_bytes(replace(CASE, in_place=True)) == 4096
-
-
-def test_groups_need_as_much_as_they_are_many() -> None:
-    grouped = replace(CASE, groups="rank // 2", size_bytes=2048)
-    assert case_bytes(grouped) == 2 * 2 * (1024 + 2048)
-    assert rank_bytes(grouped) == 1024 + 2048
-
-
-def test_a_group_alone_needs_what_one_group_needs() -> None:
-    alone = replace(CASE, groups="rank // 2", size_bytes=2048, active_group=0)
-    assert case_bytes(alone) == 2 * (1024 + 2048)
-    assert rank_bytes(alone) == 1024 + 2048
-
-
-def test_what_runs_beside_needs_buffers_of_its_own() -> None:
-    beside = replace(CASE, concurrent="all_reduce on rank % 2")
-    assert case_bytes(beside) == 4 * (1024 + 4096) + 4 * (4096 + 4096)
-    assert rank_bytes(beside) == 1024 + 4096 + 4096 + 4096
-
-
-def test_the_rank_that_everybody_sends_to_needs_most() -> None:
-    even = replace(CASE, collective="all_to_all_v")
-    hot = replace(even, traffic="hot:0.5")
-    assert rank_bytes(even) == 4096 + 4096
-    assert rank_bytes(hot) == 4096 + 4 * 2048
-    assert case_bytes(hot) == case_bytes(even) == 4 * (4096 + 4096)
-
-
-def test_even_traffic_of_many_ranks_needs_no_matrix() -> None:
-    many = replace(CASE, collective="all_to_all_v", ranks=100_000, count=1, size_bytes=400_000)
-    assert rank_bytes(many) == 800_000
-
-
-def test_a_root_that_holds_more_counts() -> None:
-    gathered = replace(CASE, collective="gather", root=3)
-    assert rank_bytes(gathered) == 1024 + 4096
+@pytest.mark.parametrize(
+    ("changes", "of_all", "of_one"),
+    [
+        ({}, 4 * (1024 + 4096), 1024 + 4096),
+        ({"in_place": True}, 4 * 4096, 4096),
+        ({"groups": "rank // 2", "size_bytes": 2048}, 2 * 2 * (1024 + 2048), 1024 + 2048),
+        ({"groups": "rank // 2", "size_bytes": 2048, "active_group": 0}, 2 * (1024 + 2048), 1024 + 2048),
+        ({"concurrent": "all_reduce on rank % 2"}, 4 * (5120 + 8192), 5120 + 8192),
+        ({"collective": "all_to_all_v"}, 4 * (4096 + 4096), 4096 + 4096),
+        # The rank that everybody sends to needs most.
+        ({"collective": "all_to_all_v", "traffic": "hot:0.5"}, 4 * (4096 + 4096), 4096 + 4 * 2048),
+        # Even traffic of many ranks needs no matrix.
+        (
+            {"collective": "all_to_all_v", "ranks": 10**5, "count": 1, "size_bytes": 400_000},
+            8 * 10**10,
+            800_000,
+        ),
+        ({"collective": "gather", "root": 3}, 4 * 1024 + 4096, 1024 + 4096),
+    ],
+)
+def test_bytes_of_a_case_are_counted_on_all_ranks_and_on_the_one_with_most(
+    changes: dict[str, Any], of_all: int, of_one: int
+) -> None:
+    case = replace(CASE, **changes)
+    assert (case_bytes(case), rank_bytes(case)) == (of_all, of_one)
 
 
 def test_ranks_are_auto_for_processors_where_the_suite_names_a_cpu_backend() -> None:

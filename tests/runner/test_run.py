@@ -19,7 +19,7 @@ from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext
 from ccbench.model.machine import load_machine, save_machine
 from ccbench.results import load_run
-from ccbench.runner.planning import RunOptions, case_bytes, check_output, plan_suite
+from ccbench.runner.planning import RunOptions, check_output, plan_suite
 from ccbench.runner.progress import Left, Progress
 from ccbench.runner.rounds import NO_TEAM
 from ccbench.runner.run import RunOutcome, run_suite
@@ -363,18 +363,6 @@ def test_a_plan_counts_cases_and_bytes_and_starts_nothing(tmp_path: Path, teams:
     assert plan.total_bytes == 4 * 4096  # all_reduce: input and output on two ranks
     assert plan.expected_seconds > 0
     assert teams.opened == 0
-
-
-def test_bytes_of_a_case_are_those_of_all_ranks() -> None:
-    gather = Case("s", "cpu", "gather", "default", "int32", "none", 4096, 256, 4, root=2)
-    assert case_bytes(gather) == 4 * (4 * 256 + 4 * 256)
-    in_place = replace(gather, collective="all_reduce", op="sum", count=1024, in_place=True)
-    assert case_bytes(in_place) == 4 * 4096
-
-
-def test_a_folder_of_its_own_and_one_to_go_on_with_contradict_each_other() -> None:
-    with pytest.raises(UsageError, match="--output and --resume"):
-        check_output(RunOptions(output=Path("a"), resume=Path("b")))
 
 
 def test_a_machine_that_is_not_known_leaves_no_folder(tmp_path: Path, teams: Teams) -> None:

@@ -229,8 +229,3 @@ def test_the_command_writes_one_page_for_a_name_that_ends_in_html(tmp_path: Path
 
 def test_the_same_run_gives_the_same_page(run: Run) -> None:
     assert page_of(run) == page_of(run)
-
-
-def test_a_report_writes_the_page_among_its_files(tmp_path: Path, run: Run) -> None:
-    (page,) = write_report([run], tmp_path / "out", ["html"])
-    assert page.name == "report.html"

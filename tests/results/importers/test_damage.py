@@ -115,24 +115,9 @@ def test_lines_that_are_lost_doubled_or_swapped_are_read_or_refused(form: str, d
 
 
 WORDS = [
-    *(
-        "size",
-        "count",
-        "time",
-        "algbw",
-        "busbw",
-        "#wrong",
-        "#",
-        "8",
-        "-1",
-        "1e99",
-        "sum",
-        "float",
-        "...",
-        "|",
-    ),
-    *("\n", "9" * 25, "1.5", "N/A", "nan", "{", '"', "Rank 1", "minBytes 0 maxBytes 0 step: 0(factor)"),
-]
+    "size", "count", "time", "algbw", "busbw", "#wrong", "#", "8", "-1", "1e99", "sum", "float", "...", "|",
+    "\n", "9" * 25, "1.5", "N/A", "nan", "{", '"', "Rank 1", "minBytes 0 maxBytes 0 step: 0(factor)",
+]  # fmt: skip
 
 
 @given(st.text(max_size=400) | st.lists(st.sampled_from(WORDS), max_size=80).map(" ".join))

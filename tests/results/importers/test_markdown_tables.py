@@ -62,18 +62,11 @@ def test_a_page_gives_its_tables_of_figures_and_no_others() -> None:
         ("all_gather", None, "ring", 1),
         ("broadcast", None, "default", 1),
     ]
-
-
-def test_the_text_above_a_table_gives_collective_and_payload() -> None:
-    rows = [row for table in markdown_tables.read(outputs.MARKDOWN_PAGE).tables[:4] for row in table.rows]
-    assert [(row.size_bytes, row.flags) for row in rows] == [(8 * 2**30, ())] * 4
-
-
-def test_units_of_the_heading_count_for_bare_cells() -> None:
-    row = markdown_tables.read(outputs.MARKDOWN_PAGE).tables[4].rows[0]
-    assert row.size_bytes == 2**20
+    payloads = [row for table in tables[:4] for row in table.rows]
+    assert [(row.size_bytes, row.flags) for row in payloads] == [(8 * 2**30, ())] * 4  # from the text above
+    row = tables[4].rows[0]  # of units in the heading
+    assert (row.size_bytes, row.algbw, row.busbw) == (2**20, 50.0, 43.75)
     assert row.seconds == pytest.approx(20.97e-6)
-    assert (row.algbw, row.busbw) == (50.0, 43.75)
 
 
 @pytest.mark.parametrize(

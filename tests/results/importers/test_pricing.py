@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,31 +18,25 @@ from ccbench.results.importers.same_machine import bare_model, cure, difference,
 from ccbench.results.importers.writing import import_logs, write_import
 from ccbench.topology.catalog import CATALOG_FOLDER, catalog_names, load_catalog
 from ccbench.topology.graph import DeviceKind, TopologyClass
-
-HEADER = """# nThread 1 nGpus {gpus} minBytes 8 maxBytes 1073741824 step: 2(factor) warmup iters: 5 iters: 20
-# Using devices
-{devices}
-#
-#   out-of-place   in-place
-# size count type redop root time algbw busbw #wrong time algbw busbw #wrong
-# (B) (elements) (us) (GB/s) (GB/s) (us) (GB/s) (GB/s)
-8 2 float sum -1 35.00 0.00 0.00 0 35.00 0.00 0.00 0
-1073741824 268435456 float sum -1 4253.0 252.47 441.82 0 4253.0 252.47 441.82 0
-"""
+from tests.results.importers.nccl_tests_outputs import output, row
 
 
-def written(folder: Path, given: Given, gpus: int = 1, ranks: int = 8) -> Path:
-    devices = "\n".join(
-        f"#  Rank {rank:2} Group  0 Pid 1{rank:03} on node0 device {rank:2} [0x{rank:02x}] NVIDIA H100"
-        for rank in range(ranks)
-    )
-    text = "# all_reduce_perf\n" + HEADER.format(gpus=gpus, devices=devices)
+def priced(
+    folder: Path, given: Given, model: str = "NVIDIA H100", nodes: int = 1, gpus: int = 1
+) -> tuple[Pricer, Run]:
+    """A log of eight ranks a node, imported and priced."""
+    text = output([row(8), row(1 << 30, time=4253.0)], range(8 * nodes))
+    text = text.replace("NVIDIA H100 80GB HBM3", model).replace("nGpus 1", f"nGpus {gpus}")
     files = import_logs([(folder / "log.txt", log_of_text(text, "log.txt"))], given)
-    return write_import(folder, files, given, "log")
+    pricer = Pricer(given)
+    return pricer, load_run(write_import(folder, files, given, "log", pricer))
+
+
+BOARD = Given("hgx-h100", 8, 1, "", "hgx-h100")
 
 
 def test_every_case_stands_beside_a_bound_and_a_prediction(tmp_path: Path) -> None:
-    cases = load_run(written(tmp_path / "run", Given("hgx-h100", 8, 1, "", "hgx-h100"))).cases
+    cases = priced(tmp_path / "run", BOARD)[1].cases
     assert (cases["bound_seconds"] < cases["predicted_seconds"]).all()
     large = cases[cases["size_bytes"] == 1 << 30]
     assert abs(large["predicted_seconds"] / large["median_seconds"] - 1).max() < 0.1
@@ -49,47 +44,29 @@ def test_every_case_stands_beside_a_bound_and_a_prediction(tmp_path: Path) -> No
 
 
 def test_launches_by_one_thread_are_a_floor_under_small_sizes(tmp_path: Path) -> None:
-    given = Given("hgx-h100", 8, 1, "", "hgx-h100")
-    alone = load_run(written(tmp_path / "a", given)).cases["predicted_seconds"].min()
-    together = load_run(written(tmp_path / "b", given, gpus=8)).cases["predicted_seconds"].min()
+    alone = priced(tmp_path / "a", BOARD)[1].cases["predicted_seconds"].min()
+    together = priced(tmp_path / "b", BOARD, gpus=8)[1].cases["predicted_seconds"].min()
     assert together > 1.3 * alone
 
 
 def test_without_a_machine_nothing_is_predicted(tmp_path: Path) -> None:
-    run = load_run(written(tmp_path / "run", Given()))
+    run = priced(tmp_path / "run", Given())[1]
     assert run.cases["predicted_seconds"].isna().all()
     assert run.manifest.document["unpriced"] == []
 
 
 def test_a_machine_that_does_not_fit_is_said_and_costs_no_figure(tmp_path: Path) -> None:
-    run = load_run(written(tmp_path / "run", Given("rtx-pcie", 4, 1, "", "rtx-pcie")))
+    run = priced(tmp_path / "run", Given("rtx-pcie", 4, 1, "", "rtx-pcie"))[1]
     assert run.cases["predicted_seconds"].isna().all()
     assert run.cases["median_seconds"].notna().all()
     (problem,) = run.manifest.document["unpriced"]
     assert problem.startswith("no predictions for 8 ranks: rtx-pcie")
 
 
-def devices_on(nodes: int, per_node: int, model: str) -> str:
-    return "\n".join(
-        f"#  Rank {rank:2} Group  0 Pid 1{rank:03} on node{rank // per_node} device {rank % per_node:2} "
-        f"[0x{rank:02x}] {model}"
-        for rank in range(nodes * per_node)
-    )
-
-
-def priced(folder: Path, given: Given, devices: str) -> tuple[Pricer, Run]:
-    text = "# all_reduce_perf\n" + HEADER.format(gpus=1, devices=devices)
-    files = import_logs([(folder / "log.txt", log_of_text(text, "log.txt"))], given)
-    pricer = Pricer(given)
-    run = load_run(write_import(folder, files, given, "log", pricer))
-    return pricer, run
-
-
 def test_nodes_that_the_log_shows_count_before_those_given(tmp_path: Path) -> None:
-    devices = devices_on(2, 8, "NVIDIA H100")
-    shown = priced(tmp_path / "a", Given("hgx-h100", 8, 2, "ib-ndr-400x8", "hgx-h100"), devices)[1].cases
-    given = Given("hgx-h100", 8, 4, "ib-ndr-400x8", "hgx-h100")
-    other = priced(tmp_path / "b", given, devices)[1]
+    two = Given("hgx-h100", 8, 2, "ib-ndr-400x8", "hgx-h100")
+    shown = priced(tmp_path / "a", two, nodes=2)[1].cases
+    other = priced(tmp_path / "b", replace(two, nodes=4), nodes=2)[1]
     assert set(other.cases["nodes"]) == {2}
     assert other.cases["predicted_seconds"].tolist() == shown["predicted_seconds"].tolist()
     (note,) = [note for note in other.manifest.document["imported"][0]["notes"] if "--nodes" in note]
@@ -97,8 +74,7 @@ def test_nodes_that_the_log_shows_count_before_those_given(tmp_path: Path) -> No
 
 
 def test_devices_that_are_not_the_machine_s_get_no_predictions(tmp_path: Path) -> None:
-    given = Given("hgx-h100", 8, 1, "", "hgx-h100")
-    pricer, run = priced(tmp_path / "run", given, devices_on(1, 8, "NVIDIA H20"))
+    pricer, run = priced(tmp_path / "run", BOARD, "NVIDIA H20")
     assert run.cases["predicted_seconds"].isna().all()
     assert run.cases["median_seconds"].notna().all()
     (problem,) = pricer.problems
@@ -106,9 +82,7 @@ def test_devices_that_are_not_the_machine_s_get_no_predictions(tmp_path: Path) -
 
 
 def test_a_node_may_hold_more_cards_than_the_catalog_s(tmp_path: Path) -> None:
-    pricer, run = priced(
-        tmp_path / "run", Given("l40s", 4, None, "", "l40s"), devices_on(1, 8, "NVIDIA L40S")
-    )
+    pricer, run = priced(tmp_path / "run", Given("l40s", 4, None, "", "l40s"), "NVIDIA L40S")
     assert run.cases["predicted_seconds"].notna().all()
     assert not pricer.problems
     (remark,) = run.manifest.document["priced_with"]
@@ -117,7 +91,7 @@ def test_a_node_may_hold_more_cards_than_the_catalog_s(tmp_path: Path) -> None:
 
 def test_other_cards_on_the_same_kind_of_slot_are_priced_with_a_remark(tmp_path: Path) -> None:
     given = Given("rtx-pcie", 8, None, "", "rtx-pcie")
-    pricer, run = priced(tmp_path / "run", given, devices_on(1, 8, "NVIDIA GeForce RTX 3090"))
+    pricer, run = priced(tmp_path / "run", given, "NVIDIA GeForce RTX 3090")
     assert run.cases["predicted_seconds"].notna().all()
     assert any("RTX 3090; predictions are for the former" in remark for remark in pricer.remarks)
 
@@ -126,9 +100,8 @@ def test_launches_are_those_of_the_case_s_own_table() -> None:
     tables = tuple(ImportedTable("all_reduce", (), facts={"gpus_per_thread": gpus}) for gpus in (8, 1))
     log = ImportedLog("nccl-tests", tables=(*tables, ImportedTable("all_reduce", ())), facts={})
     assert [gpus_per_process(log, table) for table in log.tables] == [8, 1, 1]
-    given = Given("hgx-h100", 8, 1, "", "hgx-h100")
     case = Case("s", "nccl", "all_reduce", "default", "float32", "sum", 8, 2, 8, nodes=1)
-    times = [Pricer(given).price(Measurement(case, Status.OK), log, number) for number in (1, 2)]
+    times = [Pricer(BOARD).price(Measurement(case, Status.OK), log, number) for number in (1, 2)]
     assert times[0] is not None
     assert times[1] is not None
     assert times[0].predicted_seconds > 1.3 * times[1].predicted_seconds

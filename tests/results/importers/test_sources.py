@@ -9,6 +9,7 @@ from ccbench.results import importers
 from ccbench.results.importers import READERS, log_of_text, read_log, reader
 from tests.results.importers import outputs
 from tests.results.importers.logs import LOGS, entries, name_of, needs_logs
+from tests.results.importers.nccl_tests_outputs import SIZES, output
 
 TOOL_OF_FORM = {
     "OSU": "osu",
@@ -21,21 +22,6 @@ TOOL_OF_FORM = {
     "mscclpp": "mscclpp",
     "Markdown": "markdown-table",
 }
-
-NCCL_TESTS = """\
-# nThread 1 nGpus 2 minBytes 1048576 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
-#
-# Using devices
-#   Rank  0 Pid    100 on node1 device  0 [0x07] NVIDIA A100-SXM4-40GB
-#   Rank  1 Pid    100 on node1 device  1 [0x0f] NVIDIA A100-SXM4-40GB
-#
-#                                                     out-of-place                       in-place
-#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
-#        (B)    (elements)                     (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
-     1048576        262144   float     sum    50.00   20.97   20.97  0e+00    50.00   20.97   20.97  0e+00
-# Out of bounds values : 0 OK
-# Avg bus bandwidth    : 20.97
-"""
 
 
 @pytest.mark.parametrize("form", outputs.EVERY_OUTPUT)
@@ -58,10 +44,10 @@ def test_only_the_readers_of_common_tables_take_another_tools_form(form: str) ->
 
 def test_nccl_tests_output_is_read_too(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.write_text(NCCL_TESTS)
+    path.write_text(output())
     log = read_log(str(path))
-    assert (log.tool, log.tables[0].ranks) == ("nccl-tests", 2)
-    assert {row.size_bytes for row in log.tables[0].rows} == {1048576}
+    assert (log.tool, log.tables[0].ranks) == ("nccl-tests", 8)
+    assert {row.size_bytes for row in log.tables[0].rows} == set(SIZES)
 
 
 @needs_logs

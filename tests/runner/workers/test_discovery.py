@@ -32,11 +32,6 @@ def test_everyone_is_counted_and_their_host_described() -> None:
     assert abs(facts.clock_offset_seconds) <= facts.clock_uncertainty_seconds
 
 
-def test_another_number_than_asked_for_is_refused() -> None:
-    with pytest.raises(UsageError, match="2 processes, but 3 ranks are asked for; start 3 there"):
-        discover_ranks(Launch((FAKE_SRUN, "-n", "2")), ranks=3)
-
-
 def test_processes_that_each_believe_to_be_alone_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LYING_SRUN", "alone")
     with pytest.raises(UsageError, match=r"each believes it is alone.*start them with one"):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -180,25 +180,37 @@ def test_under_torchrun_mpi_is_refused_with_what_would_start_it(tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
-@needs_mpi
-@pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no shared memory to leave files in")
-def test_a_launcher_that_is_killed_leaves_no_shared_memory_behind(tmp_path: Path) -> None:
-    suite, mark = tmp_path / "suite.yaml", f"agents-{os.getpid()}"
-    suite.write_text(SUITE.format(backends="mpi", sizes="1 KiB", limit="300 s"))
-    words = [sys.executable, "-m", "ccbench", "run", str(suite), "-o", str(tmp_path / "run"), "--no-report"]
+def start_stopping(
+    folder: Path, mark: str, limit: str, before: Sequence[str] = (), after: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """A run with MPI whose second rank stands still; its processes carry ``mark``."""
+    (folder / "suite.yaml").write_text(SUITE.format(backends="mpi", sizes="1 KiB", limit=limit))
+    words = [sys.executable, "-m", "ccbench", "run", "suite.yaml", "-o", "run", "--no-report"]
     told = {"CCBENCH_FAULT": "stop:rank=1:size=1024", MARK: mark}
-    environment = {**os.environ, **dict(as_root(os.geteuid())), **told}
-    launcher = subprocess.Popen(
-        [*own_mpiexec(), "-n", "2", *words],
-        env=environment,
+    return subprocess.Popen(
+        [*before, *words, *after],
+        cwd=folder,
+        env={**os.environ, **dict(as_root(os.geteuid())), **told},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+def files_of_the_stopped(mark: str) -> list[Path]:
+    """Files in shared memory of the rank that stands still, as soon as it does."""
+    stopped = wait_until(lambda: [one for one in marked(mark) if state_and_parent(one)[0] == "T"], 120)
+    assert isinstance(stopped, list)
+    return [Path(path) for path in shared_memory_files(stopped[0])]
+
+
+@needs_mpi
+@pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no shared memory to leave files in")
+def test_a_launcher_that_is_killed_leaves_no_shared_memory_behind(tmp_path: Path) -> None:
+    mark = f"agents-{os.getpid()}"
+    launcher = start_stopping(tmp_path, mark, "300 s", before=[*own_mpiexec(), "-n", "2"])
     try:
-        stopped = wait_until(lambda: [one for one in marked(mark) if state_and_parent(one)[0] == "T"], 120)
-        assert isinstance(stopped, list)
-        files = [Path(path) for path in shared_memory_files(stopped[0])]
+        files = files_of_the_stopped(mark)
     finally:
         launcher.kill()
         for process in marked(mark):
@@ -215,20 +227,11 @@ def test_a_launcher_that_is_killed_leaves_no_shared_memory_behind(tmp_path: Path
 @needs_mpi
 @pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no shared memory to leave files in")
 def test_a_team_of_the_users_launcher_that_is_given_up_leaves_no_shared_memory_behind(tmp_path: Path) -> None:
-    suite, mark = tmp_path / "suite.yaml", f"given-up-{os.getpid()}"
-    suite.write_text(SUITE.format(backends="mpi", sizes="1 KiB", limit="3 s"))
-    words = [sys.executable, "-m", "ccbench", "run", str(suite), "-o", str(tmp_path / "run"), "--no-report"]
-    told = {"CCBENCH_FAULT": "stop:rank=1:size=1024", MARK: mark}
-    process = subprocess.Popen(
-        [*words, "--launch", " ".join([*own_mpiexec(), "-n", "2"])],
-        env={**os.environ, **dict(as_root(os.geteuid())), **told},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    mark = f"given-up-{os.getpid()}"
+    launch = ["--launch", " ".join([*own_mpiexec(), "-n", "2"])]
+    process = start_stopping(tmp_path, mark, "3 s", after=launch)
     try:
-        stopped = wait_until(lambda: [one for one in marked(mark) if state_and_parent(one)[0] == "T"], 120)
-        assert isinstance(stopped, list)
-        files = [Path(path) for path in shared_memory_files(stopped[0])]
+        files = files_of_the_stopped(mark)
         assert process.wait(SECONDS) == 4
     finally:
         process.kill()
@@ -258,6 +261,16 @@ def test_an_agent_whose_leader_was_killed_says_so_and_goes_on(monkeypatch: pytes
     assert codes == [137]
 
 
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
+    """Where the first process finds itself; signals are let through again afterwards."""
+    made = Told()
+    monkeypatch.setattr("ccbench.runner.workers.hub.store_for", lambda *_: made)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield made
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Told(Store):
     """Keeps what is set."""
 
@@ -273,10 +286,8 @@ class Told(Store):
 
 @pytest.mark.parametrize("quicker", ["first", "other"])
 def test_the_first_process_hears_of_another_version_whoever_came_before_it(
-    monkeypatch: pytest.MonkeyPatch, quicker: str
+    store: Told, monkeypatch: pytest.MonkeyPatch, quicker: str
 ) -> None:
-    store = Told()
-    monkeypatch.setattr("ccbench.runner.workers.hub.store_for", lambda *_: store)
     monkeypatch.setattr("os.environ", dict(os.environ))
 
     def connected(text: str, hello: Hello) -> Connection:
@@ -291,30 +302,18 @@ def test_the_first_process_hears_of_another_version_whoever_came_before_it(
     monkeypatch.setattr("ccbench.runner.workers.hub.connect", connected)
     if quicker == "first":
         threading.Thread(target=lambda: come_late_as_another_version(store), daemon=True).start()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
-        with pytest.raises(UsageError, match="has ccbench other"):
-            join_run(LaunchedProcess("mpirun", 0, 2), [])
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with pytest.raises(UsageError, match="has ccbench other"):
+        join_run(LaunchedProcess("mpirun", 0, 2), [])
 
 
-def test_the_first_process_says_how_many_came_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Told()
-    monkeypatch.setattr("ccbench.runner.workers.hub.store_for", lambda *_: store)
+def test_the_first_process_says_how_many_came_in_time(store: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "ccbench.runner.workers.hub.connect_to_first", lambda _, hello: connect(store.get(), hello)
     )
     for module in ("hub", "launcher"):
         monkeypatch.setattr(f"ccbench.runner.workers.{module}.START_LIMIT_SECONDS", 1.0)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
-        with pytest.raises(
-            UsageError, match="mpirun: 1 of 2 processes came together in 1 s; do all hosts start"
-        ):
-            join_run(LaunchedProcess("mpirun", 0, 2), [])
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with pytest.raises(UsageError, match="mpirun: 1 of 2 processes came together in 1 s; do all hosts start"):
+        join_run(LaunchedProcess("mpirun", 0, 2), [])
 
 
 def come_late_as_another_version(store: Told) -> None:

@@ -54,22 +54,6 @@ def meshed(rows: Sequence[Sequence[int]], per_link: float, nodes: int = 1, outsi
     return topology(nodes * size, edges)
 
 
-def grid(sizes: Sequence[int], per_link: float) -> Topology:
-    """A torus; a ring of two is one link."""
-    total = 1
-    for size in sizes:
-        total *= size
-    edges = []
-    for rank in range(total):
-        stride = 1
-        for size in sizes:
-            here = rank // stride % size
-            if size > 2 or (size == 2 and here == 0):
-                edges.append((f"gpu{rank}", f"gpu{rank + ((here + 1) % size - here) * stride}", per_link))
-            stride *= size
-    return topology(total, edges)
-
-
 CUBE_MESH = (
     (0, 1, 1, 2, 2, 0, 0, 0),
     (1, 0, 2, 1, 0, 2, 0, 0),

@@ -17,9 +17,7 @@ from ccbench.model.cluster_calibration import (
     open_base,
     scale_intervals,
 )
-from ccbench.model.library.calibration import TERMS, Observation, calibrate, scaled_table
-from ccbench.model.library.constants import shipped
-from ccbench.model.library.predictor import seconds_of
+from ccbench.model.library.calibration import TERMS, Observation, calibrate
 from ccbench.model.library.system import LibraryRequest
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.files import save_topology
@@ -40,15 +38,6 @@ def test_sizes_that_were_measured_are_predicted_exactly() -> None:
     machine = calibrated()
     for request, seconds in measured(machine.cluster.system, SCALES):
         assert machine.calibrated.seconds(request) == pytest.approx(seconds, rel=1e-9)
-
-
-def test_what_was_planted_is_predicted_also_between_the_sizes_that_were_measured() -> None:
-    machine = calibrated()
-    system = machine.cluster.system
-    between = LibraryRequest("all_reduce", tuple(3 * size // 2 for size in SIZES))
-    table = scaled_table(shipped().table, np.array([SCALES[term] for term in TERMS]))
-    expected = seconds_of(system, between, table)
-    assert machine.calibrated.seconds(between) == pytest.approx(expected, rel=0.02)
 
 
 def test_intervals_hold_the_planted_scales_and_widen_with_noise() -> None:

@@ -13,10 +13,17 @@ from ccbench.errors import CcbenchError
 from ccbench.model.cluster import Cluster
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.model.machine import Machine, load_machine, save_machine
+from ccbench.model.prediction import Prediction
 
 SIZE = 64 << 20
 ON_GPUS = Case("s", "nccl", "all_reduce", "default", "float32", "sum", SIZE, SIZE // 4, 8)
 ON_CPU = replace(ON_GPUS, backend="cpu", algorithm="ring", ranks=2)
+
+
+def price(context: PredictionContext, case: Case, *used: str) -> Prediction:
+    found = context.predict(case, *used)
+    assert found is not None
+    return found
 
 
 def test_gpus_are_priced_on_gpus_and_processes_on_processors() -> None:
@@ -24,10 +31,7 @@ def test_gpus_are_priced_on_gpus_and_processes_on_processors() -> None:
     context = PredictionContext(host, gpus)
     assert isinstance(context.machine_of(ON_GPUS), Cluster)
     assert isinstance(context.machine_of(ON_CPU), Machine)
-    on_gpus, on_cpu = context.predict(ON_GPUS), context.predict(ON_CPU)
-    assert on_gpus is not None
-    assert on_cpu is not None
-    assert on_gpus.predicted_seconds < on_cpu.predicted_seconds
+    assert price(context, ON_GPUS).predicted_seconds < price(context, ON_CPU).predicted_seconds
 
 
 def test_processes_are_not_priced_on_gpus_nor_gpus_on_processors() -> None:
@@ -39,10 +43,7 @@ def test_processes_are_not_priced_on_gpus_nor_gpus_on_processors() -> None:
 def test_more_ranks_than_gpus_have_no_price_and_fewer_have_their_own() -> None:
     context = named_context("hgx-h100")
     assert context.predict(replace(ON_GPUS, ranks=9)) is None
-    four, eight = context.predict(replace(ON_GPUS, ranks=4)), context.predict(ON_GPUS)
-    assert four is not None
-    assert eight is not None
-    assert four != eight
+    assert price(context, replace(ON_GPUS, ranks=4)) != price(context, ON_GPUS)
 
 
 def test_several_nodes_are_priced_over_the_network_that_is_named() -> None:
@@ -74,8 +75,7 @@ def test_a_machine_that_is_needed_and_cannot_be_is_refused_with_the_reason() -> 
 def test_what_shares_links_with_something_else_has_a_price_that_no_bound_exceeds(
     change: dict[str, Any],
 ) -> None:
-    found = named_context("hgx-h100").predict(replace(ON_GPUS, **change))
-    assert found is not None
+    found = price(named_context("hgx-h100"), replace(ON_GPUS, **change))
     assert 0 < found.bound_seconds <= found.predicted_seconds
 
 
@@ -101,15 +101,11 @@ def test_a_file_of_calibrate_is_a_host_and_a_topology_file_has_gpus(tmp_path: Pa
 
 def test_what_the_library_says_it_ran_is_what_is_priced() -> None:
     context = named_context("hgx-h100")
-    ring = context.predict(ON_GPUS, "ring", "simple")
+    ring = price(context, ON_GPUS, "ring", "simple")
     assert ring == context.predict(replace(ON_GPUS, algorithm="ring", protocol="simple"))
-    slow = context.predict(ON_GPUS, "ring", "ll")
-    assert ring is not None
-    assert slow is not None
-    assert slow.predicted_seconds > 1.5 * ring.predicted_seconds
-    assert context.predict(ON_GPUS, "collnetdirect", "simple") == context.predict(
-        ON_GPUS, "collnet", "simple"
-    )
+    assert price(context, ON_GPUS, "ring", "ll").predicted_seconds > 1.5 * ring.predicted_seconds
+    collnet = context.predict(ON_GPUS, "collnet", "simple")
+    assert context.predict(ON_GPUS, "collnetdirect", "simple") == collnet
 
 
 @pytest.mark.parametrize("backend", ["nccl", "cuda"])
@@ -118,8 +114,7 @@ def test_streaming_is_priced_with_the_hosts_launches_and_the_other_modes_without
     small = replace(ON_GPUS, backend=backend, algorithm="ring", protocol="ll", size_bytes=8, count=2)
     took = {}
     for mode in ("streaming", "graph", "isolated", "cold"):
-        found = context.predict(replace(small, mode=mode), "ring")
-        assert found is not None
+        found = price(context, replace(small, mode=mode), "ring")
         assert found.predicted_seconds == pytest.approx(found.latency_seconds + found.bandwidth_seconds)
         took[mode] = found.predicted_seconds
     assert took["streaming"] > 8 * 4e-6
@@ -128,10 +123,7 @@ def test_streaming_is_priced_with_the_hosts_launches_and_the_other_modes_without
 
 def test_what_launches_on_one_gpu_at_a_time_does_not_wait_for_the_others() -> None:
     context, small = named_context("hgx-h100"), replace(ON_GPUS, size_bytes=8, count=2)
-    one_for_all = context.predict(small, "ring", "ll")
-    one_each = replace(context, launched=True).predict(small, "ring", "ll")
-    assert one_for_all is not None
-    assert one_each is not None
-    assert one_each.predicted_seconds < one_for_all.predicted_seconds
+    one_each = price(replace(context, launched=True), small, "ring", "ll")
+    assert one_each.predicted_seconds < price(context, small, "ring", "ll").predicted_seconds
     assert one_each == context.predict(replace(small, processes=PER_GPU), "ring", "ll")
     assert one_each == context.predict(replace(small, mode="graph"), "ring", "ll")

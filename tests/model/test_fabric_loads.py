@@ -68,12 +68,7 @@ LARGE: list[Fabric] = [
     fat_tree([8, 4, 16], WIRE, [1.0, 4.0]),
     dragonfly(13, 6, 4, 2, WIRE),
     box_cluster(40),
-    cluster(
-        load_catalog("dgx-a100"),
-        48,
-        "ib-hdr-200x8",
-        fat_tree([16, 24], WIRE, 2.0),
-    ),
+    cluster(load_catalog("dgx-a100"), 48, "ib-hdr-200x8", fat_tree([16, 24], WIRE, 2.0)),
 ]
 
 
@@ -99,12 +94,7 @@ def test_representatives_show_what_all_ranks_show(fabric: Fabric, monkeypatch: p
 
 def test_a_torus_has_no_representatives_because_others_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fabric_loads, "FEWEST_RANKS", 64)
-    fabric = cluster(
-        load_catalog("dgx-a100"),
-        16,
-        "ib-hdr-200x8",
-        torus([8, 16], Wire(1e9, 1e-6)),
-    )
+    fabric = cluster(load_catalog("dgx-a100"), 16, "ib-hdr-200x8", torus([8, 16], Wire(1e9, 1e-6)))
     assert representative_ranks(fabric) is not None
     assert representatives(LinkTable(fabric, FabricCosts(), fabric.ranks)) is None
 

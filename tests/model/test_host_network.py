@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
-from ccbench.collectives import COLLECTIVES
+from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable, MachineError
 from ccbench.model.context import predict_case
 from ccbench.model.host_collectives import plan_seconds, predict_host_library
 from ccbench.model.host_network import HostNetwork, MessageTimes, swaps
 from ccbench.model.host_plans import GLOO_PLANS, MPI_PLANS
 from ccbench.model.machine import load_machine
+from ccbench.model.prediction import Prediction
 from ccbench.runner.network_probe import ONE_HOST_SIZES_BYTES, SIZES_BYTES, host_pairs, probed
+from tests.report.synthetic import case as case_with
 
 LATENCY = 50e-6
 RATE = 1.2e8
@@ -42,26 +43,17 @@ def network_of(
 
 
 def case_of(collective: str, ranks: int, size_bytes: int, backend: str = "gloo", **changes: object) -> Case:
-    row = COLLECTIVES[collective]
-    count = row.count_for(size_bytes, ranks, 4)
-    plain = Case(
-        suite="t",
-        backend=backend,
-        collective=collective,
-        algorithm="default",
-        dtype="float32",
-        op="sum" if row.reduces else NO_OP,
-        size_bytes=row.size_bytes(count, ranks, 4),
-        count=count,
-        ranks=ranks,
-        root=0 if row.rooted else NO_ROOT,
-    )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return case_with(collective, "default", size_bytes, ranks, backend=backend, **changes)
+
+
+def predicted(case: Case, network: HostNetwork, algorithm: str = "") -> Prediction:
+    prediction = predict_host_library(case, network, algorithm)
+    assert prediction is not None
+    return prediction
 
 
 def seconds(case: Case, network: HostNetwork) -> float:
-    prediction = predict_host_library(case, network)
-    assert prediction is not None
+    prediction = predicted(case, network)
     assert 0 <= prediction.bound_seconds <= prediction.predicted_seconds
     assert prediction.latency_seconds + prediction.bandwidth_seconds == pytest.approx(
         prediction.predicted_seconds
@@ -219,12 +211,8 @@ def test_a_message_one_way_in_a_row_takes_what_the_probe_saw_of_such() -> None:
 def test_no_bound_is_above_what_was_seen_of_messages_that_nobody_waits_for() -> None:
     network = replace(network_of((0, 1, 2, 3), backend="mpi"), one_way=line(latency=1e-6))
     for case in (case_of("broadcast", 4, 8, "mpi"), case_of("send_recv", 4, 8, "mpi", pair="0>2")):
-        prediction = predict_host_library(case, network)
-        assert prediction is not None
-        assert prediction.bound_seconds <= 1.2e-6
-    waits = predict_host_library(case_of("all_reduce", 4, 8, "mpi"), network)
-    assert waits is not None
-    assert waits.bound_seconds >= LATENCY
+        assert predicted(case, network).bound_seconds <= 1.2e-6
+    assert predicted(case_of("all_reduce", 4, 8, "mpi"), network).bound_seconds >= LATENCY
 
 
 def test_collectives_in_which_ranks_hear_back_do_not_run_ahead() -> None:
@@ -237,29 +225,21 @@ def test_collectives_in_which_ranks_hear_back_do_not_run_ahead() -> None:
 def test_the_larger_pieces_of_rabenseifners_all_reduce_stay_on_the_host() -> None:
     shared = network_of((0, 0, 1, 1), backend="mpi")
     large = 1 << 26
-    found = predict_host_library(case_of("all_reduce", 4, large, "mpi"), shared, "mpi:rabenseifner")
-    assert found is not None
+    found = predicted(case_of("all_reduce", 4, large, "mpi"), shared, "mpi:rabenseifner")
     inside, between = large / 2 / (10 * RATE), 2 * large / 4 / RATE
     assert found.predicted_seconds == pytest.approx(2 * (inside + between), rel=0.01)
 
 
-def test_what_has_no_plan_has_no_prediction() -> None:
-    network = network_of((0, 1))
-    assert predict_host_library(case_of("all_to_all_v", 2, 1024), network) is None
-
-
 def test_nothing_is_said_of_another_team_or_what_the_library_was_not_asked() -> None:
     network = network_of((0, 1))
+    assert predict_host_library(case_of("all_to_all_v", 2, 1024), network) is None  # there is no plan of it
     assert predict_host_library(case_of("all_reduce", 4, 1024), network) is None
     assert predict_host_library(case_of("all_reduce", 2, 1024, "mpi"), network) is None
     assert predict_host_library(case_of("all_reduce", 2, 1024, groups="rank % 2"), network) is None
     told = network_of((0, 1, 2, 3), backend="mpi")
     case = case_of("all_reduce", 4, 1 << 20, "mpi")
     assert predict_host_library(case, told, "mpi:basic_linear") is None
-    ring = predict_host_library(case, told, "mpi:ring")
-    doubling = predict_host_library(case, told, "mpi:recursive_doubling")
-    assert ring is not None
-    assert doubling is not None
+    ring, doubling = (predicted(case, told, f"mpi:{name}") for name in ("ring", "recursive_doubling"))
     assert ring.predicted_seconds < doubling.predicted_seconds
 
 
@@ -273,8 +253,7 @@ def test_a_case_is_predicted_on_the_network_it_was_probed_on_and_not_on_memory()
 
 def test_the_bound_counts_what_must_come_through_the_busiest_port() -> None:
     network = network_of((0, 0, 1, 1))
-    gathered = predict_host_library(case_of("all_gather", 4, 1 << 24), network)
-    assert gathered is not None
+    gathered = predicted(case_of("all_gather", 4, 1 << 24), network)
     assert gathered.bound_seconds == pytest.approx((1 << 23) / RATE, rel=0.02)
 
 

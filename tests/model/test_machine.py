@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,16 +96,22 @@ def test_a_peak_below_a_rate_that_was_seen_is_refused() -> None:
         replace(toy().fabric, peak_traffic=flat(2e9, 8e9), reduce=flat(5e8, 4e9))
 
 
-@pytest.mark.parametrize("key", ["float16", "float16 xor", "float17 sum", "sum float16", ""])
-def test_a_rate_of_an_unknown_type_or_operation_is_refused(key: str) -> None:
-    with pytest.raises(MachineError, match="is not a type and one of sum, prod, min, max, average"):
-        toy(arithmetic={key: 1e9})
+UNKNOWN = "is not a type and one of sum, prod, min, max, average"
 
 
-@pytest.mark.parametrize("rate", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_rate_of_a_type_is_a_positive_number(rate: float) -> None:
-    with pytest.raises(MachineError, match=f"int8 sum: {rate} is not a positive number"):
-        toy(arithmetic={"int8 sum": rate})
+@pytest.mark.parametrize(
+    ("key", "rate", "said"),
+    [
+        *((key, 1e9, UNKNOWN) for key in ("float16", "float16 xor", "float17 sum", "sum float16", "")),
+        *(
+            ("int8 sum", rate, f"int8 sum: {rate} is not a positive")
+            for rate in (0.0, -1.0, math.inf, math.nan)
+        ),
+    ],
+)
+def test_rates_of_types_that_cannot_be_are_refused(key: str, rate: float, said: str) -> None:
+    with pytest.raises(MachineError, match=said):
+        toy(arithmetic={key: rate})
 
 
 def test_a_file_without_rates_of_types_is_a_machine_and_one_with_them_says_where_from(tmp_path: Path) -> None:

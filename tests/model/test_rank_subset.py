@@ -9,9 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as some
 
-from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
+from ccbench.cases import UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
-from ccbench.dtypes import item_bytes
 from ccbench.errors import ScheduleError
 from ccbench.groups import parse_groups
 from ccbench.model.cluster import open_cluster
@@ -22,7 +21,9 @@ from ccbench.model.machine import Machine, load_machine
 from ccbench.model.pricing import case_prices, predict
 from ccbench.model.rank_subset import ALL_RANKS, RankSubset, placed, schedule_of, subset_of
 from ccbench.schedules import algorithms_of, schedule_for
+from ccbench.schedules.schedule import Step
 from tests.model.machines import machines, toy
+from tests.report.synthetic import case as case_with
 
 MACHINE = toy(cores=4)
 H100S = open_cluster("hgx-h100", 2, "ib-ndr-400x4")
@@ -30,22 +31,9 @@ TRAFFICS = ("", "zipf:1.3", "hot:0.8")
 
 
 def case_of(name: str = "all_reduce", ranks: int = 4, size: int = 1 << 20, **asked: object) -> Case:
-    row = COLLECTIVES[name]
-    blank = Case(
-        "test",
-        str(asked.pop("backend", "simulated")),
-        name,
-        str(asked.pop("algorithm", "default")),
-        "float32",
-        "sum" if row.reduces else NO_OP,
-        size,
-        0,
-        ranks,
-        root=0 if row.rooted else NO_ROOT,
-    )
-    found = replace(blank, **asked)  # type: ignore[arg-type]  # fields by name
-    count = row.count_for(size, found.group_ranks, item_bytes("float32"))
-    return replace(found, count=count, size_bytes=row.size_bytes(count, found.group_ranks, 4))
+    found = case_with(name, "default", size, ranks, **{"backend": "simulated", **asked})
+    part = case_with(name, "default", size, found.group_ranks)
+    return replace(found, count=part.count, size_bytes=part.size_bytes)
 
 
 def test_placed_groups_take_each_step_together_with_their_own_members_only() -> None:
@@ -54,12 +42,13 @@ def test_placed_groups_take_each_step_together_with_their_own_members_only() -> 
     assert both is placed(schedule, ((0, 2), (1, 3)), 4)
     assert both.steps == schedule.steps
     for step in both.expanded():
-        assert sorted(zip(step.source.tolist(), step.target.tolist(), strict=True)) == [
-            (0, 2),
-            (1, 3),
-            (2, 0),
-            (3, 1),
-        ]
+        assert sorted(flow[:2] for flow in sent(step)) == [(0, 2), (1, 3), (2, 0), (3, 1)]
+
+
+def sent(step: Step) -> list[tuple[int, ...]]:
+    """(source, target, slot read, slot written, width) of each flow."""
+    columns = (step.source, step.target, step.source_slot, step.target_slot, step.phase.width)
+    return [*zip(*(column.tolist() for column in columns), strict=True)]
 
 
 @settings(deadline=None)
@@ -82,28 +71,10 @@ def test_every_group_sends_what_the_schedule_says_seat_by_seat(
     for step, all_of_it in zip(
         schedule.expanded(), placed(schedule, groups, len(ranks)).expanded(), strict=True
     ):
-        expected = sorted(
-            (group[source], group[target], first, last, width)
-            for group in groups
-            for source, target, first, last, width in zip(
-                step.source.tolist(),
-                step.target.tolist(),
-                step.source_slot.tolist(),
-                step.target_slot.tolist(),
-                step.phase.width.tolist(),
-                strict=True,
-            )
-        )
-        assert expected == sorted(
-            zip(
-                all_of_it.source.tolist(),
-                all_of_it.target.tolist(),
-                all_of_it.source_slot.tolist(),
-                all_of_it.target_slot.tolist(),
-                all_of_it.phase.width.tolist(),
-                strict=True,
-            )
-        )
+        expected = [
+            (group[source], group[target], *rest) for group in groups for source, target, *rest in sent(step)
+        ]
+        assert sorted(expected) == sorted(sent(all_of_it))
 
 
 def test_on_cores_that_do_not_disturb_each_other_groups_cost_what_one_does() -> None:

@@ -54,13 +54,6 @@ def systems(draw: st.DrawFn) -> LibrarySystem:
 
 
 COLLECTIVES = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "broadcast",
-    "reduce",
-    "all_to_all",
-    "gather",
-    "scatter",
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather", "scatter",
     "send_recv",
-)
+)  # fmt: skip

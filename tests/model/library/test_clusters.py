@@ -43,6 +43,7 @@ def test_every_machine_of_the_catalog_is_a_system_or_says_why_not(name: str) -> 
         ("dgx-a100", Generation.AMPERE, Intra.NVSWITCH, 300, 12, False),
         ("dgx-2", Generation.VOLTA, Intra.NVSWITCH, 150, 6, False),
         ("dgx-1v", Generation.VOLTA, Intra.CUBE_MESH, 150, 6, False),
+        ("hgx-b200", Generation.BLACKWELL, Intra.NVSWITCH, 900, 18, True),
         ("gb200-nvl72", Generation.BLACKWELL, Intra.NVSWITCH, 900, 18, True),
         ("mi300x", Generation.CDNA3, Intra.XGMI, 448, 7, False),
         ("ascend-910b", Generation.ASCEND, Intra.HCCS, 196, 7, False),

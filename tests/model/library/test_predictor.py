@@ -247,11 +247,7 @@ def test_grouped_sends_are_launched_peer_by_peer() -> None:
         (A100, LibraryRequest("all_reduce", (8,)), "latency: "),
         (A100, LibraryRequest("all_reduce", (1 << 34,)), "nvswitch: 9"),
         (clustered(A100, 4, HDR), LibraryRequest("all_reduce", (1 << 34,)), "network: 9"),
-        (
-            clustered(B200, 64),
-            LibraryRequest("all_reduce", (1 << 24,), algorithm="tree"),
-            "filling the pipeline",
-        ),
+        (clustered(B200, 64), LibraryRequest("all_reduce", (1 << 24,), algorithm="tree"), "filling the"),
     ],
 )
 def test_the_costliest_term_is_named(system: LibrarySystem, request_: LibraryRequest, beginning: str) -> None:
@@ -400,24 +396,17 @@ def test_a_collective_on_more_nodes_than_it_was_seen_on_says_so() -> None:
     assert found == "all_to_all on ib over 4 nodes; learned on up to 2"
 
 
-EVEN = str([[1] * 16] * 16)
 SYSTEMS = [
     clustered(H100, 2),
     clustered(MI300X, 2),
     clustered(H100, 2, replace(NDR, per_node=4)),
     replace(clustered(A100, 4), ranks_per_node=4),
+    *(H100, MI300X, V100_CUBE, B200, lone(4)),
 ]
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: f"{system.name}-{system.nodes}")
 def test_as_a_matrix_of_equal_amounts_it_is_the_even_one(system: LibrarySystem) -> None:
-    (even,) = shapes("all_to_all_v", system)
-    found = uneven_shape(even, system, EVEN)
-    assert (found.port_bytes, found.node_bytes) == pytest.approx((even.port_bytes, even.node_bytes))
-
-
-@pytest.mark.parametrize("system", [H100, MI300X, V100_CUBE, B200, lone(4)], ids=lambda one: one.name)
-def test_so_it_is_on_one_node_and_with_one_rank_a_node(system: LibrarySystem) -> None:
     (even,) = shapes("all_to_all_v", system)
     found = uneven_shape(even, system, str([[1] * system.ranks] * system.ranks))
     assert (found.port_bytes, found.node_bytes) == pytest.approx((even.port_bytes, even.node_bytes))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ccbench.report.drawing import save_picture
 from ccbench.report.topology_layout import laid_out
 from ccbench.report.topology_lines import LABEL_POINTS
-from ccbench.report.topology_plan import Drawn, Layout, Placed, label_point
+from ccbench.report.topology_merged import Box, Line
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.summary import node_count
 from ccbench.units import format_rate, plain, plural
@@ -96,10 +96,16 @@ def picture(topology: Topology) -> Figure:
     from matplotlib.figure import Figure
 
     layout = laid_out(topology)
-    thinner = min(1.0, (MOST_FULL_LINES / max(len(layout.links), 1)) ** 0.5)
-    handles, labels = _legend(layout.links, thinner)
-    rows = -(-len(labels) // LEGEND_COLUMNS)
-    margin, top, bottom = 0.3, 0.62, 0.48 + 0.2 * rows
+    thinner = min(1.0, (MOST_FULL_LINES / max(len(layout.lines), 1)) ** 0.5)
+    handles, labels = _legend(layout.lines, thinner)
+    note = (
+        "A wider line carries more; numbers are links and bytes per second in one direction."
+        if handles
+        else ""
+    )
+    note += f"\nNot shown: {layout.left_out}." if layout.left_out else ""
+    margin, top, foot = 0.3, 0.62, 0.36 if "\n" not in note else 0.5
+    bottom = foot + 0.12 + 0.2 * -(-len(labels) // LEGEND_COLUMNS)
     width = max(layout.width + 2 * margin, LEAST_WIDTH)
     height = layout.height + top + bottom
     figure = Figure(figsize=(width, height), facecolor="white")
@@ -108,102 +114,86 @@ def picture(topology: Topology) -> Figure:
     axes.set_xlim(-shift, width - shift)
     axes.set_ylim(-bottom, layout.height + top)
     axes.axis("off")
-    for frame in layout.frames:
-        _frame(axes, frame)
-    for link in layout.links:
-        _link(axes, layout, link, thinner)
-    for device in layout.devices.values():
-        _device(axes, device)
-    for x, y, text in layout.remarks:
-        axes.text(x, y, text, ha="center", va="center", fontsize=9, color=GREY, zorder=8)
+    if layout.frame:
+        _rounded(
+            axes,
+            *layout.frame,
+            rounding=0.12,
+            facecolor="#fafaf8",
+            edgecolor="#c8c8c8",
+            linewidth=0.9,
+            zorder=0,
+        )
+        x, y = layout.label_at
+        axes.text(x, y, "machine 0", ha="center", va="center", fontsize=9, color=GREY, zorder=8)
+    for line in layout.lines:
+        _line(axes, line, thinner)
+    for box in layout.boxes.values():
+        _box(axes, box)
     _texts(figure, topology, width, height)
+    figure.text(margin / width, 0.14 / height, note, fontsize=7.5, color=GREY, va="bottom")
     if handles:
-        note = "A wider line carries more; numbers are links and bytes per second in one direction."
-        figure.text(0.3 / width, 0.14 / height, note, fontsize=7.5, color=GREY, va="bottom")
         figure.legend(
-            handles, labels, loc="lower left", bbox_to_anchor=(0.3 / width, 0.36 / height),
+            handles, labels, loc="lower left", bbox_to_anchor=(margin / width, foot / height),
             ncols=LEGEND_COLUMNS, frameon=False, borderpad=0, borderaxespad=0, handlelength=3.2,
             fontsize=8.5, columnspacing=1.6,
         )  # fmt: skip
     return figure
 
 
-def _frame(axes: Axes, frame: tuple[float, float, float, float]) -> None:
+def _rounded(
+    axes: Axes, left: float, bottom: float, width: float, height: float, rounding: float, **style: Any
+) -> None:
     from matplotlib.patches import FancyBboxPatch
 
-    left, bottom, width, height = frame
-    axes.add_patch(
-        FancyBboxPatch(
-            (left, bottom), width, height, boxstyle="round,pad=0,rounding_size=0.12", facecolor="#fafaf8",
-            edgecolor="#c8c8c8", linewidth=0.9, zorder=0,
-        )
-    )  # fmt: skip
+    shape = f"round,pad=0,rounding_size={rounding}"
+    axes.add_patch(FancyBboxPatch((left, bottom), width, height, boxstyle=shape, **style))
 
 
-def _line_width(link: Drawn) -> float:
+def _line_width(count: int, bytes_per_second: float | None) -> float:
     """Points: grows with the square root of the rate, so that 12 and 900 GB/s can both be seen."""
-    if link.bytes_per_second is None:
-        return 0.6 + 0.5 * float(min(link.count, 36) ** 0.5)
-    return 0.7 + 4.3 * float(min(link.bytes_per_second / WIDEST_RATE, 1.5) ** 0.5)
+    if bytes_per_second is None:
+        return 0.6 + 0.5 * float(min(count, 36) ** 0.5)
+    return 0.7 + 4.3 * float(min(bytes_per_second / WIDEST_RATE, 1.5) ** 0.5)
 
 
-def _dashes(dashes: Sequence[float], points: float) -> Any:
-    """Dashes of the same length whatever the line's width, which matplotlib multiplies them by."""
-    return (0, tuple(one * DASH_POINTS / points for one in dashes)) if dashes else "solid"
+def _style(kind: LinkKind, state: LinkState, points: float) -> dict[str, Any]:
+    """Colour, width and dashes; matplotlib multiplies dashes by the width, these are to stay as they are."""
+    colour, dashes = NOT_UP.get(state, (LOOKS[kind].colour, LOOKS[kind].dashes))
+    points = NOT_UP_POINTS if state in NOT_UP else points
+    style = (0, tuple(one * DASH_POINTS / points for one in dashes)) if dashes else "solid"
+    return {"color": colour, "linewidth": points, "linestyle": style}
 
 
-def _link(axes: Axes, layout: Layout, link: Drawn, thinner: float) -> None:
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path as Curve
+def _line(axes: Axes, line: Line, thinner: float) -> None:
+    from matplotlib.lines import Line2D
 
-    look = LOOKS[link.kind]
-    colour, dashes = NOT_UP.get(link.state, (look.colour, look.dashes))
-    begin, end = link.begin(layout), link.end(layout)
-    middle = ((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2)
-    control = link.control or middle
-    points = NOT_UP_POINTS if link.state in NOT_UP else thinner * _line_width(link)
-    corners, codes = [begin, control, end], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]
-    if link.points and link.control is None:
-        corners, codes = list(link.points), [Curve.MOVETO] + [Curve.LINETO] * (len(link.points) - 1)
-    axes.add_patch(
-        PathPatch(
-            Curve(corners, codes), facecolor="none",
-            edgecolor=colour, linewidth=points,
-            linestyle=_dashes(dashes, points), capstyle="butt", alpha=0.85, zorder=2,
-        )
-    )  # fmt: skip
-    if link.label:
-        x, y = label_point(link, layout, link.label_at)
+    style = _style(line.kind, line.state, thinner * _line_width(line.count, line.bytes_per_second))
+    xs, ys = zip(*line.points, strict=True)
+    axes.add_line(Line2D(xs, ys, dash_capstyle="butt", solid_capstyle="butt", alpha=0.85, zorder=2, **style))
+    if line.label:
         axes.text(
-            x, y, link.label, ha="center", va="center", fontsize=LABEL_POINTS,
-            color=colour, zorder=4,
+            *line.label_at, line.label, ha="center", va="center", fontsize=LABEL_POINTS,
+            color=style["color"], zorder=4,
             bbox={"boxstyle": "square,pad=0.08", "facecolor": "white", "edgecolor": "none", "alpha": 0.9},
         )  # fmt: skip
 
 
-def _device(axes: Axes, device: Placed) -> None:
-    from matplotlib.patches import FancyBboxPatch
-
-    left, bottom = device.x - device.width / 2, device.y - device.height / 2
-    fill, edge = ("white", GREY) if device.ghost else (FILLS[device.kind], INK)
-    axes.add_patch(
-        FancyBboxPatch(
-            (left, bottom), device.width, device.height, boxstyle="round,pad=0,rounding_size=0.07",
-            facecolor=fill, edgecolor=edge,
-            linewidth=0.8, linestyle=(0, (4, 2)) if device.ghost else "solid", zorder=5,
-        )
+def _box(axes: Axes, box: Box) -> None:
+    fill, edge = ("white", GREY) if box.more else (FILLS[box.kind], INK)
+    _rounded(
+        axes, box.x - box.width / 2, box.y - box.height / 2, box.width, box.height, rounding=0.07,
+        facecolor=fill, edgecolor=edge, linewidth=0.8, linestyle=(0, (4, 2)) if box.more else "solid",
+        zorder=5,
     )  # fmt: skip
-    shift = 0.075 if device.detail else 0.0
-    bold = device.kind is DeviceKind.GPU and device.width > 0.6 and not device.ghost
+    bold = box.kind is DeviceKind.GPU and box.width > 0.6 and not box.more
+    style: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 6}
     axes.text(
-        device.x, device.y + shift, device.label, ha="center", va="center", fontsize=8, color=INK,
-        weight="bold" if bold else "normal", zorder=6,
+        box.x, box.y + (0.075 if box.detail else 0.0), box.label, fontsize=8, color=INK,
+        weight="bold" if bold else "normal", **style,
     )  # fmt: skip
-    if device.detail:
-        axes.text(
-            device.x, device.y - 0.095, device.detail, ha="center", va="center", fontsize=7,
-            color="#555555", zorder=6,
-        )  # fmt: skip
+    if box.detail:
+        axes.text(box.x, box.y - 0.095, box.detail, fontsize=7, color="#555555", **style)
 
 
 def _texts(figure: Figure, topology: Topology, width: float, height: float) -> None:
@@ -230,35 +220,26 @@ def _texts(figure: Figure, topology: Topology, width: float, height: float) -> N
     figure.text(left, 1 - 0.42 / height, ", ".join(words), fontsize=9, color=GREY, va="top")
 
 
-def _legend(links: Sequence[Drawn], thinner: float) -> tuple[list[Any], list[str]]:
+def _legend(lines: Sequence[Line], thinner: float) -> tuple[list[Any], list[str]]:
     """A row for each kind, number and rate, the fastest first; of a kind with many the most frequent."""
     from matplotlib.lines import Line2D
 
     counted = Counter(
-        (LOOKS[one.kind].label, one.count, one.bytes_per_second, one.kind, one.back)
-        for one in links
-        if one.state is LinkState.UP
+        (line.kind, line.count, line.bytes_per_second) for line in lines if line.state is LinkState.UP
     )
-    shown: Counter[str] = Counter()
-    chosen = []
+    chosen: list[tuple[LinkKind, int, float | None]] = []
     for entry, _ in counted.most_common():
-        shown[entry[0]] += 1
-        if shown[entry[0]] <= MOST_OF_A_KIND:
+        if sum(kind is entry[0] for kind, _, _ in chosen) < MOST_OF_A_KIND:
             chosen.append(entry)
-    chosen.sort(key=lambda entry: (-(entry[2] or 0.0), -entry[1], entry[0]))
+    chosen.sort(key=lambda entry: (-(entry[2] or 0.0), -entry[1], LOOKS[entry[0]].label))
     entries: dict[str, Any] = {}
-    for label, count, rate, kind, back in chosen:
-        words = label + (f" x{count}" if count > 1 else "") + (f", {format_rate(rate)}" if rate else "")
-        if back is not None:
-            words += f", back x{back[0]}" + (f", {format_rate(back[1])}" if back[1] else "")
-        one = Drawn("", "", kind, LinkState.UP, count, rate)
-        dashes = LOOKS[kind].dashes
-        points = thinner * _line_width(one)
-        style = _dashes(dashes, points)
-        entries.setdefault(words, Line2D([], [], color=LOOKS[kind].colour, linewidth=points, linestyle=style))
-    for state, (colour, state_dashes) in NOT_UP.items():
-        if any(link.state is state for link in links):
-            style = _dashes(state_dashes, NOT_UP_POINTS)
-            line = Line2D([], [], color=colour, linewidth=NOT_UP_POINTS, linestyle=style)
-            entries[state.value.replace("_", " ")] = line
+    for kind, count, rate in chosen:
+        words = LOOKS[kind].label + (f" x{count}" if count > 1 else "")
+        words += f", {format_rate(rate)}" if rate else ""
+        style = _style(kind, LinkState.UP, thinner * _line_width(count, rate))
+        entries.setdefault(words, Line2D([], [], **style))
+    for line in lines:
+        if line.state in NOT_UP:
+            style = _style(line.kind, line.state, NOT_UP_POINTS)
+            entries.setdefault(line.state.value.replace("_", " "), Line2D([], [], **style))
     return list(entries.values()), list(entries)

@@ -10,10 +10,9 @@ from ccbench.machine.detection import joined
 from ccbench.machine.files import Files
 from ccbench.machine.nvlinks import read_nvml
 from ccbench.machine.sysfs import read_sysfs
-from ccbench.report.topology_boxes import condensed
 from ccbench.report.topology_figure import LOOKS, draw_topology, picture
-from ccbench.report.topology_layout import laid_out
-from ccbench.report.topology_plan import BOX_HEIGHT, Layout
+from ccbench.report.topology_layout import Layout, laid_out
+from ccbench.report.topology_merged import condensed
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
 from tests.machine.recorded_nvml import RecordedNvml, switched
 from tests.machine.sysfs_tree import two_sockets_four_switches
@@ -50,9 +49,9 @@ def machines(count: int) -> Topology:
 
 
 def apart(layout: Layout) -> bool:
-    boxes = list(layout.devices.values())
+    boxes = list(layout.boxes.values())
     return all(
-        abs(one.x - other.x) >= (one.width + other.width) / 2 - 1e-9 or abs(one.y - other.y) >= BOX_HEIGHT
+        abs(one.x - other.x) >= (one.width + other.width) / 2 - 1e-9 or abs(one.y - other.y) >= one.height
         for place, one in enumerate(boxes)
         for other in boxes[:place]
     )
@@ -60,47 +59,48 @@ def apart(layout: Layout) -> bool:
 
 def test_rows_stand_in_order_and_boxes_do_not_overlap(board: Topology) -> None:
     layout = laid_out(board)
-    heights = {
-        kind: {layout.devices[one.name].y for one in condensed(board).of_kind(kind)}
-        for kind in map(DeviceKind, ("cpu", "pcie_switch", "nic", "gpu", "nvswitch"))
-    }
-    order = [height for row in heights.values() for height in row]
-    assert order == sorted(order, reverse=True)
-    assert len(order) == 5
-    assert set(layout.devices) == {one.name for one in condensed(board).devices}
+    rows: dict[DeviceKind, set[float]] = {}
+    for box in layout.boxes.values():
+        rows.setdefault(box.kind, set()).add(box.y)
+    assert sorted(rows, key=lambda kind: -max(rows[kind])) == [
+        DeviceKind.NIC, DeviceKind.CPU, DeviceKind.PCIE_SWITCH, DeviceKind.GPU, DeviceKind.NVSWITCH,
+    ]  # fmt: skip
+    assert all(len(heights) == 1 for heights in rows.values())
+    assert layout.boxes.keys() == condensed(board)[0].keys()
     assert apart(layout)
 
 
 def test_every_pair_that_is_joined_has_one_line_with_the_number_of_its_links(board: Topology) -> None:
-    lines = {frozenset((one.source, one.target)): one for one in laid_out(board).links}
-    assert set(lines) == {frozenset((link.source, link.target)) for link in condensed(board).links}
+    lines = {frozenset((one.source, one.target)): one for one in laid_out(board).lines}
+    assert set(lines) == {frozenset((line.source, line.target)) for line in condensed(board)[1]}
+    assert len(lines) == len(laid_out(board).lines)
     assert lines[frozenset(("gpu0", "nvswitch0"))].count == 12
     assert lines[frozenset(("gpu0", "nvswitch0"))].bytes_per_second == 300e9
 
 
 def test_a_mesh_stands_on_a_circle_and_hides_no_link() -> None:
     layout = laid_out(mesh())
-    assert len(layout.links) == 28
+    assert len(layout.lines) == 28
     assert apart(layout)
-    assert len({(round(one.x, 3), round(one.y, 3)) for one in layout.devices.values()}) == 8
-    middle = sum(one.y for one in layout.devices.values()) / 8
-    assert sum(one.y > middle for one in layout.devices.values()) == 4
+    assert len({(round(one.x, 3), round(one.y, 3)) for one in layout.boxes.values()}) == 8
+    middle = sum(one.y for one in layout.boxes.values()) / 8
+    assert sum(one.y > middle for one in layout.boxes.values()) == 4
 
 
 def test_of_many_machines_the_first_is_drawn_and_the_rest_counted() -> None:
     layout = laid_out(machines(100))
-    assert len(layout.frames) == 1
-    assert layout.devices["n1.gpu0"].label == "… 99 more machines"
-    assert layout.devices["n1.gpu0"].detail == "like machine 0"
-    assert "n1.nic0" not in layout.devices
-    assert layout.devices["switch0"].y > layout.devices["n0.nic0"].y
+    assert layout.frame is not None
+    assert layout.boxes["n1.gpu0"].label == "… 99 more machines"
+    assert layout.boxes["n1.gpu0"].detail == "like machine 0"
+    assert "n1.nic0" not in layout.boxes
+    assert layout.boxes["switch0"].y > layout.boxes["n0.nic0"].y
     assert apart(layout)
 
 
 def test_a_machine_unlike_the_first_says_what_is_in_it() -> None:
     cluster = machines(2)
     other = replace(cluster, devices=(*cluster.devices, Device("n1.gpu1", DeviceKind.GPU, 1)))
-    assert laid_out(other).devices["n1.gpu0"].detail == "2 GPUs, 1 NIC"
+    assert laid_out(other).boxes["n1.gpu0"].detail == "2 GPUs, 1 NIC"
 
 
 def test_every_kind_of_network_has_a_colour_of_its_own() -> None:
@@ -119,7 +119,7 @@ def test_the_figure_says_what_width_means() -> None:
 def test_kinds_differ_by_colour_or_dashes_and_rates_by_width(board: Topology) -> None:
     looks = {kind: (look.colour, look.dashes) for kind, look in LOOKS.items()}
     assert len({looks[kind] for kind in (LinkKind.NVLINK, LinkKind.PCIE, LinkKind.INFINIBAND)}) == 3
-    widths = {patch.get_linewidth() for patch in picture(board).axes[0].patches}
+    widths = {line.get_linewidth() for line in picture(board).axes[0].lines}
     assert len({round(width, 2) for width in widths}) >= 3
 
 
@@ -147,19 +147,19 @@ def two_gpus(*links: tuple[str, str, float | None, int]) -> Topology:
 
 
 def test_directions_that_differ_are_both_told() -> None:
-    (line,) = laid_out(two_gpus(("gpu1", "gpu0", 25e9, 1), ("gpu0", "gpu1", 100e9, 4))).links
+    (line,) = laid_out(two_gpus(("gpu1", "gpu0", 25e9, 1), ("gpu0", "gpu1", 100e9, 4))).lines
     assert (line.source, line.bytes_per_second, line.back) == ("gpu0", 100e9, (1, 25e9))
     assert line.label == "→ x4, 100 GB/s ← x1, 25 GB/s"
 
 
 def test_a_link_in_one_direction_is_told_as_such() -> None:
-    (line,) = laid_out(two_gpus(("gpu1", "gpu0", 25e9, 2))).links
+    (line,) = laid_out(two_gpus(("gpu1", "gpu0", 25e9, 2))).lines
     assert line.label == "← x2, 25 GB/s only"
 
 
 def test_links_of_known_and_of_unknown_rate_have_no_known_sum() -> None:
     both = [(one, other, rate, 4) for one, other in GPU_PAIRS for rate in (100e9, None)]
-    (line,) = laid_out(two_gpus(*both)).links
+    (line,) = laid_out(two_gpus(*both)).lines
     assert (line.count, line.bytes_per_second, line.back, line.label) == (8, None, None, "x8")
 
 
@@ -189,21 +189,12 @@ def test_nothing_at_all_can_be_drawn(tmp_path: Path) -> None:
 
 def test_the_switch_of_a_row_reaches_over_what_hangs_on_it() -> None:
     layout = laid_out(machines(2))
-    switch = layout.devices["switch0"]
+    switch = layout.boxes["switch0"]
     for name in ("n0.nic0", "n1.gpu0"):
-        assert abs(layout.devices[name].x - switch.x) < switch.width / 2
+        assert abs(layout.boxes[name].x - switch.x) < switch.width / 2
     assert math.isclose(
-        switch.x + switch.width / 2, layout.devices["n1.gpu0"].x + layout.devices["n1.gpu0"].width / 2
+        switch.x + switch.width / 2, layout.boxes["n1.gpu0"].x + layout.boxes["n1.gpu0"].width / 2
     )
-
-
-def test_without_a_network_nics_stand_below_what_they_hang_on(board: Topology) -> None:
-    layout = laid_out(board)
-    switches = {layout.devices[one.name].y for one in board.of_kind(DeviceKind.PCIE_SWITCH)}
-    nics = {layout.devices[one.name].y for one in board.of_kind(DeviceKind.NIC)}
-    gpus = {layout.devices[one.name].y for one in board.gpus}
-    assert max(nics) < min(switches)
-    assert min(nics) > max(gpus)
 
 
 def test_nics_that_nothing_is_said_of_are_one_box_that_says_so() -> None:
@@ -216,9 +207,9 @@ def test_nics_that_nothing_is_said_of_are_one_box_that_says_so() -> None:
     )
     links = (Link("cpu0", "gpu0", LinkKind.PCIE), Link("cpu0", "nic0", LinkKind.PCIE))
     layout = laid_out(Topology("lost", devices, links))
-    assert layout.devices["nic1"].label == "… 4 more NICs"
-    assert layout.devices["nic1"].detail == "the source states no link"
-    assert {"nic2", "nic3", "nic4"}.isdisjoint(layout.devices)
+    assert layout.boxes["nic1"].label == "… 4 more NICs"
+    assert layout.boxes["nic1"].detail == "the source states no link"
+    assert {"nic2", "nic3", "nic4"}.isdisjoint(layout.boxes)
 
 
 def test_with_gpus_on_a_circle_no_nic_stands_in_the_way_of_their_lines() -> None:
@@ -228,7 +219,7 @@ def test_with_gpus_on_a_circle_no_nic_stands_in_the_way_of_their_lines() -> None
         devices += [Device(f"pcie{one}", DeviceKind.PCIE_SWITCH), Device(f"nic{one}", DeviceKind.NIC)]
         links += [Link(f"pcie{one}", f"{kind}{one}", LinkKind.PCIE) for kind in ("gpu", "nic")]
         links.append(Link("cpu0", f"pcie{one}", LinkKind.PCIE))
-    boxes = laid_out(Topology("around", tuple(devices), tuple(links))).devices
+    boxes = laid_out(Topology("around", tuple(devices), tuple(links))).boxes
     assert (
-        boxes["cpu0"].y > boxes["nic0"].y > boxes["pcie0"].y > max(boxes[f"gpu{one}"].y for one in range(8))
+        boxes["nic0"].y > boxes["cpu0"].y > boxes["pcie0"].y > max(boxes[f"gpu{one}"].y for one in range(8))
     )

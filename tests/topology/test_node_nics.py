@@ -158,7 +158,7 @@ def test_a_nic_on_a_gpu_for_want_of_pcie_is_said_and_drawn_as_assumed() -> None:
             "PCIe is shown, in a slot as fast as its port",
         )
     ]
-    boxes = [box for box in laid_out(made).devices.values() if box.kind is DeviceKind.NIC]
+    boxes = [box for box in laid_out(made).boxes.values() if box.kind is DeviceKind.NIC]
     assert {box.detail for box in boxes} == {"assumed"}
 
 

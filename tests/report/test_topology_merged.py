@@ -1,29 +1,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.machine.detection import load_topology
-from ccbench.report.topology_alike import MOST_SEPARATE, reduced
-from ccbench.report.topology_boxes import merged, words
+from ccbench.report.topology_merged import MOST_SEPARATE, Box, condensed
 from ccbench.topology.composition import compose
-from ccbench.topology.dragonflies import dragonfly
-from ccbench.topology.fabrics import Wire, single_switch
+from ccbench.topology.fabrics import Wire, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
 
 WIRE = Wire(50e9)
 
 
+def boxes(topology: Topology) -> list[Box]:
+    return list(condensed(topology)[0].values())
+
+
 def labels(topology: Topology) -> list[str]:
-    return [words(one)[0] for one in reduced(topology).devices]
-
-
-def leaving(topology: Topology, name: str) -> int:
-    return sum(link.count for link in topology.links if link.source == name)
+    return [box.label for box in boxes(topology)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -32,14 +31,15 @@ def test_no_device_of_a_tree_is_lost_and_each_class_has_the_links_of_its_first(
     children: list[int], oversubscription: float
 ) -> None:
     whole = fat_tree(children, WIRE, oversubscription).topology()
-    small = reduced(whole)
+    found, lines = condensed(whole)
     counts: Counter[DeviceKind] = Counter()
-    for one in small.devices:
-        counts[one.kind] += merged(one)
+    for box in found.values():
+        counts[box.kind] += box.count
     assert counts == Counter(one.kind for one in whole.devices)
-    for gpu in small.gpus:
-        assert leaving(small, gpu.name) == leaving(whole, gpu.name)
-    assert sum(merged(gpu) > 1 for gpu in small.gpus) <= len(children)
+    for box in found.values():
+        if box.kind is DeviceKind.GPU:
+            leaving = sum(link.count for link in whole.links if link.source == box.name)
+            assert sum(line.count for line in lines if line.source == box.name) == leaving
 
 
 @settings(max_examples=30, deadline=None)
@@ -54,22 +54,20 @@ def test_a_switch_with_a_slower_link_is_not_hidden_among_its_like(order: list[in
         for gpu in gpus
         for switch in switches
     ]
-    small = reduced(Topology("planes", (*gpus, *switches), tuple(links)))
-    found = sorted(merged(one) for one in small.of_kind(DeviceKind.NETWORK_SWITCH))
-    assert found == [1, 3]
-
-
-def test_a_tree_is_told_from_the_first_leaf() -> None:
-    assert labels(fat_tree([16, 4, 4], WIRE).topology()) == [
-        "GPU 0", "GPU 1", "GPU 2", "… 13 more GPUs", "… 48 more GPUs", "… 192 more GPUs",
-        "leaf 0", "… 3 more leaves", "… 12 more leaves", "16 spines", "… 48 more spines", "64 cores",
-    ]  # fmt: skip
+    found = boxes(Topology("planes", (*gpus, *switches), tuple(links)))
+    assert sorted(box.count for box in found if box.kind is DeviceKind.NETWORK_SWITCH) == [1, 3]
 
 
 def test_a_link_between_classes_is_what_one_of_the_lower_has() -> None:
-    small = reduced(fat_tree([16, 4, 4], WIRE).topology())
-    up = [link for link in small.links if (link.source, link.target) == ("level2.switch0", "level3.switch0")]
-    assert [(link.count, link.bytes_per_second) for link in up] == [(4, 200e9)]
+    tree = fat_tree([16, 4, 4], WIRE).topology()
+    assert labels(tree) == ["256 GPUs", "16 leaves", "64 spines", "64 cores"]
+    line = next(line for line in condensed(tree)[1] if line.source.startswith("level2"))
+    assert (line.count, line.bytes_per_second, line.back) == (4, 200e9, None)
+
+
+def test_of_many_gpus_that_are_joined_to_each_other_the_links_are_counted() -> None:
+    (box,) = boxes(torus((8, 8), WIRE).topology())
+    assert (box.label, box.detail) == ("64 GPUs", "gpu0 ... gpu63, 4 links each to others of them")
 
 
 def test_machines_are_told_by_the_leaf_they_are_on() -> None:
@@ -79,16 +77,10 @@ def test_machines_are_told_by_the_leaf_they_are_on() -> None:
     assert [one for one in found if "lea" in one] == ["leaf 0", "… 7 more leaves"]
 
 
-def test_groups_of_a_dragonfly_are_told_by_the_switch_they_are_joined_to() -> None:
-    found = labels(dragonfly(9, 4, 2, 2, WIRE).topology())
-    assert found.count("… 2 more groups") == 4
-    assert [one for one in found if one.startswith("switch")] == [f"switch {one}" for one in range(4)]
-
-
 @pytest.mark.parametrize("ranks", [MOST_SEPARATE, MOST_SEPARATE + 1])
 def test_few_gpus_keep_a_box_each(ranks: int) -> None:
-    gpus = reduced(single_switch(ranks, WIRE).topology()).gpus
-    assert len(gpus) == (MOST_SEPARATE if ranks == MOST_SEPARATE else 4)
+    found = labels(single_switch(ranks, WIRE).topology())
+    assert len(found) == (MOST_SEPARATE + 1 if ranks == MOST_SEPARATE else 2)
 
 
 def test_a_link_that_is_down_sets_a_machine_apart() -> None:
@@ -100,8 +92,9 @@ def test_a_link_that_is_down_sets_a_machine_apart() -> None:
         else link
         for link in cluster.links
     )
-    small = reduced(Topology("cluster", cluster.devices, links))
-    found = {words(one) for one in small.devices if "folded" in one.attributes}
+    found = {
+        (box.label, box.detail) for box in boxes(Topology("cluster", cluster.devices, links)) if box.whole
+    }
     assert found == {("… 2 more machines", "like machine 0"), ("machine 2", "8 GPUs, 8 NICs")}
 
 
@@ -118,8 +111,8 @@ def test_a_machine_is_like_another_only_if_the_same_devices_are_joined() -> None
     built = [six_gpus(machine, pairs) for machine, pairs in enumerate((triangles, ring, triangles))]
     devices = tuple(device for listed, _ in built for device in listed)
     links = tuple(link for _, listed in built for link in listed)
-    found = [words(one) for one in reduced(Topology("three", devices, links)).devices]
-    assert [pair for pair in found if pair[0].startswith("machine")] == [
+    found = boxes(Topology("three", devices, links))
+    assert [(box.label, box.detail) for box in found if box.whole] == [
         ("machine 1", "6 GPUs"),
         ("machine 2", "like machine 0"),
     ]
@@ -128,5 +121,38 @@ def test_a_machine_is_like_another_only_if_the_same_devices_are_joined() -> None
 def test_a_rate_that_is_not_known_of_one_link_is_not_known_of_their_sum() -> None:
     devices = (Device("gpu0", DeviceKind.GPU), Device("gpu1", DeviceKind.GPU))
     links = [Link("gpu0", "gpu1", LinkKind.NVLINK, 1e11, count=4), Link("gpu0", "gpu1", LinkKind.NVLINK)]
-    (link,) = reduced(Topology("part", devices, tuple(links))).links
-    assert (link.count, link.bytes_per_second) == (5, None)
+    (line,) = condensed(Topology("part", devices, tuple(links)))[1]
+    assert (line.count, line.bytes_per_second, line.back) == (5, None, (0, None))
+
+
+def switched(gpus: int, *, counted: bool) -> Topology:
+    """``gpus`` GPUs with two links each to one NVSwitch."""
+    names = [f"gpu{index}" for index in range(gpus)]
+    attributes = {} if counted else {"count_known": False}
+    links = tuple(
+        Link(*way, LinkKind.NVLINK, 1e11, count=2, attributes=attributes)
+        for name in names
+        for way in ((name, "nvswitch0"), ("nvswitch0", name))
+    )
+    devices = (*(Device(name, DeviceKind.GPU) for name in names), Device("nvswitch0", DeviceKind.NVSWITCH))
+    return Topology("t", devices, links, TopologyClass.NVSWITCH)
+
+
+def on_the_switch(topology: Topology) -> str:
+    (detail,) = [box.detail for box in boxes(topology) if box.kind is DeviceKind.NVSWITCH]
+    return detail
+
+
+def test_a_switch_says_how_many_links_each_gpu_has_where_the_source_does() -> None:
+    assert on_the_switch(switched(4, counted=True)) == "2 links per GPU · 100 GB/s each way"
+
+
+def test_a_switch_gives_no_number_of_links_that_were_not_counted() -> None:
+    for gpus in (4, 72):
+        assert on_the_switch(switched(gpus, counted=False)) == "links per GPU not stated · 100 GB/s each way"
+
+
+def test_one_link_that_was_not_counted_leaves_the_sum_open() -> None:
+    found = switched(1, counted=True)
+    more = replace(found, links=(*found.links, replace(found.links[0], attributes={"count_known": False})))
+    assert on_the_switch(more).startswith("links per GPU not stated")

@@ -2,8 +2,8 @@
 
 Which group of ranks is slow: all groups measured at once and ranked, then halved down to the smallest.
 
-Groups of one size are compared with their likes in the same case (median absolute deviation, as pairs are):
-those that are joined by the same links. One that lies across two hosts among others inside a host is no like.
+Groups of one size are compared with their peers in the same case (median absolute deviation, as pairs are):
+those that are joined by the same links. One that lies across two hosts among others inside a host is no peer.
 Where groups lie inside each other (halves, quarters, neighbours), a walk from the whole machine down follows
 the slow one at each size: of two halves the slower is the odd one, for the other shows what can be had.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ccbench.analysis.health.matrix import Joined, Likeness, doubts_of
+from ccbench.analysis.health.matrix import Joined, LinkClass, doubts_of
 from ccbench.cases import OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import format_ranks, parse_groups
@@ -53,7 +53,7 @@ def relative_spread(values: Sequence[float]) -> float:
 
 
 SLOW_GROUP = 0.10
-"""A group this much slower than its likes is a finding."""
+"""A group this much slower than its peers is a finding."""
 
 SLOW_HALF = 0.25
 """The same of a half against the other: two values have no spread that would tell noise from a difference."""
@@ -93,12 +93,12 @@ class _Seen:
     expression: str
     ranks: int
     seconds: Mapping[Members, float]
-    likeness: Mapping[Members, Likeness]
+    link_class: Mapping[Members, LinkClass]
     doubted: bool
 
 
 def slow_groups(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> list[SlowGroup]:
-    """Groups slower than their likes, the smallest that a walk through nested groups ends at first.
+    """Groups slower than their peers, the smallest that a walk through nested groups ends at first.
 
     joined: how the ranks of a case are joined. A group inside which, or around which, another one is named
     already is not named again.
@@ -130,10 +130,10 @@ def _seen(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> Iterator
             key = (point.backend, point.ranks, point.nodes)
             if key not in teams:
                 teams[key] = joined(point)
-            likeness = {group: teams[key].likeness(group) for group in members}
+            link_class = {group: teams[key].link_class(group) for group in members}
             times = dict(zip(members, medians, strict=True))
             doubted = bool(doubts_of(point))
-            yield _Seen(point.backend, point.groups, point.ranks, times, likeness, doubted)
+            yield _Seen(point.backend, point.groups, point.ranks, times, link_class, doubted)
 
 
 def _least(doubted: bool, share: float = SLOW_GROUP) -> float:
@@ -149,7 +149,7 @@ def _odd_among_likes(backend: str, seen: Sequence[_Seen]) -> Iterator[SlowGroup]
     for expression, cases in by_expression.items():
         ratios: dict[Members, list[float]] = defaultdict(list)
         for one in cases:
-            for groups in _likes(one):
+            for groups in _peers(one):
                 usual = median(one.seconds[group] for group in groups)
                 logs = [math.log(one.seconds[group] / usual) for group in groups]
                 for place in high_outliers(logs, _least(one.doubted)):
@@ -157,18 +157,18 @@ def _odd_among_likes(backend: str, seen: Sequence[_Seen]) -> Iterator[SlowGroup]
         for group, times in ratios.items():
             if len(times) >= max(FEWEST_CASES, DECIDED * len(cases)):
                 text = (
-                    f"{median(times):.2f} times the usual time of its likes ({expression}) in "
+                    f"{median(times):.2f} times the usual time of its peers ({expression}) in "
                     f"{len(times)} of {len(cases)} cases on {backend}"
                 )
                 yield SlowGroup(backend, group, text)
 
 
-def _likes(one: _Seen) -> list[list[Members]]:
+def _peers(one: _Seen) -> list[list[Members]]:
     """The groups of a case, those that are joined alike together."""
-    likes: dict[Likeness, list[Members]] = defaultdict(list)
-    for group, likeness in one.likeness.items():
-        likes[likeness].append(group)
-    return list(likes.values())
+    peers: dict[LinkClass, list[Members]] = defaultdict(list)
+    for group, link_class in one.link_class.items():
+        peers[link_class].append(group)
+    return list(peers.values())
 
 
 def _walk(backend: str, seen: Sequence[_Seen]) -> SlowGroup | None:
@@ -194,7 +194,7 @@ def _slow_child(parent: Members, seen: Sequence[_Seen]) -> tuple[Members, str] |
     ratios: dict[Parts, list[tuple[Members, float]]] = defaultdict(list)
     for one in seen:
         siblings = {group: time for group, time in one.seconds.items() if set(group) < inside}
-        alike = len({one.likeness[group] for group in siblings}) == 1
+        alike = len({one.link_class[group] for group in siblings}) == 1
         if len(siblings) < 2 or sum(map(len, siblings)) != len(parent) or not alike:
             continue
         slowest = max(siblings, key=siblings.__getitem__)

@@ -1,6 +1,6 @@
 """From a run to a verdict: healthy, not healthy and what is to blame, or no verdict and why.
 
-A pure function of what was measured. Slow things are found among their likes by the median absolute
+A pure function of what was measured. Slow things are found among their peers by the median absolute
 deviation; a rank that is slow explains all of its pairs and groups, so those are not named besides.
 """
 
@@ -278,7 +278,7 @@ def _times_as_long(matrix: PairMatrix, rank: int) -> float:
 
 
 def _slow_groups(run: Run, timed: Sequence[Point], named: Sequence[Finding]) -> list[Finding]:
-    """Groups that took longer than their likes, but for those whose slow rank is named already."""
+    """Groups that took longer than their peers, but for those whose slow rank is named already."""
     slow_ranks = {rank for one in named for rank in one.devices if one.kind == "slow_rank"}
     return [
         _finding("slow_group", one.name, one.evidence)

@@ -30,7 +30,7 @@ SAME_MACHINE = "host"
 SAME_PROCESSOR = "one core"
 """Classes of pairs of processes: over the network, inside one machine, or taking turns on one processor."""
 
-Likeness = tuple[tuple[tuple[str, int], ...], ...]
+LinkClass = tuple[tuple[tuple[str, int], ...], ...]
 """Of each machine that a group lies on, how many of its ranks and how many of its pairs of each class."""
 
 
@@ -49,8 +49,8 @@ class Joined:
         """The class of the path between two ranks."""
         return self.inside(one, other) if self.machines[one] == self.machines[other] else OTHER_MACHINE
 
-    def likeness(self, members: Sequence[int]) -> Likeness:
-        """The same for groups that are joined alike."""
+    def link_class(self, members: Sequence[int]) -> LinkClass:
+        """Return the class of a group; groups that are joined alike have the same."""
         parts: dict[int, list[int]] = defaultdict(list)
         for rank in members:
             parts[self.machines[rank]].append(rank)

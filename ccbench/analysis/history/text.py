@@ -7,7 +7,7 @@ from typing import Any
 
 from ccbench.analysis.history.series import Change, History, Series
 from ccbench.analysis.history.steps import FEWEST_VALUES
-from ccbench.units import format_change, format_seconds, plain
+from ccbench.units import format_change, format_seconds, plain, plural
 
 DOCUMENT_VERSION = 1
 """Of the JSON document; it changes when a key is dropped or means another thing."""
@@ -21,7 +21,9 @@ def history_lines(history: History) -> list[str]:
     lines = []
     for change in history.changes[:MOST_LINES]:
         lines.append(f"{when(change.created_at)}  {change_text(change)}  {change.series}")
-        lines.append(f"    {change.machine}; run {change.run}, {change.runs_after} runs on the new level")
+        lines.append(
+            f"    {change.machine}; run {change.run}, {plural(change.runs_after, 'run')} on the new level"
+        )
         lines += [f"    {line}" for line in change.environment] or ["    nothing that was recorded changed"]
     if len(history.changes) > MOST_LINES:
         lines.append(f"and {len(history.changes) - MOST_LINES} older steps")
@@ -31,7 +33,7 @@ def history_lines(history: History) -> list[str]:
 
 def _summary(history: History) -> str:
     steps = len(history.changes)
-    words = f"{history.runs} runs, {len(history.series)} series, {steps} steps"
+    words = f"{plural(history.runs, 'run')}, {len(history.series)} series, {plural(steps, 'step')}"
     if not history.long_enough:
         words += f"; a step needs at least {FEWEST_VALUES} runs of the same case on the same machine"
     return words

@@ -1,4 +1,4 @@
-"""Slow groups: found among their likes, and by halving."""
+"""Slow groups: found among their peers, and by halving."""
 
 from __future__ import annotations
 

@@ -305,11 +305,10 @@ class DeviceWatch:
         Devices that rested come to their clocks under load only, so ``work`` is repeated until these rise no
         more, and the highest is remembered.
         """
-        if not self._begun:
-            self._begin()
+        self._begin()
         if work is not None:
             self._raise_clocks(work)
-        self._first, self._last = self._with_highest(self.read(begins=True)), ()
+        self._first, self._last = self.read(begins=True), ()
 
     def _raise_clocks(self, work: Callable[[], None]) -> None:
         began = risen = self._clock()
@@ -329,31 +328,27 @@ class DeviceWatch:
         for device, mhz in highest.items():
             self._highest_mhz[device] = max(mhz, self._highest_mhz.get(device, 0))
 
-    def _with_highest(self, looks: Sequence[DeviceReading]) -> tuple[DeviceReading, ...]:
-        return tuple(replace(one, sm_clock_highest_mhz=self._highest_mhz.get(one.bus_id)) for one in looks)
-
     def ended(self) -> None:
         """Look again: the last sample is taken. For those who check the result before they ask for it all:
         devices cool while the host compares. Called again, it does nothing: checks may be many."""
         if self._first and not self._last:
-            self._last = self._with_highest(self.read())
+            self._last = self.read()
 
     def after(self) -> tuple[str, tuple[str, ...]]:
         """(text of the column ``device_readings``, flags of the case); ("", ()) of no device.
 
         Looks again where ``ended`` has not.
         """
+        self.ended()
         first, last = self._first, self._last
         self._first, self._last = (), ()
-        if first and not last:
-            last = self._with_highest(self.read())
         return readings_json(first, last), flags_of(first, last)
 
     def read(self, begins: bool = False) -> tuple[DeviceReading, ...]:
         """A look at every device, in the order of ``bus_ids``. begins: a case does."""
-        if not self._begun:
-            self._begin()
-        return self._nvidia.read(begins) if self._nvidia is not None else ()
+        self._begin()
+        looks = self._nvidia.read(begins) if self._nvidia is not None else ()
+        return tuple(replace(one, sm_clock_highest_mhz=self._highest_mhz.get(one.bus_id)) for one in looks)
 
     def close(self) -> None:
         """Leave the driver; the watch may be begun again."""
@@ -363,8 +358,8 @@ class DeviceWatch:
         self._first, self._last = (), ()
 
     def _begin(self) -> None:
-        self._begun = True
-        if self.bus_ids:
+        begun, self._begun = self._begun, True
+        if self.bus_ids and not begun:
             with suppress(DriverAbsent):
                 self._nvidia = NvidiaDevices(self._driver(), self.bus_ids, self._clock)
 

@@ -230,10 +230,7 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Fi
             ratio = format_ratio(_times_as_long(matrix, rank))
             text = f"its pairs take {ratio} as long as others ({_what(matrix)})"
             ranks[rank] = "; ".join(part for part in (ranks.get(rank, ""), text) if part)
-        logs = [
-            math.log(matrix.time(*cell) / matrix.usual_seconds[matrix.classes[cell[0]][cell[1]]])
-            for cell in cells
-        ]
+        logs = [math.log(matrix.ratio(*cell)) for cell in cells]
         odd = {cells[place] for place in high_outliers(logs, math.log1p(MISS))}
         for miss in pair_misses(matrix):
             if (miss.source, miss.target) in odd:
@@ -263,9 +260,8 @@ def _rank_scores(matrix: PairMatrix, cells: Sequence[tuple[int, int]]) -> list[f
     """Of each rank the median, over its pairs in ``cells``, of the log of the time over the usual one."""
     logs: list[list[float]] = [[] for _ in range(matrix.ranks)]
     for source, target in cells:
-        usual = matrix.usual_seconds[matrix.classes[source][target]]
         for rank in (source, target):
-            logs[rank].append(math.log(matrix.time(source, target) / usual))
+            logs[rank].append(math.log(matrix.ratio(source, target)))
     return [median(values) if values else 0.0 for values in logs]
 
 

@@ -197,10 +197,11 @@ class PairMatrix:
     @cached_property
     def class_sizes(self) -> Mapping[str, int]:
         """Number of pairs of each class."""
-        sizes: dict[str, int] = defaultdict(int)
-        for source, target in self.pairs():
-            sizes[self.classes[source][target]] += 1
-        return dict(sizes)
+        return Counter(self.classes[source][target] for source, target in self.pairs())
+
+    def ratio(self, source: int, target: int) -> float:
+        """Time of a pair over the usual one of its class."""
+        return self.time(source, target) / self.usual_seconds[self.classes[source][target]]
 
 
 @dataclass(frozen=True)
@@ -227,8 +228,7 @@ def pair_misses(matrix: PairMatrix) -> tuple[PairMiss, ...]:
     for source, target in matrix.pairs():
         link_class = matrix.classes[source][target]
         usual = matrix.usual_seconds[link_class]
-        low = matrix.low_seconds[source][target]
-        ratio = matrix.time(source, target) / usual
+        low, ratio = matrix.low_seconds[source][target], matrix.ratio(source, target)
         many = matrix.class_sizes[link_class] >= FEWEST_OF_A_CLASS
         if many and not matrix.doubts[source][target] and ratio > slowest and (low is None or low > usual):
             found.append(PairMiss(source, target, matrix.name(source, target), link_class, ratio))

@@ -56,16 +56,7 @@ CSV_ALGORITHMS = {
 ONLY_SIMPLE = ("collnetdirect", "collnetchain", "nvls", "nvlstree", "pat")
 """Algorithms that exist with one protocol (src/graph/tuning.cc)."""
 
-VARIABLE_VALUES = {
-    "ring": "ring",
-    "tree": "tree",
-    "collnet": "collnetdirect,collnetchain",
-    "collnetdirect": "collnetdirect",
-    "collnetchain": "collnetchain",
-    "nvls": "nvls",
-    "nvlstree": "nvlstree",
-    "pat": "pat",
-}
+VARIABLE_VALUES = {**{name: name for name in CSV_ALGORITHMS}, "collnet": "collnetdirect,collnetchain"}
 
 PROTOCOLS = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
 

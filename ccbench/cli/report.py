@@ -107,7 +107,7 @@ def report(
 
 def _export(run: Run, form: str, output: Path | None) -> None:
     """The file is replaced as a whole, so that nobody reads half of it."""
-    from ccbench.report.metrics_export import json_summary, prometheus_text
+    from ccbench.report.exports import json_summary, prometheus_text
 
     file = file_for(output, EXPORTS[form])
     say_problems(run.problems)

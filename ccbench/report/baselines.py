@@ -51,7 +51,10 @@ class Pair:
     @property
     def legend(self) -> str:
         """Library, network and source of the baseline, and what is not known of it."""
-        return what(self.baseline)
+        point = self.baseline
+        parts = [f"over {point.network}"] * bool(point.network and point.nodes != 1) + [point.detail]
+        more = "; ".join(part for part in parts if part)
+        return library_of(point) + (f" ({more})" if more else "")
 
 
 def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ...]:
@@ -143,12 +146,16 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
         near = f"nearest: {'; '.join(offered[:MOST_OFFERED])}" if offered else "it has no speed"
         over = "".join(f" over {one.network}" for one in points[:1] if one.network)
         return [f"{name}: nothing like this run's points{over}; {near}"]
-    marks = {text: place for place, text in enumerate(dict.fromkeys(what(one.baseline) for one in pairs), 1)}
+    marks = {text: place for place, text in enumerate(dict.fromkeys(one.legend for one in pairs), 1)}
     lines = [f"Beside {name} (x: its time over this run's; above 1 this run is faster):"]
     lines += [
         f"  note: {one}" for one in (_other_gpus(points, baseline), *_own_figures(points, behind)) if one
     ]
-    rows = aligned(Table(columns(*_TITLES), [_cells(pair, marks[what(pair.baseline)]) for pair in pairs]))
+    cells = [
+        (*_cells(pair), f"[{marks[pair.legend]}]" + f" (middle of {pair.others + 1})" * bool(pair.others))
+        for pair in pairs
+    ]
+    rows = aligned(Table(columns(*_TITLES), cells))
     lines.append(f"  {rows[0]}")
     heading = ""
     for pair, row in zip(pairs[:MOST_LINES], rows[1:], strict=False):
@@ -222,21 +229,12 @@ def _heading(point: Point) -> str:
 _TITLES = ("size", "time", "busbw", "its time", "its busbw", "ratio", "<baseline")
 
 
-def _cells(pair: Pair, mark: int) -> tuple[str, ...]:
-    one, other = pair.point, pair.baseline
-    more = f" (middle of {pair.others + 1})" if pair.others else ""
-    return (
-        format_size(one.size_bytes), format_seconds(one.median_seconds or 0.0), _rate(one.busbw),
-        format_seconds(other.median_seconds or 0.0), _rate(other.busbw), f"x{pair.speed_ratio:.3g}",
-        f"[{mark}]{more}",
-    )  # fmt: skip
-
-
-def what(point: Point) -> str:
-    """What a baseline point is: library, choice of algorithm, source, and what is not known of it."""
-    parts = [f"over {point.network}"] * bool(point.network and point.nodes != 1) + [point.detail]
-    more = "; ".join(part for part in parts if part)
-    return library_of(point) + (f" ({more})" if more else "")
+def _cells(pair: Pair) -> tuple[str, ...]:
+    """A pair under _TITLES, without what its baseline is."""
+    times = [
+        (format_seconds(one.median_seconds or 0.0), _rate(one.busbw)) for one in (pair.point, pair.baseline)
+    ]
+    return (format_size(pair.point.size_bytes), *times[0], *times[1], f"x{pair.speed_ratio:.3g}")
 
 
 def _rate(rate: float | None) -> str:
@@ -255,7 +253,7 @@ def pairs_csv(pairs: Sequence[Pair]) -> str:
     rows = []
     for pair in pairs:
         one, other = pair.point, pair.baseline
-        further = (one.median_seconds, one.busbw, what(other), other.median_seconds, other.busbw)
+        further = (one.median_seconds, one.busbw, pair.legend, other.median_seconds, other.busbw)
         cells = (*(getattr(one, name) for name in _COLUMNS[:11]), *further, pair.others, pair.speed_ratio)
         rows.append(dict(zip(_COLUMNS, cells, strict=True)))
     return csv_file(_COLUMNS, rows)
@@ -263,15 +261,6 @@ def pairs_csv(pairs: Sequence[Pair]) -> str:
 
 def pairs_table(pairs: Sequence[Pair]) -> Table:
     """Every pair for people."""
-    rows = [
-        (
-            one.label, format_size(one.size_bytes), format_seconds(one.median_seconds or 0.0),
-            _rate(one.busbw), what(other), format_seconds(other.median_seconds or 0.0), _rate(other.busbw),
-            f"{pair.speed_ratio:.3g}",
-        )
-        for pair in pairs
-        for one, other in ((pair.point, pair.baseline),)
-    ]  # fmt: skip
-    titles = ("<case", "size", "time", "busbw", "<baseline", "its time", "its busbw", "ratio")
+    rows = [(pair.point.label, *_cells(pair), pair.legend) for pair in pairs]
     text = "Of several like points of the baseline the middle one is shown; ratio: its time over this run's."
-    return Table(columns(*titles), rows, text=text)
+    return Table(columns("<case", *_TITLES), rows, text=text)

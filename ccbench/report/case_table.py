@@ -10,7 +10,7 @@ from typing import Any
 
 from ccbench.analysis.health.matrix import pair_matrices
 from ccbench.cases import AXES, Status
-from ccbench.report.pair_figures import pair_lines
+from ccbench.report.maps import pair_lines
 from ccbench.report.points import imported_from, meaning_of, points_of, provenance
 from ccbench.report.sharing import sharing_lines, sharing_of
 from ccbench.results import Point, Run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
@@ -54,6 +55,23 @@ class Series:
     trusted: tuple[bool, ...] = ()
     joined: bool = True
     missing: tuple[float, ...] = ()
+
+
+Row = tuple[float, float, float | None, float | None, bool]
+"""x, y, the ends of the interval of y, and whether the point is trusted."""
+
+
+def measured_series(
+    label: str, style: int, rows: Sequence[Row], *, joined: bool = True, missing: tuple[float, ...] = ()
+) -> Series:
+    """Return the measured line through ``rows``; intervals are drawn where every point has one."""
+    known = [(low, high) for _, _, low, high, _ in rows if low is not None and high is not None]
+    ends = known if len(known) == len(rows) else []
+    return Series(
+        label, Kind.MEASURED, style, tuple(row[0] for row in rows), tuple(row[1] for row in rows),
+        tuple(low for low, _ in ends), tuple(high for _, high in ends), tuple(row[4] for row in rows),
+        joined, missing,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,18 @@ from itertools import pairwise
 
 from ccbench.cases import NO_OP, WORK, Status
 from ccbench.report.crossovers import Crossover, Curve, leads
-from ccbench.report.figure import Axis, Figure, Kind, Mark, Series, Span
+from ccbench.report.figure import Axis, Figure, Kind, Mark, Row, Series, Span, measured_series
 from ccbench.report.figures_across import prediction_figures, rank_figures
-from ccbench.report.footnotes import footnote, missing_groups
-from ccbench.report.points import SeriesKey, imported_from, provenance, series_key, series_names
+from ccbench.report.points import (
+    SeriesKey,
+    footnote,
+    imported_from,
+    labelled,
+    missing_groups,
+    provenance,
+    series_key,
+    series_names,
+)
 from ccbench.results import Point
 from ccbench.stats import Interval
 from ccbench.units import format_size, plain, plural
@@ -116,9 +124,7 @@ def _parts(group: Sequence[Point]) -> list[list[Point]]:
 
 
 def _title(points: Sequence[Point], what: str) -> str:
-    first = points[0]
-    words = [word for word in (provenance(points), first.collective) if word]
-    return f"{' '.join(words)}: {what}"
+    return f"{labelled(points)}{points[0].collective}: {what}"
 
 
 def _subtitle(points: Sequence[Point]) -> str:
@@ -152,7 +158,7 @@ def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) ->
         )
     behind, left_out = _baseline_keys(points)
     for style, one in enumerate(behind):
-        curve = measured_series([p for p in points if p.baseline and series_key(p) == one], "", style, value)
+        curve = _measured([p for p in points if p.baseline and series_key(p) == one], "", style, value)
         label = names[one] if names[one].startswith("published") else f"baseline {names[one]}"
         series += [replace(curve, kind=Kind.BASELINE, label=label, low=(), high=())]
     notes = list(footnote(points))
@@ -187,7 +193,7 @@ def _seconds(point: Point, seconds: float | None) -> float | None:
 
 def _lines(points: Sequence[Point], name: str, style: int, value: Value) -> list[Series]:
     """Measured, predicted and bound lines of one series, those that have points."""
-    lines = [measured_series(points, name, style, value)]
+    lines = [_measured(points, name, style, value)]
     for kind, seconds in ((Kind.PREDICTED, "predicted_seconds"), (Kind.BOUND, "bound_seconds")):
         drawn = sorted(
             (point.size_bytes, figure)
@@ -200,29 +206,18 @@ def _lines(points: Sequence[Point], name: str, style: int, value: Value) -> list
     return [line for line in lines if line.x or line.missing]
 
 
-def measured_series(points: Sequence[Point], name: str, style: int, value: Value) -> Series:
+def _measured(points: Sequence[Point], name: str, style: int, value: Value) -> Series:
     """The measured line of one series, by size; low and high are ends of y, whichever way y runs."""
-    rows = []
+    rows: list[Row] = []
     for point in sorted(points, key=lambda one: one.size_bytes):
         middle = value(point, point.median_seconds)
-        ends = [value(point, point.low_seconds), value(point, point.high_seconds)]
         if point.size_bytes > 0 and middle is not None:
-            known = [end for end in ends if end is not None] + [middle]
-            rows.append((float(point.size_bytes), middle, min(known), max(known), point.trusted))
-    x = tuple(row[0] for row in rows)
-    intervals = any(point.low_seconds is not None for point in points)  # imported cases have none
-    return Series(
-        label=name,
-        kind=Kind.MEASURED,
-        style=style,
-        x=x,
-        y=tuple(row[1] for row in rows),
-        low=tuple(row[2] for row in rows) if intervals else (),
-        high=tuple(row[3] for row in rows) if intervals else (),
-        trusted=tuple(row[4] for row in rows),
-        joined=joinable(x),
-        missing=tuple(sorted({float(one.size_bytes) for one in points if _has_no_result(one)})),
-    )
+            ends = [value(point, point.low_seconds), value(point, point.high_seconds), middle]
+            known = [end for end in ends if end is not None]
+            low, high = (None, None) if point.low_seconds is None else (min(known), max(known))
+            rows.append((float(point.size_bytes), middle, low, high, point.trusted))
+    missing = tuple(sorted({float(one.size_bytes) for one in points if _has_no_result(one)}))
+    return measured_series(name, style, rows, joined=joinable([row[0] for row in rows]), missing=missing)
 
 
 def _has_no_result(point: Point) -> bool:
@@ -298,7 +293,7 @@ def _race(points: Sequence[Point]) -> Figure | None:
     drawn = sorted(drawn[:MOST_SERIES], key=str)
     style = {names[key]: place for place, key in enumerate(drawn)}
     series = [
-        measured_series(
+        _measured(
             [p for p in points if series_key(p) == key], names[key], style[names[key]],
             lambda p, seconds: seconds / best[p.size_bytes] if seconds and p.size_bytes in best else None,
         )
@@ -429,7 +424,6 @@ def _nothing(points: Sequence[Point]) -> Figure:
         subtitle=plural(len(points), "case"),
         x=SIZE,
         y=TIME,
-        series=(),
         footnote=footnote(points) if points else (),
         message="The run holds no case." if not reasons else f"{plural(len(points), 'case')}, none ended ok.",
     )

@@ -7,9 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from ccbench.report.figure import Axis, Figure, Kind, Series
-from ccbench.report.footnotes import footnote
-from ccbench.report.points import provenance
+from ccbench.report.figure import Axis, Figure, Kind, Row, Series, measured_series
+from ccbench.report.points import footnote, labelled
 from ccbench.results import Point
 from ccbench.results.rows import WAITING_SHARE
 from ccbench.stats import CHANCE, chance_of_most
@@ -43,24 +42,21 @@ def _prediction_figure(backend: str, members: Sequence[Point], priced: Sequence[
     collectives = sorted({point.collective for point in priced})
     series = []
     for style, collective in enumerate(collectives):
-        rows = [
-            (point.predicted_seconds, point.median_seconds, point.trusted)
+        rows: list[Row] = [
+            (point.predicted_seconds, point.median_seconds, None, None, point.trusted)
             for point in priced
             if point.collective == collective and point.predicted_seconds and point.median_seconds
         ]
-        x, y = tuple(row[0] for row in rows), tuple(row[1] for row in rows)
-        flags = tuple(row[2] for row in rows)
-        if x:
-            series.append(Series(collective, Kind.MEASURED, style, x, y, trusted=flags, joined=False))
+        if rows:
+            series.append(measured_series(collective, style, rows, joined=False))
     every = [value for one in series for value in (*one.x, *one.y)]
     ends = (min(every), max(every)) if every else (1e-6, 1.0)
     series.append(Series("measured = predicted", Kind.REFERENCE, -1, ends, ends))
     error, bias = error_and_bias(priced)
-    label = provenance(members)
     return Figure(
         key=f"prediction-{backend}",
         topic="prediction",
-        title=f"{label + ' ' if label else ''}{backend}: measured against predicted time",
+        title=f"{labelled(members)}{backend}: measured against predicted time",
         subtitle=f"{plural(len(priced), 'point')} · median error {percent(error)} of the measured time · "
         f"{bias_text(bias)}",
         x=Axis("predicted time", "seconds", "log10"),
@@ -111,23 +107,23 @@ def _rank_figure(points: Sequence[Point]) -> Figure:
     shown = waited or points
     first = points[0]
     rows = [_row(point) for point in shown]
+    dots: list[Row] = [
+        (float(rank), value, None, None, point.trusted)
+        for point, row in zip(shown, rows, strict=True)
+        for rank, value in enumerate(row)
+    ]
     each = tuple(median(row[rank] for row in rows) for rank in range(first.ranks))
-    label = provenance(shown)
     what = "how long each rank waits for others" if waited else "time of each rank"
     unit = Axis("waits beyond the least, over the median", "share", "linear")
     return Figure(
         key=f"ranks-{first.backend}-{first.ranks}ranks-{first.nodes}nodes",
         topic="ranks",
-        title=f"{label + ' ' if label else ''}{first.backend}: {what}",
+        title=f"{labelled(shown)}{first.backend}: {what}",
         subtitle=f"{plural(first.ranks, 'rank')} · {plural(len(shown), 'case')} · {slowest_text(shown)}",
         x=Axis("rank", "rank", "linear"),
         y=unit if waited else Axis("rank's median over the case's median", "ratio", "linear"),
         series=(
-            Series(
-                "one case", Kind.MEASURED, 0, tuple(float(rank) for row in rows for rank in range(len(row))),
-                tuple(value for row in rows for value in row),
-                trusted=tuple(point.trusted for point in shown for _ in range(point.ranks)), joined=False,
-            ),
+            measured_series("one case", 0, dots, joined=False),
             Series(
                 "median over cases", Kind.REFERENCE, 1, tuple(float(rank) for rank in range(first.ranks)),
                 each, joined=False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,82 +34,98 @@ _LANE_STYLES = dict(zip(KINDS, (0, 6, 2, 4, 3, 5), strict=True))
 MOST_BARS = 10
 
 
+HIDDEN_NOTE = "Hidden communication is no part of a step; the narrow bars at the right show how much there is"
+
+
 @dataclass(frozen=True)
-class NamedStep:
-    """A step with the words below its bar and above it."""
+class Stack:
+    """One step with the words below its bar and above it. waits: as of ``by_kind``."""
 
     name: str
-    step: Step
-    top: str = ""
+    top: str
+    computing_seconds: float
+    bubble_seconds: float
+    waits: Mapping[str, tuple[float, float]]
 
 
-def kind_of_axis(axis: str) -> str:
-    """tp, pp, dp, ep or cp: whose communication an axis' is, experts' own axes counted to theirs."""
-    return _KIND_OF_AXIS.get(axis, axis)
+def _stack(name: str, step: Step, top: str = "") -> Stack:
+    top = top or format_seconds(step.seconds)
+    return Stack(name, top, step.computing_seconds, step.bubble_seconds, by_kind(step))
 
 
 def by_kind(step: Step) -> dict[str, tuple[float, float]]:
-    """(exposed, hidden) seconds of each kind of communication that the step has."""
+    """(exposed, hidden) seconds of each kind of communication that the step has: tp, pp, dp, ep or cp.
+
+    Experts' own axes are counted to theirs.
+    """
     found: dict[str, tuple[float, float]] = {}
     for line in step.lines:
-        kind = kind_of_axis(line.communication.axis)
+        axis = line.communication.axis
+        kind = _KIND_OF_AXIS.get(axis, axis)
         exposed, hidden = found.get(kind, (0.0, 0.0))
         found[kind] = (exposed + line.exposed_seconds, hidden + line.hidden_seconds)
     return found
 
 
-def bars_figure(
-    key: str,
-    title: str,
-    subtitle: str,
-    steps: Sequence[NamedStep],
-    footnote: Sequence[str],
-    below: str,
-    most: int = 0,
-) -> Figure:
-    """Stacked bars: computing, bubble, exposed communication by kind; beside each what is hidden.
-
-    below: label of the axis. most: bars that are drawn, 0: all.
-    """
-    shown = steps[: most or len(steps)]
-    kinds = [by_kind(one.step) for one in shown]
+def _bars(stacks: Sequence[Stack], words: Mapping[str, str] = AXIS_WORDS) -> Bars:
+    """Stacked bars: computing, bubble, exposed communication by kind; beside each what is hidden."""
     layers = [
-        Layer("computing", COMPUTING_STYLE, tuple(one.step.computing_seconds for one in shown)),
-        Layer("pipeline bubble", BUBBLE_STYLE, tuple(one.step.bubble_seconds for one in shown)),
+        Layer("computing", COMPUTING_STYLE, tuple(one.computing_seconds for one in stacks)),
+        Layer("pipeline bubble", BUBBLE_STYLE, tuple(one.bubble_seconds for one in stacks)),
     ]
-    beside: list[Layer] = []
-    for kind, words in AXIS_WORDS.items():
-        exposed = tuple(one.get(kind, (0.0, 0.0))[0] for one in kinds)
-        hidden = tuple(one.get(kind, (0.0, 0.0))[1] for one in kinds)
-        if any(exposed):
-            layers.append(Layer(f"{words}, exposed", _STYLES[kind], exposed))
-        if any(hidden):
-            beside.append(Layer(f"{words}, hidden (beside)", _STYLES[kind], hidden, hatched=True))
-    notes = list(footnote)
-    if len(steps) > len(shown):
-        notes.append(f"The first {len(shown)} of {len(steps)} are drawn")
-    return Figure(
-        key=key,
-        topic="plan",
-        title=title,
-        subtitle=subtitle,
-        x=Axis(below, "ranks", "linear"),
-        y=TIME,
-        series=(),
-        footnote=tuple(notes) if beside else tuple(notes[len(footnote) :]),
-        bars=Bars(
-            names=tuple(one.name for one in shown),
-            layers=tuple(layer for layer in layers if any(layer.values)),
-            beside=tuple(beside),
-            tops=tuple(one.top or format_seconds(one.step.seconds) for one in shown),
-        ),
+    beside = []
+    for kind, text in words.items():
+        waits = [one.waits.get(kind, (0.0, 0.0)) for one in stacks]
+        layers.append(Layer(f"{text}, exposed", _STYLES[kind], tuple(exposed for exposed, _ in waits)))
+        hidden = tuple(hidden for _, hidden in waits)
+        beside.append(Layer(f"{text}, hidden (beside)", _STYLES[kind], hidden, hatched=True))
+    return Bars(
+        names=tuple(one.name for one in stacks),
+        layers=tuple(layer for layer in layers if any(layer.values)),
+        beside=tuple(layer for layer in beside if any(layer.values)),
+        tops=tuple(one.top for one in stacks),
     )
 
 
-def timeline_figure(key: str, title: str, subtitle: str, step: Step, footnote: Sequence[str]) -> Figure:
+def _bars_figure(
+    key: str, title: str, subtitle: str, below: str, stacks: Sequence[Stack], most: int
+) -> Figure:
+    bars = _bars(stacks[:most])
+    notes = [HIDDEN_NOTE] * bool(bars.beside)
+    notes += [f"The first {most} of {len(stacks)} are drawn"] * (len(stacks) > most)
+    x = Axis(below, "ranks", "linear")
+    return Figure(key, "plan", title, subtitle, x, TIME, footnote=tuple(notes), bars=bars)
+
+
+def plan_figures(planned: Planned) -> tuple[Figure, ...]:
+    """Layouts side by side, numbers of devices side by side, and the best one's step over time."""
+    if planned.textbook:
+        return (_textbook_figure(planned),)
+    shape, cluster, _ = planned.where
+    devices = f"{cluster.ranks} devices · {cluster.name}"
+    layouts = [_stack(one.name, one.step) for one in planned.outcomes]
+    there = [one.outcome for one in planned.scaled if one.outcome is not None]
+    scaled = [_stack(f"{one.ranks:,}", one.step, f"{one.tflops:.0f}") for one in there]
+    found = []
+    if len(layouts) > 1:
+        title, subtitle = f"{shape.name}: a step by layout", f"{devices} · {planned.plan.dtype}"
+        found.append(_bars_figure("layouts", title, subtitle, "layout", layouts, MOST_BARS))
+    if scaled:
+        subtitle = f"{planned.plan.scaling} scaling · above each bar TFLOP/s a device"
+        title = f"{shape.name}: a step by devices"
+        found.append(_bars_figure("scale", title, subtitle, "devices", scaled, len(scaled)))
+    if len(layouts) == 1:
+        title = f"{shape.name}: what a step is made of"
+        found.append(_bars_figure("step", title, devices, "layout", layouts, MOST_BARS))
+    best = min(planned.outcomes, key=lambda one: (not one.fits, -one.tflops))
+    subtitle = f"{best.name} · {cluster.name} · {format_seconds(best.step.seconds)}"
+    return (*found, _timeline_figure(f"{shape.name}: one step over time", subtitle, best.step))
+
+
+def _timeline_figure(title: str, subtitle: str, step: Step) -> Figure:
     """One step: a lane for each stage, and one for what is sent when the backward pass ends."""
     drawn = timeline(step)
-    styles = [kind for kind in KINDS if any(piece.kind == kind for piece in drawn.pieces)]
+    kinds = {piece.kind for piece in drawn.pieces}
     notes = ["What is waited for inside a pass stands behind its computing; really they alternate by layer"]
     if step.strategy.zero_stage >= 2:
         notes.append("Gradients and weights that a pass sends stand at its start")
@@ -118,71 +134,26 @@ def timeline_figure(key: str, title: str, subtitle: str, step: Step, footnote: S
     if drawn.cut:
         cut = format_seconds(drawn.cut)
         notes.append(f"{cut} in the middle, where stages do the same again and again, are cut out")
-    return Figure(
-        key=key,
-        topic="plan",
-        title=title,
-        subtitle=subtitle,
-        x=Axis("time from the step's start", "seconds", "linear"),
-        y=Axis("", "rank", "linear"),
-        series=(),
-        footnote=(*notes, *footnote),
-        lanes=Lanes(
-            names=drawn.lanes,
-            pieces=tuple(
-                Piece(one.lane, one.begin_seconds, one.end_seconds, _LANE_STYLES[one.kind], one.text)
-                for one in drawn.pieces
-            ),
-            legend=tuple((_LANE_STYLES[kind], kind) for kind in styles),
-            cut_at=drawn.cut_at,
-            cut=drawn.cut,
-        ),
-    )
-
-
-def plan_figures(planned: Planned) -> tuple[Figure, ...]:
-    """Layouts side by side, numbers of devices side by side, and the best one's step over time."""
-    if planned.textbook:
-        return (_textbook_figure(planned),)
-    shape, cluster, _ = planned.where
-    notes = (
-        "Hidden communication is no part of a step; the narrow bars at the right show how much there is",
-    )
-    found = []
-    if len(planned.outcomes) > 1:
-        subtitle = f"{cluster.ranks} devices · {cluster.name} · {planned.plan.dtype}"
-        steps = [NamedStep(one.name, one.step) for one in planned.outcomes]
-        found.append(
-            bars_figure(
-                "layouts", f"{shape.name}: a step by layout", subtitle, steps, notes, "layout", MOST_BARS
-            )
-        )
-    there = [one.outcome for one in planned.scaled if one.outcome is not None]
-    if there:
-        steps = [NamedStep(f"{one.ranks:,}", one.step, f"{one.tflops:.0f}") for one in there]
-        subtitle = f"{planned.plan.scaling} scaling · above each bar TFLOP/s a device"
-        found.append(
-            bars_figure("scale", f"{shape.name}: a step by devices", subtitle, steps, notes, "devices")
-        )
-    best = min(planned.outcomes, key=lambda one: (not one.fits, -one.tflops))
-    if len(planned.outcomes) == 1:
-        subtitle = f"{cluster.ranks} devices · {cluster.name}"
-        named = [NamedStep(best.name, best.step)]
-        found.append(
-            bars_figure(
-                "step", f"{shape.name}: what a step is made of", subtitle, named, notes, "layout", MOST_BARS
-            )
-        )
-    subtitle = f"{best.name} · {cluster.name} · {format_seconds(best.step.seconds)}"
-    found.append(timeline_figure("timeline", f"{shape.name}: one step over time", subtitle, best.step, ()))
-    return tuple(found)
+    pieces = [
+        Piece(one.lane, one.begin_seconds, one.end_seconds, _LANE_STYLES[one.kind], one.text)
+        for one in drawn.pieces
+    ]
+    legend = tuple((_LANE_STYLES[kind], kind) for kind in KINDS if kind in kinds)
+    x, y = Axis("time from the step's start", "seconds", "linear"), Axis("", "rank", "linear")
+    lanes = Lanes(drawn.lanes, tuple(pieces), legend, drawn.cut_at, drawn.cut)
+    return Figure("timeline", "plan", title, subtitle, x, y, footnote=tuple(notes), lanes=lanes)
 
 
 def _textbook_figure(planned: Planned) -> Figure:
     gradients = planned.plan.gradients
     assert gradients is not None
-    rows = planned.textbook
-    names = tuple(_bucket_name(one, gradients.startup_seconds is None) for one in rows)
+    stacks = [
+        Stack(
+            _bucket_name(one, gradients.startup_seconds is None), f"{one.seconds * 1e3:,.0f} ms",
+            one.computing_seconds, 0.0, {"dp": (one.exposed_seconds, one.hidden_seconds)},
+        )
+        for one in planned.textbook
+    ]  # fmt: skip
     return Figure(
         key="gradients",
         topic="plan",
@@ -193,34 +164,17 @@ def _textbook_figure(planned: Planned) -> Figure:
         ),
         x=Axis("gradients in one message", "ranks", "linear"),
         y=TIME,
-        series=(),
         footnote=("Start-up is the part of a communication that a larger message does not pay again",),
-        bars=Bars(
-            names=names,
-            layers=(
-                Layer("computing", COMPUTING_STYLE, tuple(one.computing_seconds for one in rows)),
-                Layer("gradients, exposed", _STYLES["dp"], tuple(one.exposed_seconds for one in rows)),
-            ),
-            beside=(
-                Layer(
-                    "gradients, hidden (beside)",
-                    _STYLES["dp"],
-                    tuple(one.hidden_seconds for one in rows),
-                    True,
-                ),
-            ),
-            tops=tuple(f"{one.seconds * 1e3:,.0f} ms" for one in rows),
-        ),
+        bars=_bars(stacks, {"dp": "gradients"}),
     )
 
 
 def _bucket_name(one: Bucketed, open_ended: bool) -> str:
     if one.bucket == 0:
         return "in series"
-    part = (
-        "" if one.bucket == 1 or not open_ended else "\nbytes" if one.startup_seconds == 0 else "\nstart-up"
-    )
-    return f"{one.bucket}{part}"
+    if one.bucket == 1 or not open_ended:
+        return f"{one.bucket}"
+    return f"{one.bucket}\n{'start-up' if one.startup_seconds else 'bytes'}"
 
 
 def write_plan(planned: Planned, folder: Path) -> tuple[Path, ...]:

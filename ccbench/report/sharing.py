@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from ccbench.cases import ALL_GROUPS, IDENTITY, OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import parse_concurrent, parse_groups
-from ccbench.report.figure import Axis, Figure, Kind, Series
-from ccbench.report.footnotes import footnote
-from ccbench.report.points import provenance, series_key, series_names
+from ccbench.report.figure import Axis, Figure, measured_series
+from ccbench.report.points import footnote, labelled, series_key, series_names
 from ccbench.results import Point
 from ccbench.stats import rounds_interval
 from ccbench.tables import Column, Table, csv_file, fitted, wrapped
@@ -291,16 +290,25 @@ def _figure(question: Question, sharing: Sequence[Shared]) -> Figure | None:
         return None
     shown = dict(list(drawn.items())[:MOST_LINES])
     points = [one.named for own in shown.values() for one in own]
-    word = provenance(points)
     more = f", {len(drawn) - len(shown)} more in the tables" if len(drawn) > len(shown) else ""
     return Figure(
         key=f"sharing-{question.name}",
         topic="sharing",
-        title=f"{word + ' ' if word else ''}{question.figure_title}",
+        title=f"{labelled(points)}{question.figure_title}",
         subtitle=f"{plural(len(shown), 'case')}{more} · {plural(len(points), 'point')}",
         x=Axis("size", "bytes", "log2"),
         y=Axis(question.scale, "ratio", "linear"),
-        series=tuple(_series(name, style, own) for style, (name, own) in enumerate(_short(shown).items())),
+        series=tuple(
+            measured_series(
+                name,
+                style,
+                [
+                    (one.named.size_bytes, one.ratio.middle, one.ratio.low, one.ratio.high, one.named.trusted)
+                    for one in own
+                ],
+            )
+            for style, (name, own) in enumerate(_short(shown).items())
+        ),
         footnote=footnote(points),
     )
 
@@ -316,15 +324,3 @@ def _short(lines: Mapping[str, list[Shared]]) -> dict[str, list[Shared]]:
         words += [one.dtype] * ("dtype" in several) + [plural(one.ranks, "rank")] * ("ranks" in several)
         short.append(" ".join(words))
     return dict(zip(short if len({*short}) == len(short) else lines, lines.values(), strict=True))
-
-
-def _series(name: str, style: int, own: Sequence[Shared]) -> Series:
-    known = [(one.ratio.low, one.ratio.high) for one in own]
-    ends = [(low, high) for low, high in known if low is not None and high is not None]
-    whole = len(ends) == len(own)
-    return Series(
-        name, Kind.MEASURED, style,
-        tuple(float(one.named.size_bytes) for one in own), tuple(one.ratio.middle for one in own),
-        tuple(low for low, _ in ends) if whole else (), tuple(high for _, high in ends) if whole else (),
-        trusted=tuple(one.named.trusted for one in own),
-    )  # fmt: skip

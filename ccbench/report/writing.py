@@ -11,19 +11,18 @@ from ccbench.analysis.health.matrix import pair_matrices
 from ccbench.errors import CcbenchError, RunFolderError, UsageError
 from ccbench.report.baselines import PAIRS_FILE, beside, comparable_points, pairs_csv, pairs_table
 from ccbench.report.case_table import case_table, csv_table
+from ccbench.report.exports import nccl_tests_tables
 from ccbench.report.figure import Figure
 from ccbench.report.findings import run_findings, summary_lines
-from ccbench.report.footnotes import footnote
-from ccbench.report.nccl_tests_format import nccl_tests_tables
-from ccbench.report.page import every_figure, page_content, render_page
-from ccbench.report.pair_figures import (
+from ccbench.report.maps import (
     MATRIX_FILE,
     class_lines,
     matrices_csv,
     matrix_table,
     notes,
 )
-from ccbench.report.points import points_of, provenance
+from ccbench.report.page import every_figure, page_content, render_page
+from ccbench.report.points import footnote, points_of, provenance
 from ccbench.report.sharing import SHARING_FILE, sharing_csv, sharing_of, sharing_tables
 from ccbench.results import Point, Run
 from ccbench.results.folder import write_atomically

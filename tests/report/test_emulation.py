@@ -14,8 +14,7 @@ from ccbench.report.baselines import baseline_lines, beside, comparable_points
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of
 from ccbench.report.findings import findings_of
-from ccbench.report.footnotes import footnote
-from ccbench.report.points import LEFT_OUT, points_of
+from ccbench.report.points import LEFT_OUT, footnote, points_of
 from ccbench.report.writing import Drawn, markdown_report
 from ccbench.results import Run
 

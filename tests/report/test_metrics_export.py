@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from ccbench.cases import Status
-from ccbench.report.metrics_export import SUMMARY_VERSION, json_summary, prometheus_text
+from ccbench.report.exports import SUMMARY_VERSION, json_summary, prometheus_text
 from ccbench.results import Manifest, Run, RunFolder, load_run
 from tests.report.synthetic import MANIFEST, case, failed, flagged, sweep, write_run
 

@@ -8,7 +8,7 @@ import pytest
 
 from ccbench.cases import Case, Measurement, Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.report.nccl_tests_format import Table, nccl_tests_tables
+from ccbench.report.exports import Table, nccl_tests_tables
 from ccbench.report.points import points_of, provenance
 from ccbench.results import Run, load_run
 from ccbench.results.importers import read_log

@@ -13,8 +13,7 @@ from ccbench.groups import Pair
 from ccbench.report import screen_table, write_report
 from ccbench.report.charts import draw_map
 from ccbench.report.figure import Figure
-from ccbench.report.matplotlib_renderer import render
-from ccbench.report.pair_figures import (
+from ccbench.report.maps import (
     class_lines,
     matrices_csv,
     matrix_table,
@@ -23,6 +22,7 @@ from ccbench.report.pair_figures import (
     pair_lines,
     short,
 )
+from ccbench.report.matplotlib_renderer import render
 from ccbench.results import Run, RunFolder, load_run
 from ccbench.tables import markdown_table
 from tests.analysis.health import machines

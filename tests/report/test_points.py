@@ -9,8 +9,7 @@ import pytest
 
 from ccbench.cases import Measurement, Status
 from ccbench.report import verdict_lines
-from ccbench.report.footnotes import footnote
-from ccbench.report.points import meaning_of, points_of, provenance
+from ccbench.report.points import footnote, meaning_of, points_of, provenance
 from ccbench.results import Point
 
 from .synthetic import Edit, emulated, failed, sweep, write_run

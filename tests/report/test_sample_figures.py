@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ccbench.cases import Measurement
+from ccbench.report.maps import DARKEST, MOST_COLUMNS, MOST_MAPS, sample_figures, spike_text
 from ccbench.report.matplotlib_renderer import render
-from ccbench.report.sample_figures import DARKEST, MOST_COLUMNS, MOST_MAPS, sample_figures, spike_text
 from tests.report.synthetic import flagged, sweep, write_run
 
 

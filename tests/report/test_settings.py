@@ -10,8 +10,8 @@ from ccbench.cases import SETTINGS, Case, Measurement, setting_words
 from ccbench.report import screen_table
 from ccbench.report.baselines import beside, comparable_points
 from ccbench.report.case_table import csv_table
+from ccbench.report.exports import nccl_tests_tables
 from ccbench.report.figures import figures_of
-from ccbench.report.nccl_tests_format import nccl_tests_tables
 from ccbench.report.points import points_of, series_names
 
 from .synthetic import case, write_run

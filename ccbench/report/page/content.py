@@ -18,9 +18,8 @@ from ccbench.report.drawing import picture_address
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of, made
 from ccbench.report.findings import health_lines, run_findings, sentences
-from ccbench.report.pair_figures import pair_figures
+from ccbench.report.maps import pair_figures, sample_figures
 from ccbench.report.points import meaning_of, provenance
-from ccbench.report.sample_figures import sample_figures
 from ccbench.report.sharing import sharing_figures, sharing_of, sharing_tables
 from ccbench.results import Manifest, Point, Run
 from ccbench.tables import Table, columns

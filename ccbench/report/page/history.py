@@ -9,7 +9,7 @@ from ccbench.analysis.history.series import Change, History, Series
 from ccbench.analysis.history.text import change_text, when
 from ccbench.report import figure as drawing
 from ccbench.report.case_table import stored
-from ccbench.report.figure import Axis, Figure, Kind, Mark
+from ccbench.report.figure import Axis, Figure, Kind, Mark, measured_series
 from ccbench.report.page.content import PageContent, RunPart, Section
 from ccbench.report.page.rendering import render_page
 from ccbench.topology.graph import Finding
@@ -87,14 +87,15 @@ def _figure(one: Series) -> Figure:
     seconds = [seen.median_seconds for seen in one.seen]
     # An interval may be far wider than the curve; beyond twice the largest median it is cut.
     top = 2 * max(seconds)
-    ends = [(seen.low_seconds, seen.high_seconds) for seen in one.seen]
-    known = [(low, min(high, top)) for low, high in ends if low is not None and high is not None]
-    whole = len(known) == len(ends)
-    medians = drawing.Series(
-        "median of a run", Kind.MEASURED, 0,
-        tuple(float(number) for number in range(1, len(seconds) + 1)), tuple(seconds),
-        tuple(low for low, _ in known) if whole else (), tuple(high for _, high in known) if whole else (),
-        trusted=tuple(not seen.doubts for seen in one.seen),
+    medians = measured_series(
+        "median of a run", 0,
+        [
+            (
+                float(number), seen.median_seconds, seen.low_seconds,
+                None if seen.high_seconds is None else min(seen.high_seconds, top), not seen.doubts,
+            )
+            for number, seen in enumerate(one.seen, start=1)
+        ],
     )  # fmt: skip
     levels = [
         drawing.Series(

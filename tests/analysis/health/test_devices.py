@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from ccbench.analysis.health.ranks import UNNAMED, devices_with, flagged_devices
-from ccbench.report.footnotes import footnote
+from ccbench.report.points import footnote
 
 from .machines import case, flagged, hot_readings, measured, run_of
 

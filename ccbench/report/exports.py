@@ -1,0 +1,368 @@
+"""A run for other programs: nccl-tests' text format, Prometheus' text format, and one JSON summary.
+
+nccl-tests: the layout follows the tables that nccl-tests 2.13 to 2.16 print (github.com/NVIDIA/nccl-tests,
+src/common.cu): sizes in bytes, times in us, rates in GB/s, two placements a row, N/A for what is not there.
+Importing gives the run back. Comment lines, which readers skip, say what the format has no room for: who
+wrote it, the statuses of cases without figures, and that nccl-tests has no such program (barrier).
+
+Prometheus and JSON: base units throughout (seconds, bytes per second). No sample carries a timestamp:
+node_exporter's textfile collector refuses files that do; the age of a run is a metric.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ccbench.cases import AXES, OVERLAP, SETTINGS, Status
+from ccbench.report.points import imported_from, meaning_of, provenance
+from ccbench.results import Manifest, Point, Run
+from ccbench.results.points import BYTES_PER_GIGABYTE, ORDER
+from ccbench.units import plain, plural
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+TYPE_NAMES = {
+    "float16": "half",
+    "bfloat16": "bfloat16",
+    "float32": "float",
+    "float64": "double",
+    "float8_e4m3": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
+}
+"""nccl-tests' names of element types, where they are not ours."""
+
+COLLECTIVE_NAMES = {"all_to_all": "alltoall", "all_to_all_v": "alltoallv", "send_recv": "sendrecv"}
+
+PROGRAMS = (
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "all_to_all_v",
+    "gather", "scatter", "send_recv",
+)  # fmt: skip
+"""Collectives that nccl-tests has a program for.
+
+Of alltoallv there are two, which count alike (``AlltoAllvGetBw`` of src/alltoallv.cu in NVIDIA/nccl-tests and
+in ROCm/rccl-tests): size is what a rank sends to all, algbw size over time, busbw (n - 1) / n of it. NVIDIA's
+sends blocks of one size, AMD's blocks that grow with (source + target) mod n; what was sent here is in the
+preamble.
+"""
+
+TABLE_FIELDS = (
+    "run",
+    "backend",
+    "collective",
+    "algorithm",
+    "protocol",
+    "ranks",
+    "nodes",
+    "mode",
+    *(axis.name for axis in SETTINGS),
+)
+
+_HEADER = (
+    "#                                                              out-of-place"
+    "                       in-place          ",
+    "#       size         count      type   redop    root     time   algbw   busbw #wrong"
+    "     time   algbw   busbw #wrong",
+    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)       "
+    "     (us)  (GB/s)  (GB/s)       ",
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: what one run of an nccl-tests binary would have printed."""
+
+    name: str
+    text: str
+
+
+def nccl_tests_tables(points: Sequence[Point]) -> tuple[Table, ...]:
+    """One table for every (backend, collective, algorithm, ranks) and whatever else tells runs apart."""
+    groups: dict[tuple[object, ...], list[Point]] = defaultdict(list)
+    for point in points:
+        groups[tuple(getattr(point, name) for name in TABLE_FIELDS)].append(point)
+    return tuple(_table(group) for _, group in sorted(groups.items(), key=lambda item: str(item[0])))
+
+
+def _table(points: Sequence[Point]) -> Table:
+    first = points[0]
+    words = [first.backend, first.collective, first.algorithm, f"{first.ranks}ranks"]
+    words += [first.protocol] * (first.protocol != "default") + [first.mode] * (first.mode != "streaming")
+    words += [f"{first.nodes}nodes"] * (first.nodes > 1) + [first.run] * bool(first.run)
+    words += [first.setting] * bool(first.setting)
+    lines = [*_preamble(points), *_HEADER]
+    rows: dict[tuple[object, ...], dict[bool, Point]] = defaultdict(dict)
+    for point in points:
+        rows[point.dtype, point.op, point.root, point.size_bytes, point.count][point.in_place] = point
+    for placements in (rows[key] for key in sorted(rows, key=_row_order)):
+        lines.append(_row(next(iter(placements.values())), placements))
+        lines += [_remark(one) for one in placements.values() if one.status != Status.OK]
+        lines += [_flags(one) for one in placements.values() if one.flags]
+    return Table("-".join(words), "\n".join([*lines, *_summary(points)]) + "\n")
+
+
+def _row_order(key: tuple[object, ...]) -> tuple[str, str, int, int]:
+    dtype, op, root, size, _ = key
+    return str(dtype), str(op), int(str(root)), int(str(size))
+
+
+def _preamble(points: Sequence[Point]) -> list[str]:
+    first = points[0]
+    sizes = [point.size_bytes for point in points]
+    label, origin = provenance(points), imported_from(points)
+    lines = [
+        _program(first.collective),
+        f"# nThread 1 nGpus {first.ranks} minBytes {min(sizes)} maxBytes {max(sizes)}",
+        "#",
+        f"# written by ccbench: backend {first.backend}, algorithm {first.algorithm}, protocol "
+        f"{first.protocol}, mode {first.mode}" + (f", {first.setting}" if first.setting else ""),
+        f"# {plural(first.ranks, 'rank')} on {plural(first.nodes, 'node')}; "
+        f"{'0 nodes: not known; ' if not first.nodes else ''}host {first.host or 'unknown'}, "
+        f"machine {first.machine or 'unknown'}; times are {_times(points)}",
+    ]
+    versions = sorted({point.backend_version for point in points if point.backend_version})
+    lines += [f"# measured with {'; '.join(versions)}"] * bool(versions) + [f"# {origin}"] * bool(origin)
+    if label:
+        lines.append(f"# {label}: {meaning_of(label)}")
+    return [*lines, "#"]
+
+
+def _program(collective: str) -> str:
+    """The line that names the program; for a collective without one it says so and claims nothing."""
+    name = COLLECTIVE_NAMES.get(collective, collective)
+    if collective in PROGRAMS:
+        return f"# Collective test starting: {name}_perf"
+    return f"# {name}_perf: nccl-tests has no such program, this is ccbench's own table in its layout"
+
+
+def _times(points: Sequence[Point]) -> str:
+    """What the times are: medians, or what an imported output printed."""
+    kinds = sorted({point.time_statistic for point in points})
+    names = {"median": "medians", "mean": "means as printed", "printed": "as printed"}
+    return ", ".join(names.get(kind, kind) for kind in kinds)
+
+
+def _row(point: Point, placements: dict[bool, Point]) -> str:
+    kind = TYPE_NAMES.get(point.dtype, point.dtype)
+    start = f"{point.size_bytes:>12}  {point.count:>12}  {kind:>8}  {point.op:>6}  {point.root:>6}"
+    return start + "".join(_placement(placements.get(in_place)) for in_place in (False, True))
+
+
+def _placement(point: Point | None) -> str:
+    """Four columns of one placement; N/A wherever nothing was measured."""
+    if point is None or point.median_seconds is None:
+        time = algbw = busbw = "N/A"
+    else:
+        time = _microseconds(point.median_seconds)
+        # A case that moves no data has no bandwidth here; nccl-tests prints zero for it. A computation and a
+        # collective together have none either, and zero would be taken for the collective's.
+        none = "N/A" if point.mode == OVERLAP else "0.00"
+        algbw, busbw = (f"{rate:.2f}" if rate else none for rate in (point.algbw, point.busbw))
+    wrong = "N/A" if point is None or point.wrong_elements is None else f"{point.wrong_elements:g}"
+    return f"  {time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>5}"
+
+
+def _microseconds(seconds: float) -> str:
+    """As nccl-tests writes times: two decimals below 100 us, one below 10000, none above."""
+    value = seconds * 1e6
+    return f"{value:.2f}" if value < 100 else f"{value:.1f}" if value < 10_000 else f"{value:.0f}"
+
+
+def _remark(point: Point) -> str:
+    where = "in place" if point.in_place else "out of place"
+    detail = plain(point.detail, 200)
+    if point.wrong_elements:
+        # Readers pass over the figures of a placement without a time, the count of wrong elements included.
+        count = plural(point.wrong_elements, "wrong element")
+        detail = f"{count}: {detail}" if detail else count
+    return f"# {point.size_bytes} B {where}: {point.status.value} {detail}".rstrip()
+
+
+def _flags(point: Point) -> str:
+    """What makes the figures doubtful, one word each, so that importing gives the same flags."""
+    where = "in place" if point.in_place else "out of place"
+    return f"# {point.size_bytes} B {where}: flags {' '.join('_'.join(one.split()) for one in point.flags)}"
+
+
+def _summary(points: Sequence[Point]) -> list[str]:
+    """The two closing lines; like nccl-tests', the average is over all sizes and says little."""
+    wrong = sum(bool(point.wrong_elements) for point in points)
+    timed = [point for point in points if point.median_seconds is not None and point.mode != OVERLAP]
+    rates = [point.busbw or 0.0 for point in timed]
+    average = f"{sum(rates) / len(rates):g}" if rates else "N/A"
+    return [
+        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}",
+        f"# Avg bus bandwidth    : {average} ",
+        "#",
+    ]
+
+
+SUMMARY_FORMAT = "ccbench-summary"
+SUMMARY_VERSION = 1
+"""Of ``json_summary``; it changes when a key is dropped or means another thing. New keys may come."""
+
+LONGEST_TEXT = 200
+
+POINT_LABELS = ("case_id", "backend_version", *ORDER, "simulated")
+"""Labels of every point's samples, after ``host`` and ``suite``; case_id tells cases of a run apart."""
+
+_ALWAYS_SAID = ("algorithm", "nodes", "in_place")
+_LEFT_OUT = {
+    "simulated": False,
+    **{axis.name: axis.default for axis in AXES if axis.name not in _ALWAYS_SAID},
+}
+"""Values whose label is left out: to Prometheus a missing label and an empty one are the same."""
+
+METRICS = {
+    "median_seconds": ("Median time of one launch of the case.", "median_seconds", 1.0),
+    "low_seconds": ("Lower end of the median's interval.", "low_seconds", 1.0),
+    "high_seconds": ("Upper end of the median's interval.", "high_seconds", 1.0),
+    "algbw_bytes_per_second": ("Size over median time.", "algbw", BYTES_PER_GIGABYTE),
+    "busbw_bytes_per_second": (
+        "Bus bandwidth, as nccl-tests' PERFORMANCE.md defines it.", "busbw", BYTES_PER_GIGABYTE,
+    ),
+    "bound_seconds": ("Time that no schedule can beat here.", "bound_seconds", 1.0),
+    "predicted_seconds": ("Time that the model expects.", "predicted_seconds", 1.0),
+    "wrong_elements": ("Elements of the timed result that were wrong.", "wrong_elements", 1.0),
+}  # fmt: skip
+"""Name -> help, field of a point, and the factor from its unit to the metric's."""
+
+Samples = Iterable[tuple[Mapping[str, Any], float]]
+
+
+def prometheus_text(run: Run) -> str:
+    """``run`` in the text format; a figure that a case does not have is a sample that is not there."""
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.registry import Collector
+
+    class OneRun(Collector):
+        def collect(self) -> Iterable[Metric]:
+            return _metrics(run)
+
+    registry = CollectorRegistry()
+    registry.register(OneRun())
+    return generate_latest(registry).decode()
+
+
+def _metrics(run: Run) -> Iterator[Metric]:
+    common = {"host": run.manifest.host, "suite": run.suite}
+    told = {"machine": run.manifest.machine, "ccbench_version": run.manifest.ccbench_version}
+    info = [({**common, **told, "run": run.path.name}, 1.0)]
+    yield _gauge("run_info", "The run that the other samples are of.", info)
+    created = _created_seconds(run.manifest)
+    if created is not None:
+        about = "When the run began, seconds since 1970."
+        yield _gauge("run_created_timestamp_seconds", about, [(common, created)])
+    counts = sorted(Counter(point.status.value for point in run.points).items())
+    by_status = [({**common, "status": status}, count) for status, count in counts]
+    yield _gauge("run_cases", "Cases of the run by how they ended.", by_status)
+    unreadable = [(common, len(run.problems))]
+    yield _gauge("run_unreadable_files", "Files of the run that could not be read.", unreadable)
+    labels = [{**common, **_point_labels(point)} for point in run.points]
+    for name, (about, field, scale) in METRICS.items():
+        values = [_finite(getattr(point, field)) for point in run.points]
+        samples = [(own, one * scale) for own, one in zip(labels, values, strict=True) if one is not None]
+        if samples:
+            yield _gauge(name, about, samples)
+    flagged = [(own, len(point.flags)) for own, point in zip(labels, run.points, strict=True)]
+    if flagged:
+        yield _gauge("flags", "Reasons to doubt the case's figures.", flagged)
+
+
+def _gauge(name: str, about: str, samples: Samples) -> Metric:
+    from prometheus_client import Metric
+
+    metric = Metric(f"ccbench_{name}", about, "gauge")
+    for labels, value in samples:
+        said = {label: plain(text, LONGEST_TEXT) for label, text in labels.items()}
+        metric.add_sample(metric.name, {label: text for label, text in said.items() if text}, value)
+    return metric
+
+
+def _point_labels(point: Point) -> dict[str, str]:
+    values = {name: getattr(point, name) for name in POINT_LABELS}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in values.items()
+        if value != _LEFT_OUT.get(name)
+    }
+
+
+def _finite(number: float | None) -> float | None:
+    return None if number is None or not math.isfinite(number) else number
+
+
+def json_summary(run: Run) -> dict[str, Any]:
+    """``run`` as one JSON document: what ran, how it ended, the best figures per curve, what is doubtful.
+
+    Times in seconds, sizes in bytes, rates in bytes per second; what is not known is null. docs/feeds.md
+    lists the keys.
+    """
+    flags = Counter(flag for point in run.points for flag in point.flags)
+    curves: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
+    for point in run.points:
+        if point.is_timed:
+            key = (*point.curve, point.simulated)
+            curves[key].append(point)
+    return {
+        "format": SUMMARY_FORMAT,
+        "version": SUMMARY_VERSION,
+        "run": {
+            "path": plain(run.path, LONGEST_TEXT),
+            "suite": run.suite,
+            "host": run.manifest.host,
+            "machine": run.manifest.machine,
+            "created_at": run.manifest.created_at or None,
+            "ccbench_version": run.manifest.ccbench_version,
+        },
+        "cases": {"total": len(run.points), **Counter(point.status.value for point in run.points)},
+        "curves": [_curve(members) for _, members in sorted(curves.items())],
+        "flags": dict(sorted(flags.items())),
+        "failures": [
+            _failure(point) for point in run.points if point.status not in (Status.OK, Status.UNSUPPORTED)
+        ],
+        "unreadable_files": [plain(problem, LONGEST_TEXT) for problem in run.problems],
+    }
+
+
+def _curve(members: Sequence[Point]) -> dict[str, Any]:
+    """One line of a report: the same case at several sizes."""
+    ordered = sorted(members, key=lambda point: point.size_bytes)
+    rated = [one for one in ordered if one.busbw is not None]
+    peak = max(rated, key=lambda one: one.busbw or 0.0, default=None)
+    return {
+        **{name: getattr(ordered[0], name) for name in (*ORDER, "simulated") if name != "size_bytes"},
+        "points": len(ordered),
+        "smallest": _figures(ordered[0]),
+        "largest": _figures(ordered[-1]),
+        "peak": None if peak is None else _figures(peak),
+        "flagged_points": sum(not point.trusted for point in ordered),
+    }
+
+
+def _figures(point: Point) -> dict[str, Any]:
+    bandwidth = _finite(point.busbw)
+    times = ("median_seconds", "low_seconds", "high_seconds", "bound_seconds", "predicted_seconds")
+    return {
+        "size_bytes": point.size_bytes,
+        "busbw_bytes_per_second": None if bandwidth is None else bandwidth * BYTES_PER_GIGABYTE,
+        **{name: _finite(getattr(point, name)) for name in times},
+    }
+
+
+def _failure(point: Point) -> dict[str, Any]:
+    names = ("case_id", "collective", "backend", "algorithm", "size_bytes", "ranks", "detail")
+    return {"status": point.status.value, **{name: getattr(point, name) for name in names}}
+
+
+def _created_seconds(manifest: Manifest) -> float | None:
+    try:
+        moment = datetime.fromisoformat(manifest.created_at)
+    except ValueError:
+        return None
+    return moment.timestamp() if moment.tzinfo is not None else None

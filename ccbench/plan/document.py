@@ -229,7 +229,7 @@ class SearchKeys(StrictModel):
 
 
 class DeviceKeys(StrictModel):
-    """A device that the machine's catalog does not have, or one of its names."""
+    """A device that the machine's catalog does not have, or a name of devices.yaml; None: the machine's."""
 
     name: Text = None
     teraflops: Annotated[float | None, _reads(_number(LEAST_NUMBER))] = None
@@ -310,16 +310,6 @@ Wanted = Mapping[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class Stated:
-    """What a plan says about its devices: None leaves it to the machine. name: of devices.yaml."""
-
-    name: str | None = None
-    teraflops: float | None = None
-    memory_bytes: int | None = None
-    efficiency: Efficiency = field(default_factory=Efficiency)
-
-
-@dataclass(frozen=True)
 class Plan:
     """Everything a PLAN.yaml says.
 
@@ -337,7 +327,8 @@ class Plan:
     choices: tuple[Choice, ...]
     settings: Mapping[str, Any]
     wanted: Wanted | None
-    device: Stated
+    device: DeviceKeys
+    efficiency: Efficiency
     hide_pipeline: bool | None
     scaling: str
     gradients: Gradients | None
@@ -387,7 +378,6 @@ def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> 
     searches = keys.search is not None or keys.layout == "search"
     wanted = {name: values for name, values in keys.search or () if values}
     efficiency = {name: share for name, share in keys.efficiency or () if share is not None}
-    device = keys.device or DeviceKeys()
     return Plan(
         name=name,
         shape=shape,
@@ -397,7 +387,8 @@ def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> 
         choices=choices,
         settings=settings,
         wanted=wanted if searches else None,
-        device=Stated(device.name, device.teraflops, device.memory, Efficiency(**efficiency)),
+        device=keys.device or DeviceKeys(),
+        efficiency=Efficiency(**efficiency),
         hide_pipeline=keys.hide_pipeline,
         scaling=keys.scaling or "weak",
         gradients=gradients,

@@ -26,14 +26,14 @@ from ccbench.plan.computing import (
     step_flops,
     utilization,
 )
-from ccbench.plan.document import Plan, Stated, Wanted
+from ccbench.plan.document import DeviceKeys, Plan, Wanted
 from ccbench.plan.memory import Device, Memory, holdings, largest_memory, named_device, stage_order
 from ccbench.plan.pricing import MeasuredPoints, Prices
 from ccbench.plan.shape import ModelShape
 from ccbench.plan.step import Computing, Line, Step, step_of
 from ccbench.plan.strategy import RECOMPUTED, Strategy, check_strategy
 
-MOST_MICRO_BATCH = 16
+MICRO_BATCHES = (1, 2, 4, 8, 16)
 MOST_VIRTUAL_STAGES = 12
 ZERO_STAGES = (0, 1, 2, 3)
 
@@ -128,7 +128,7 @@ class Planner:
         return found
 
 
-def device_of(cluster: Cluster, stated: Stated, dtype: str) -> Device:
+def device_of(cluster: Cluster, stated: DeviceKeys, dtype: str) -> Device:
     """The plan's device, or the machine's; UsageError where neither is known.
 
     Of an unknown device with stated rates the matrix products take all the time: its memory's rate is not
@@ -138,14 +138,14 @@ def device_of(cluster: Cluster, stated: Stated, dtype: str) -> Device:
     try:
         device = named_device(name)
     except UsageError:
-        if stated.name or stated.teraflops is None or stated.memory_bytes is None:
+        if stated.name or stated.teraflops is None or stated.memory is None:
             raise UsageError(
                 f"device: how fast {name or 'a GPU without a name'} computes is not known; write "
                 "'device: {teraflops: 312, memory: 80 GB}' or 'device: a100' into the plan"
             ) from None
         peak = ((dtype, stated.teraflops * 1e12),)
-        return Device(name or "GPU", stated.memory_bytes, math.inf, peak, 1.0, "stated in the plan", "stated")
-    return device.with_rates(stated.teraflops, stated.memory_bytes)
+        return Device(name or "GPU", stated.memory, math.inf, peak, 1.0, "stated in the plan", "stated")
+    return device.with_rates(stated.teraflops, stated.memory)
 
 
 def planner_of(plan: Plan, cluster: Cluster, measured: MeasuredPoints | None = None) -> Planner:
@@ -161,7 +161,7 @@ def planner_of(plan: Plan, cluster: Cluster, measured: MeasuredPoints | None = N
         device.peak(dtype)
     except UsageError as problem:
         raise plan.origin.error((key,), str(problem).removeprefix("device: ")) from None
-    return Planner(plan.shape, cluster, device, dtype, plan.device.efficiency, plan.hide_pipeline, measured)
+    return Planner(plan.shape, cluster, device, dtype, plan.efficiency, plan.hide_pipeline, measured)
 
 
 @dataclass(frozen=True)
@@ -257,15 +257,17 @@ def strategies(
         # Fused attention computes scores again anyway: nothing is left for selective recomputation to do.
         fused = fixed.get("fused_attention", True)
         recomputed = tuple(one for one in RECOMPUTED if one != "selective" or not fused)
-        for micro_batch in choices(wanted, "micro_batch", _powers(min(MOST_MICRO_BATCH, per_rank))):
+        for micro_batch in wanted.get(
+            "micro_batch", tuple(size for size in MICRO_BATCHES if size <= per_rank)
+        ):
             if per_rank % micro_batch:
                 continue
             for chunks in _chunks(planner, wanted, layout.pp, per_rank // micro_batch):
                 pipeline = "interleaved" if chunks > 1 else fixed.get("pipeline", "1f1b")
                 if chunks == 1 and pipeline == "interleaved":
                     pipeline = "1f1b"
-                for zero in choices(wanted, "zero", ZERO_STAGES if layout.dp * layout.cp > 1 else (0,)):
-                    for recompute in choices(wanted, "recompute", recomputed):
+                for zero in wanted.get("zero", ZERO_STAGES if layout.dp * layout.cp > 1 else (0,)):
+                    for recompute in wanted.get("recompute", recomputed):
                         yield Strategy(
                             layout,
                             **{
@@ -294,12 +296,12 @@ def layouts_of(
     # A model has as many heads and layers as it has, however many devices there are.
     heads = tuple(one for one in divisors if shape.heads % one == 0)
     stages = tuple(one for one in divisors if one <= shape.layers)
-    for tp in choices(wanted, "tp", heads):
-        for cp in choices(wanted, "cp", context):
-            for pp in choices(wanted, "pp", stages):
+    for tp in wanted.get("tp", heads):
+        for cp in wanted.get("cp", context):
+            for pp in wanted.get("pp", stages):
                 if ranks % (tp * cp * pp) or settings["global_batch"] % (ranks // (tp * cp * pp)):
                     continue
-                for ep in choices(wanted, "ep", divisors if shape.experts else (1,)):
+                for ep in wanted.get("ep", divisors if shape.experts else (1,)):
                     sizes: dict[str, int | str] = {"tp": tp, "cp": cp, "pp": pp, "ep": ep}
                     # One expert's matrices are rarely split: the expert axis takes the tensor parallel ranks.
                     if shape.experts and ep > 1:
@@ -314,18 +316,9 @@ def layouts_of(
 
 def _chunks(planner: Planner, wanted: Wanted, pp: int, micro_batches: int) -> list[int]:
     """Virtual stages that divide the layers, and whose schedule has whole rounds of micro-batches."""
-    tried = choices(wanted, "virtual_stages", tuple(range(1, MOST_VIRTUAL_STAGES + 1)))
+    tried = wanted.get("virtual_stages", tuple(range(1, MOST_VIRTUAL_STAGES + 1)))
     whole_rounds = pp > 1 and micro_batches % pp == 0
     return [v for v in tried if v == 1 or (whole_rounds and planner.shape.layers % (pp * v) == 0)]
-
-
-def choices(wanted: Wanted, name: str, usual: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What the plan keeps to, or all."""
-    return wanted.get(name, usual)
-
-
-def _powers(most: int) -> tuple[int, ...]:
-    return tuple(2**power for power in range(max(most, 1).bit_length()) if 2**power <= most)
 
 
 def _divisors(number: int) -> tuple[int, ...]:

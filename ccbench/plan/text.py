@@ -70,7 +70,7 @@ def _head(planned: Planned) -> Iterator[str]:
     shape, cluster, device = planned.where
     billions = shape.parameters / 1e9
     yield f"{shape.name}, {billions:.4g} billion parameters, on {cluster.ranks} devices: {cluster.name}"
-    share = plan.device.efficiency.matrix * device.achieved
+    share = plan.efficiency.matrix * device.achieved
     yield (
         f"{device.name}: {device.peak(plan.dtype) / 1e12:.4g} TFLOP/s {plan.dtype} peak, of which large "
         f"matrix products reach {share:.0%}; {device.memory_bytes / 1e9:.4g} GB"

@@ -13,6 +13,7 @@ layer, one layer ahead of the computing (Y. Zhao et al., "PyTorch FSDP", VLDB 20
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -93,20 +94,13 @@ def in_series(gradients: Gradients) -> Bucketed:
 
 def bucketed(gradients: Gradients, bucket: int, startup_seconds: float) -> Bucketed:
     """In messages of ``bucket`` gradients (the last may hold fewer), behind the computing of the rest."""
-    sent = messages_of(gradients, bucket, startup_seconds)
+    moving = gradients.communicate_seconds - startup_seconds
+    sizes = [min(bucket, gradients.count - first) for first in range(0, gradients.count, bucket)]
+    ready = [end * gradients.compute_seconds for end in itertools.accumulate(sizes)]
+    sent = queue(zip(ready, [startup_seconds + size * moving for size in sizes], strict=True))
     computing = gradients.count * gradients.compute_seconds
     communicating = sum(one.end_seconds - one.begin_seconds for one in sent)
     return Bucketed(bucket, startup_seconds, len(sent), sent[-1].end_seconds, computing, communicating)
-
-
-def messages_of(gradients: Gradients, bucket: int, startup_seconds: float) -> tuple[Sent, ...]:
-    """When each bucket is on its way."""
-    moving = gradients.communicate_seconds - startup_seconds
-    messages = []
-    for first in range(0, gradients.count, bucket):
-        held = min(bucket, gradients.count - first)
-        messages.append(((first + held) * gradients.compute_seconds, startup_seconds + held * moving))
-    return queue(messages)
 
 
 def textbook(gradients: Gradients) -> tuple[Bucketed, ...]:
@@ -115,23 +109,17 @@ def textbook(gradients: Gradients) -> tuple[Bucketed, ...]:
     Without a stated start-up each bucket is taken twice: as if communication were all bytes, so that buckets
     change nothing, and all start-up, so that a bucket costs as much as one gradient. The truth is in between.
     """
-    wanted = dict.fromkeys((1, *gradients.buckets)) if gradients.buckets else _usual(gradients)
+    # Unless stated: one gradient, one layer, eight layers, everything.
+    usual = (gradients.per_layer, 8 * gradients.per_layer, gradients.count)
+    wanted = dict.fromkeys(min(size, gradients.count) for size in (1, *(gradients.buckets or usual)))
     known = gradients.startup_seconds
     ends = (0.0, gradients.communicate_seconds) if known is None else (known,)
     found = [in_series(gradients)]
     for bucket in wanted:
         # One by one, the start-up is paid each time whatever part of the whole it is.
         startups = ends if bucket > 1 else ends[:1]
-        found += [bucketed(gradients, min(bucket, gradients.count), startup) for startup in startups]
+        found += [bucketed(gradients, bucket, startup) for startup in startups]
     return tuple(found)
-
-
-def _usual(gradients: Gradients) -> dict[int, None]:
-    """One gradient, one layer, eight layers, everything."""
-    return dict.fromkeys(
-        min(size, gradients.count)
-        for size in (1, gradients.per_layer, 8 * gradients.per_layer, gradients.count)
-    )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from functools import cached_property
 import numpy as np
 
 from ccbench.errors import MachineError
-from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
 from ccbench.topology.fabrics import (
     LINK_KINDS,
     Bundle,
@@ -28,8 +27,8 @@ from ccbench.topology.fabrics import (
     whole,
     wired,
 )
-from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import Device, DeviceKind, Link, Notice, Topology
+from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from ccbench.topology.node_nics import (
     MOST_NICS,
     Network,
@@ -242,14 +241,6 @@ class _Node:
     gpus: int
     nics: tuple[str, ...]
 
-    def nic_of_gpu(self) -> Ints:
-        """Nearest NIC of each GPU; among equally near ones neighbours share a NIC."""
-        gpus, nics = self.gpus, len(self.nics)
-        pairs = np.indices((gpus, nics)).reshape(2, -1)
-        hops = (self.routes.route(pairs[0], gpus + pairs[1]) >= 0).sum(axis=1).reshape(gpus, nics)
-        share = np.arange(gpus)[:, None] * nics // gpus
-        return np.asarray((hops * (nics + 1) + (np.arange(nics) - share) % nics).argmin(axis=1))
-
 
 def _ready(box: Topology) -> _Node:
     gpus = [device.name for device in box.gpus]
@@ -320,6 +311,43 @@ class _Cluster:
             )
         return made
 
+    @cached_property
+    def nic_of_gpu(self) -> Ints:
+        """Nearest NIC of each GPU; among equally near ones neighbours share a NIC."""
+        gpus, nics = self.node.gpus, len(self.node.nics)
+        hops = (self.table[:gpus, gpus:] >= 0).sum(axis=2)
+        share = np.arange(gpus)[:, None] * nics // gpus
+        return np.asarray((hops * (nics + 1) + (np.arange(nics) - share) % nics).argmin(axis=1))
+
+    @cached_property
+    def table(self) -> Ints:
+        """A node's link ids from each end to each end, GPUs first, then NICs."""
+        ends = self.node.gpus + len(self.node.nics)
+        pairs = np.indices((ends, ends)).reshape(2, -1)
+        links = self.node.routes.route(pairs[0], pairs[1])
+        return links.reshape(ends, ends, links.shape[1])
+
+    def route(self, source: Ints, target: Ints) -> Ints:
+        gpus = self.node.gpus
+        node, other = source // gpus, target // gpus
+        start, end = source % gpus, target % gpus
+        inside = node == other
+        parts = [np.where(inside[:, None], self._local(node, start, end), -1)]
+        if self.outer is not None:
+            nics = len(self.node.nics)
+            nic_in = self.nic_of_gpu[end]
+            nic_out = nic_in if self.rails else self.nic_of_gpu[start]
+            across = self.outer.router(node * nics + nic_out, other * nics + nic_in)
+            across = np.where(across >= 0, across + self.nodes * self.local_links, -1)
+            hops = [self._local(node, start, gpus + nic_out), across, self._local(other, gpus + nic_in, end)]
+            parts += [np.where(inside[:, None], -1, part) for part in hops]
+        return np.concatenate(parts, axis=1)
+
+    def _local(self, node: Ints, start: Ints, end: Ints) -> Ints:
+        links = self.table[start, end]
+        # Link l of node n stands at l * nodes + n, for bundles hold one link of all nodes.
+        return np.where(links >= 0, links * self.nodes + node[:, None], -1)
+
     def device(self, vertex: int) -> Device:
         if vertex < self.first_outer:
             if vertex < self.ranks:
@@ -333,37 +361,6 @@ class _Cluster:
         return self.outer.device(vertex - self.first_outer + self.outer.ranks)
 
 
-@dataclass(frozen=True, eq=False)
-class _Router:
-    """Routes of a cluster. table[a, b]: a node's link ids from end a to end b, GPUs first, then NICs."""
-
-    shape: _Cluster
-    nic_of_gpu: Ints
-    table: Ints
-
-    def __call__(self, source: Ints, target: Ints) -> Ints:
-        gpus = self.shape.node.gpus
-        node, other = source // gpus, target // gpus
-        start, end = source % gpus, target % gpus
-        inside = node == other
-        parts = [np.where(inside[:, None], self._local(node, start, end), -1)]
-        outer = self.shape.outer
-        if outer is not None:
-            nics = len(self.shape.node.nics)
-            nic_in = self.nic_of_gpu[end]
-            nic_out = nic_in if self.shape.rails else self.nic_of_gpu[start]
-            across = outer.router(node * nics + nic_out, other * nics + nic_in)
-            across = np.where(across >= 0, across + self.shape.nodes * self.shape.local_links, -1)
-            hops = [self._local(node, start, gpus + nic_out), across, self._local(other, gpus + nic_in, end)]
-            parts += [np.where(inside[:, None], -1, part) for part in hops]
-        return np.concatenate(parts, axis=1)
-
-    def _local(self, node: Ints, start: Ints, end: Ints) -> Ints:
-        links = self.table[start, end]
-        # Link l of node n stands at l * nodes + n, for bundles hold one link of all nodes.
-        return np.where(links >= 0, links * self.shape.nodes + node[:, None], -1)
-
-
 def _wire(link: Link) -> Wire:
     return Wire(link.bytes_per_second or 0.0, link.latency_seconds or 0.0, link.kind, link.count, link.origin)
 
@@ -371,11 +368,6 @@ def _wire(link: Link) -> Wire:
 def _joined(node: _Node, nodes: int, outer: Fabric | None, rails: bool) -> Fabric:
     shape = _Cluster(node, nodes, outer, rails)
     check_size("cluster", nodes * shape.local_links + (outer.links if outer else 0))
-    ends = node.gpus + len(node.nics)
-    pairs = np.indices((ends, ends)).reshape(2, -1)
-    links = node.routes.route(pairs[0], pairs[1])
-    table = links.reshape(ends, ends, links.shape[1])
-    nic_of_gpu = node.nic_of_gpu() if outer else np.zeros(node.gpus, dtype=np.int64)
     vertices = shape.first_outer + (outer.vertices - outer.ranks if outer else 0)
     name = node.topology.name if nodes == 1 else f"{nodes} x {node.topology.name}"
     return wired(
@@ -383,7 +375,7 @@ def _joined(node: _Node, nodes: int, outer: Fabric | None, rails: bool) -> Fabri
         shape.ranks,
         vertices,
         shape.bundles(),
-        _Router(shape, nic_of_gpu, table),
+        shape.route,
         shape.device,
         _levels(shape),
     )

@@ -9,7 +9,6 @@ import numpy as np
 
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster
-from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
 from ccbench.topology.fabrics import (
     Bundle,
     Fabric,
@@ -22,8 +21,8 @@ from ccbench.topology.fabrics import (
     torus,
     wired,
 )
-from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import Device, DeviceKind, LinkKind
+from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from ccbench.topology.routing import cheapest_paths
 
 

@@ -21,9 +21,8 @@ from ccbench.model.fabric_pricing import price_algorithm
 from ccbench.model.patterns import Steps, Uniform
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster
-from ccbench.topology.dragonflies import dragonfly
 from ccbench.topology.fabrics import Fabric, Wire, torus
-from ccbench.topology.fat_trees import fat_tree
+from ccbench.topology.networks import dragonfly, fat_tree
 from tests.model.fabrics import box_cluster
 
 WIRE = Wire(50e9, 1e-6)

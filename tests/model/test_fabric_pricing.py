@@ -26,8 +26,8 @@ from ccbench.model.fabric_pricing import (
 from ccbench.model.patterns import Pipeline
 from ccbench.schedules import ALGORITHMS, Schedule, schedule_for
 from ccbench.topology.fabrics import LINK_KINDS, Fabric, Wire, full_mesh, single_switch, torus
-from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import LinkKind
+from ccbench.topology.networks import fat_tree
 from tests.model.fabrics import box_cluster, random_fabric
 
 A, B = 2e-6, 1 / 50e9

@@ -19,9 +19,8 @@ from ccbench.model.fabric_loads import FabricCosts
 from ccbench.model.fabric_pricing import price_algorithm
 from ccbench.model.graph_bounds import LIMITS, bound_on_fabric, level_bound
 from ccbench.schedules import ALGORITHMS
-from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
 from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, single_switch, torus
-from ccbench.topology.fat_trees import fat_tree
+from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from tests.model.fabrics import box_cluster, nvswitch, random_fabric, ring
 
 SIZES = np.array([0.0, 1.0, 1e3, 1e5, 1e7, 1e9, 1e11])

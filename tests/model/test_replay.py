@@ -11,9 +11,8 @@ import pytest
 from ccbench.model.fabric_loads import FabricCosts
 from ccbench.model.fabric_pricing import fabric_loads, price_algorithm, price_loads
 from ccbench.schedules import ALGORITHMS, Algorithm, Schedule, schedule_for
-from ccbench.topology.dragonflies import dragonfly
 from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, single_switch, torus
-from ccbench.topology.fat_trees import fat_tree
+from ccbench.topology.networks import dragonfly, fat_tree
 from tests.golden.simgrid.generate import FIGURES
 from tests.golden.simgrid.platforms import Figure, fabric_of
 from tests.model.replay import Replay

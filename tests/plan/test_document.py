@@ -29,7 +29,7 @@ def test_a_plan_keeps_what_it_says() -> None:
     assert strategy.bucket_bytes == 100 * 2**20
     assert strategy.overlap_tensor
     assert plan.hide_pipeline is False
-    assert plan.device.efficiency.matrix == pytest.approx(0.7)
+    assert plan.efficiency.matrix == pytest.approx(0.7)
     assert plan.device.name == "a100"
 
 

@@ -19,10 +19,9 @@ from ccbench.report.topology_layout import Layout, laid_out
 from ccbench.report.topology_lines import line_point
 from ccbench.topology.catalog import catalog_names
 from ccbench.topology.composition import compose
-from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
 from ccbench.topology.fabrics import Wire, full_mesh, hypercube, single_switch, torus
-from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
+from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from tests.model.fabrics import ring
 
 WIRE = Wire(50e9)

@@ -11,8 +11,8 @@ from ccbench.machine.detection import load_topology
 from ccbench.report.topology_merged import MOST_SEPARATE, Box, condensed
 from ccbench.topology.composition import compose
 from ccbench.topology.fabrics import Wire, single_switch, torus
-from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
+from ccbench.topology.networks import fat_tree
 
 WIRE = Wire(50e9)
 

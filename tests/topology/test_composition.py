@@ -18,11 +18,10 @@ from ccbench.model.cuts import cut_bound
 from ccbench.model.graph_bounds import level_bound
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster, compose
-from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
 from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, single_switch, torus
-from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.matrix import path_labels
+from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from ccbench.topology.node_nics import parse_network
 from ccbench.topology.routing import routes_by_search
 from tests.model.fabrics import nvswitch

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
 from ccbench.topology.fabrics import (
     Fabric,
     Wire,
@@ -20,8 +19,8 @@ from ccbench.topology.fabrics import (
     single_switch,
     torus,
 )
-from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import DeviceKind, LinkKind
+from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from ccbench.topology.routing import routes_by_search
 from tests.model.fabrics import nvlink_mesh, nvswitch, ring
 from tests.model.graphs import CUBE_MESH

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
 from ccbench.topology.fabrics import Fabric, Wire, hypercube, single_switch, torus
-from ccbench.topology.fat_trees import fat_tree
+from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 
 WRITTEN_OUT: dict[str, Callable[..., Fabric]] = {
     "dragonfly": dragonfly,

@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccbench.report.drawing import save_picture
+from ccbench.report.drawing import BLUE, GREEN, GREY, INK, ORANGE, PINK, SKY, VERMILION, save_picture
 from ccbench.report.topology_layout import laid_out
 from ccbench.report.topology_lines import LABEL_POINTS
 from ccbench.report.topology_merged import Box, Line
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology, TopologyClass
-from ccbench.topology.summary import node_count
+from ccbench.topology.summary import device_count, node_count
 from ccbench.units import format_rate, plain, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, GREY, FAINT = "#222222", "#666666", "#f4f4f2"
 NOT_UP: dict[LinkState, tuple[str, tuple[float, ...]]] = {
     LinkState.DOWN: ("#C00000", (1.0, 2.0)),
     LinkState.NOT_VISIBLE: ("#808080", (3.0, 2.0)),
@@ -60,14 +59,14 @@ class Look:
 # Okabe and Ito, "Color Universal Design", 2008; dashes say the same on a grey print. The meshes of
 # different makers never meet in one picture: all are solid, which many crossing lines need.
 LOOKS: dict[LinkKind, Look] = {
-    LinkKind.NVLINK: Look("NVLink", "#0072B2", ()),
-    LinkKind.C2C: Look("NVLink C2C", "#56B4E9", (7, 1, 2, 1)),
-    LinkKind.XGMI: Look("XGMI", "#CC79A7", ()),
-    LinkKind.HCCS: Look("HCCS", "#E69F00", ()),
-    LinkKind.PCIE: Look("PCIe", "#D55E00", (4, 1.5)),
+    LinkKind.NVLINK: Look("NVLink", BLUE, ()),
+    LinkKind.C2C: Look("NVLink C2C", SKY, (7, 1, 2, 1)),
+    LinkKind.XGMI: Look("XGMI", PINK, ()),
+    LinkKind.HCCS: Look("HCCS", ORANGE, ()),
+    LinkKind.PCIE: Look("PCIe", VERMILION, (4, 1.5)),
     LinkKind.INTER_SOCKET: Look("between processors", "#7a7a7a", (1.2, 1.2)),
     LinkKind.SHARED_MEMORY: Look("shared memory", "#000000", (3, 1, 1, 1, 1, 1)),
-    LinkKind.INFINIBAND: Look("InfiniBand", "#009E73", (6, 1.5, 1.5, 1.5)),
+    LinkKind.INFINIBAND: Look("InfiniBand", GREEN, (6, 1.5, 1.5, 1.5)),
     LinkKind.ROCE: Look("RoCE", "#7B3294", (6, 1.5)),
     LinkKind.EFA: Look("EFA", "#B8860B", (6, 1.5, 1.5, 1.5, 1.5, 1.5)),
     LinkKind.ETHERNET: Look("Ethernet", "#5E3C1E", (2.5, 1)),
@@ -198,19 +197,9 @@ def _box(axes: Axes, box: Box) -> None:
 
 def _texts(figure: Figure, topology: Topology, width: float, height: float) -> None:
     left = 0.3 / width
-    figure.text(
-        left,
-        1 - 0.16 / height,
-        plain(topology.name or topology.source) or "topology",
-        fontsize=13,
-        weight="bold",
-        color=INK,
-        va="top",
-    )
-    nodes = node_count(topology)
-    present = len({device.node for device in topology.devices if device.node >= 0})
-    # Of a very large cluster only the first machines are in the graph.
-    gpus = len(topology.gpus) * nodes // max(present, 1) if nodes > present else len(topology.gpus)
+    title = plain(topology.name or topology.source) or "topology"
+    figure.text(left, 1 - 0.16 / height, title, fontsize=13, weight="bold", color=INK, va="top")
+    nodes, gpus = node_count(topology), device_count(topology, DeviceKind.GPU) or len(topology.gpus)
     known = topology.topology_class is not TopologyClass.UNKNOWN
     words = [topology.topology_class.value] if known else []
     words += [plural(nodes, "machine")] if nodes > 1 else []

@@ -176,20 +176,14 @@ def _depths(
     """Steps of switches from what they connect: of a network from all else, of PCIe from processors."""
     depths = dict.fromkeys(devices, 0)
     for kind in (DeviceKind.NETWORK_SWITCH, DeviceKind.PCIE_SWITCH):
-        switches = {name for name, one in devices.items() if one.kind is kind and name not in wholes}
-        of_network = kind is DeviceKind.NETWORK_SWITCH
-        waiting = [
-            name
-            for name, one in devices.items()
-            if name not in switches and (of_network or one.kind is DeviceKind.CPU)
-        ]
-        reached = set(waiting)
-        for name in waiting:
-            for other in (near[name] & switches) - reached:
-                depths[other] = (depths[name] if name in switches else 0) + 1
-                reached.add(other)
-                waiting.append(other)
-        depths |= dict.fromkeys(switches - reached, 1)
+        left = {name for name, one in devices.items() if one.kind is kind and name not in wholes}
+        starts = set(DeviceKind) if kind is DeviceKind.NETWORK_SWITCH else {DeviceKind.CPU}
+        row = {name for name, one in devices.items() if name not in left and one.kind in starts}
+        for depth in range(1, len(left) + 1):
+            # Those that nothing leads to are the last.
+            row = {name for name in left if near[name] & row} or left
+            depths |= dict.fromkeys(row, depth)
+            left = left - row
     return depths
 
 
@@ -204,11 +198,7 @@ def _first_colours(
         colour: tuple[Hashable, ...] = (one.kind, bool(near[one.name]))
         if one.kind in (DeviceKind.NVSWITCH, DeviceKind.NETWORK_SWITCH):
             colour += (one.node, depths[one.name])
-        elif (
-            not many
-            and kinds[one.kind] <= MOST_SEPARATE
-            and (near[one.name] or one.kind is not DeviceKind.NIC)
-        ):
+        elif not many and kinds[one.kind] <= MOST_SEPARATE and colour != (DeviceKind.NIC, False):
             colour += (one.name,)
         found[one.name] = colour
     return found
@@ -283,13 +273,13 @@ def _boxes(
     lines: Sequence[Line],
 ) -> dict[str, Box]:
     kinds = {one.name: one.kind for group in groups for one in group}
-    most = max((depth for name, depth in depths.items() if _is_network(kinds.get(name))), default=0)
     numbers: dict[str, int] = {}
     levels: Counter[int] = Counter()
     for name, depth in depths.items():
-        if _is_network(kinds.get(name)):
+        if kinds.get(name) is DeviceKind.NETWORK_SWITCH:
             numbers[name] = levels[depth]
             levels[depth] += 1
+    most = max(levels, default=0)
     boxes: dict[str, Box] = {}
     rows = set()
     for group in groups:
@@ -310,10 +300,6 @@ def _boxes(
         node = homes.get(one.name, -1)
         boxes[one.name] = Box(one.name, one.kind, node, label, detail, len(group), depth, more=more, per=per)
     return boxes
-
-
-def _is_network(kind: DeviceKind | None) -> bool:
-    return kind is DeviceKind.NETWORK_SWITCH
 
 
 def _words(device: Device, word: str, place: int | None) -> tuple[str, str]:

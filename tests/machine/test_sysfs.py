@@ -15,6 +15,7 @@ from tests.machine.sysfs_tree import (
     GPU,
     MELLANOX,
     NVIDIA,
+    NVSWITCH,
     Tree,
     flattened_vm,
     two_sockets_four_switches,
@@ -36,6 +37,15 @@ def test_a_machine_of_two_sockets_and_four_switches_is_read_whole(tmp_path: Path
     assert found.device("cpu1").attributes["memory_bytes"] == 512 << 30
     assert found.facts["nvswitch_count"] is None
     assert not found.notices
+
+
+def test_nvswitches_that_the_kernel_shows_are_devices(tmp_path: Path) -> None:
+    tree = two_sockets_four_switches(tmp_path)
+    tree.function("pci0000:90/0000:90:01.0/0000:91:00.0", NVSWITCH, NVIDIA)
+    tree.function("pci0000:90/0000:90:02.0/0000:92:00.0", NVSWITCH, MELLANOX)  # a bridge of another kind
+    found = read(tmp_path)
+    assert [one.bus_id for one in found.of_kind(DeviceKind.NVSWITCH)] == ["0000:91:00.0"]
+    assert found.facts["nvswitch_count"] == 1
 
 
 def test_paths_get_the_words_that_nvidia_smi_uses(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ccbench.errors import MachineError, UsageError
@@ -96,9 +96,8 @@ def plan_out(plan: Plan, asked: Asked) -> Planned:
         planned = _named(plan, planner)
     planned = replace(planned, with_measured=asked.measured is not None)
     if asked.scale:
-        made = _cluster_maker(machine, cluster, network)
         wanted = _wanted(plan, asked.search)
-        planned = replace(planned, scaled=_scaled(planned, planner, wanted, made))
+        planned = replace(planned, scaled=_scaled(planned, planner, wanted, machine, network))
     return planned
 
 
@@ -178,30 +177,21 @@ def _named(plan: Plan, planner: Planner) -> Planned:
     return Planned(plan, planner.cluster, planner.device, tuple(outcomes), refused)
 
 
-def _cluster_maker(machine: str, cluster: Cluster, network: str | None) -> Callable[[int], Cluster]:
-    """A cluster of so many devices, of the plan's machine and network."""
-    held = len(cluster.node.gpus)
-
-    def made(ranks: int) -> Cluster:
-        if ranks <= held:
-            return open_cluster(machine, 1, None, ranks)
-        if network is None:
-            raise UsageError(f"{ranks} devices are several {machine}, which no network joins; give --network")
-        return open_cluster(machine, -(-ranks // held), network, ranks)
-
-    return made
-
-
 def _scaled(
-    planned: Planned, planner: Planner, wanted: Wanted, cluster_of: Callable[[int], Cluster]
+    planned: Planned, planner: Planner, wanted: Wanted, machine: str, network: str | None
 ) -> tuple[Scaled, ...]:
     """The first layout, or the best of each size where layouts are searched, on 8 to 131,072 devices."""
     found = []
     for ranks in SCALES:
+        nodes = -(-ranks // len(planner.cluster.node.gpus))
         try:
-            smaller = replace(planner, cluster=cluster_of(ranks))
-            outcome = _at(planned, smaller, wanted, ranks)
-        except (UsageError, MachineError) as problem:  # noqa: PERF203  # one size may fail, the rest go on
+            if nodes > 1 and network is None:
+                raise UsageError(
+                    f"{ranks} devices are several {machine}, which no network joins; give --network"
+                )
+            cluster = open_cluster(machine, nodes, network if nodes > 1 else None, ranks)
+            outcome = _at(planned, replace(planner, cluster=cluster), wanted, ranks)
+        except (UsageError, MachineError) as problem:  # one size may fail, the rest go on
             found.append(Scaled(ranks, None, _plain(problem)))
         else:
             found.append(Scaled(ranks, outcome))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ccbench.plan.communication import BACKWARD, FORWARD, OPTIMIZER
 from ccbench.plan.memory import stage_order
-from ccbench.plan.pipeline import Interval, Pipeline, pipeline_seconds, simulate
+from ccbench.plan.pipeline import Interval, pipeline_seconds, simulate
 from ccbench.plan.step import Step, is_at_the_end, is_data
 from ccbench.plan.textbook import gradients_sent, queue
 
@@ -63,7 +63,11 @@ def timeline(step: Step) -> Timeline:
     In a stage's intervals what is waited for (the slowest stage's share) stands behind the computing; really
     the two alternate layer by layer.
     """
-    whole, step = step, replace(step, pipeline=_shortened(step.pipeline))
+    # With so many micro-batches that what is drawn of the pipeline's beginning and end is the same.
+    whole, count = step, step.pipeline.stages
+    rounds = -(-4 * (count + ROUNDS_SHOWN) // count)
+    shortened = min(step.pipeline.micro_batches, rounds * count)
+    step = replace(step, pipeline=replace(step.pipeline, micro_batches=shortened))
     intervals = simulate(step.pipeline)
     stages = _shown_stages(step.pipeline.stages, len(intervals))
     lanes = [f"stage {stage}" if step.pipeline.stages > 1 else "computing" for stage in stages]
@@ -84,12 +88,6 @@ def timeline(step: Step) -> Timeline:
     gone = whole.pipeline.micro_batches - step.pipeline.micro_batches
     more = pipeline_seconds(whole.pipeline) - pipeline_seconds(step.pipeline)
     return Timeline(tuple(lanes), _without(pieces, cut_at, cut, gone), left_out, cut_at, cut + more)
-
-
-def _shortened(pipeline: Pipeline) -> Pipeline:
-    """With so many micro-batches that what is drawn of its beginning and end is the same."""
-    rounds = -(-4 * (pipeline.stages + ROUNDS_SHOWN) // pipeline.stages)
-    return replace(pipeline, micro_batches=min(pipeline.micro_batches, rounds * pipeline.stages))
 
 
 def _cut(step: Step, end_seconds: float) -> tuple[float, float]:

@@ -15,44 +15,25 @@ from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda_host import BACKEND, EmulatedEndpoint
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.sources import kernel_algorithms
-from ccbench.cases import NO_ROOT, Case, Measurement, Sampling, Status
+from ccbench.cases import NO_ROOT, Case, Measurement, Status
 from ccbench.cli import main
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.results import load_run
-from ccbench.runner.measure import measure
 from ccbench.runner.workers.team import WorkerTeam
+from tests.backends import measuring
+from tests.backends.measuring import SAMPLING, launched, spoilt
 
-SAMPLING = Sampling(
-    rounds=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0
-)
 POINTS = [(name, algorithm) for name in COLLECTIVES for algorithm in kernel_algorithms(name)]
 
 
 def case_of(collective: str, algorithm: str, ranks: int, count: int = 97, **changes: Any) -> Case:
-    row = COLLECTIVES[collective]
-    values: dict[str, Any] = {
-        "suite": "s",
-        "backend": "cuda-host",
-        "collective": collective,
-        "algorithm": algorithm,
-        "dtype": "float32",
-        "op": "sum" if row.reduces else "none",
-        "count": count if row.moves_data else 0,
-        "ranks": ranks,
-        "root": ranks - 1 if row.rooted else NO_ROOT,
-        **changes,
-    }
-    values["size_bytes"] = row.size_bytes(values["count"], ranks, ITEM_BYTES[values["dtype"]])
-    return Case(**values)
+    return measuring.case_of("cuda-host", collective, algorithm, ranks, count, **changes)
 
 
 def wrong_elements(endpoint: EmulatedEndpoint, case: Case) -> int:
     assert BACKEND.unsupported(case) is None
-    endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, endpoint.next_salt())
-    endpoint.finish()
-    return result.mismatch.wrong_elements if result.mismatch else 0
+    return measuring.wrong_elements(endpoint, case)
 
 
 @pytest.mark.thinned(12)
@@ -105,7 +86,7 @@ def test_a_larger_case_gets_a_larger_world_and_small_ones_keep_it() -> None:
         ),
         (case_of("all_reduce", "ring", 2, concurrent="all_gather"), "no concurrent all_gather"),
         (case_of("all_reduce", "ring", 2, mode="overlap", overlap_with="memory"), "no mode overlap"),
-        (case_of("all_reduce", "ring", 6, groups="rank // 4"), "makes groups of 2 and 4 of 6 ranks"),
+        (replace(case_of("all_reduce", "ring", 6), groups="rank // 4"), "makes groups of 2 and 4 of 6 ranks"),
     ],
 )
 def test_what_cannot_run_says_why(case: Case, words: str) -> None:
@@ -129,12 +110,8 @@ GROUPINGS = ("rank // 2", "rank % 2", "[[0, 3], [2, 1]]", "[[3, 1]]", "rank % 4"
 
 
 def grouped(collective: str, algorithm: str, groups: str, count: int = 97, **changes: Any) -> Case:
-    """A case of four ranks in groups; roots are of groups."""
-    case = case_of(collective, algorithm, 4, count, groups=groups, **changes)
-    row = COLLECTIVES[collective]
-    root = case.group_ranks - 1 if row.rooted else NO_ROOT
-    size = row.size_bytes(case.count, case.group_ranks, ITEM_BYTES[case.dtype])
-    return replace(case, root=root, size_bytes=size)
+    """A case of four ranks in groups."""
+    return case_of(collective, algorithm, 4, count, groups=groups, **changes)
 
 
 @pytest.mark.thinned(12)
@@ -165,16 +142,11 @@ def test_a_group_alone_leaves_the_others_buffers_out() -> None:
 
 def test_what_strays_into_another_group_is_seen() -> None:
     endpoint = EmulatedEndpoint(Control(1, 64), 4)
-    endpoint.prepare(grouped("all_reduce", "ring", "rank // 2"))
-    endpoint.poison()
-    endpoint.refill(1)
-    endpoint.launch(1)
-    assert endpoint.check(1, 1) is None
+    launched(endpoint, grouped("all_reduce", "ring", "rank // 2"))
+    assert spoilt(endpoint) is None
     outputs = {rank: output.read() for rank, output in endpoint.outputs()}
     outputs[3][:] = outputs[1]
-    mismatch = endpoint.check(1, 1)
-    assert mismatch is not None
-    assert mismatch.rank == 3
+    assert (spoilt(endpoint) or (-1,))[0] == 3
 
 
 def test_groups_know_only_their_members_memory() -> None:

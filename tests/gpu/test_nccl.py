@@ -24,8 +24,8 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError
 from ccbench.machine.host import state
-from ccbench.runner.measure import measure
 from ccbench.runner.workers.team import WorkerTeam
+from tests.backends.measuring import wrong_elements
 from tests.backends.nccl.measuring import case_of
 
 SAMPLING = Sampling(rounds=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)
@@ -50,18 +50,10 @@ def alone(cuda: Cuda, nccl: Nccl) -> Iterator[NcclRanks]:
     endpoint.close()
 
 
-def wrong(endpoint: NcclRanks, case: Case) -> int:
-    endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, endpoint.next_salt())
-    endpoint.finish()
-    return result.mismatch.wrong_elements if result.mismatch else 0
-
-
 @pytest.mark.parametrize("mode", ["streaming", "isolated", "graph", "cold"])
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_every_collective_of_one_rank_is_exact(alone: NcclRanks, collective: str, mode: str) -> None:
-    root = {"root": 0} if COLLECTIVES[collective].rooted else {}
-    assert wrong(alone, case_of(collective, 1, 5003, mode=mode, **root)) == 0
+    assert wrong_elements(alone, case_of(collective, 1, 5003, mode=mode), SAMPLING) == 0
 
 
 @pytest.mark.parametrize("dtype", ITEM_BYTES)
@@ -69,7 +61,7 @@ def test_every_collective_of_one_rank_is_exact(alone: NcclRanks, collective: str
 def test_every_dtype_and_op_of_one_rank_is_exact(alone: NcclRanks, dtype: str, op: str) -> None:
     case = case_of("all_reduce", 1, 5003, dtype=dtype, op=op)
     try:
-        assert wrong(alone, case) == 0
+        assert wrong_elements(alone, case, SAMPLING) == 0
     except CannotRun as error:  # float8 before 2.24, and multiplied where a communicator has one rank
         if not dtype.startswith("float8"):
             raise
@@ -94,14 +86,14 @@ def test_a_collective_is_exact_while_something_is_computed(alone: NcclRanks, kin
     assert computing > 0
     assert communicating > 0
     alone.finish()
-    assert wrong(alone, case) == 0
+    assert wrong_elements(alone, case, SAMPLING) == 0
 
 
 @pytest.mark.parametrize("registration", ["local", "symmetric"])
 def test_registered_memory_of_one_rank_works(alone: NcclRanks, registration: str) -> None:
     case = case_of("all_reduce", 1, 5003, registration=registration)
     try:
-        found = wrong(alone, case)
+        found = wrong_elements(alone, case, SAMPLING)
     except CannotRun as error:  # a version without the call, or memory that NCCL passes over
         if not re.search("NCCL does not register|which came with", str(error)):
             raise

@@ -7,19 +7,15 @@ from typing import Any
 import pytest
 
 from ccbench.backends.cpu.memory import Control
-from ccbench.backends.cuda import modules
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.cuda.single_process import CudaEndpoint
 
 from .cases import Opened
-from .emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text
+from .emulated import EmulatedRuntime
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
-    monkeypatch.setattr(modules, "compile_program", compiled_to_text)
-    monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
-
+def opened() -> Opened:
     def make(ranks: int, limit_seconds: float = 5.0, **facts: Any) -> tuple[CudaEndpoint, EmulatedRuntime]:
         runtime = EmulatedRuntime(**facts)
         cuda = Cuda(runtime, runtime)

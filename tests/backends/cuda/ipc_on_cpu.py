@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import mmap
 import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from types import ModuleType
 
@@ -17,45 +19,46 @@ from ccbench.backends.crew import Crew, open_crew
 from ccbench.backends.cuda import ipc, modules
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.kernels.building import Build, built
-from ccbench.cases import PER_GPU, Case, Sampling
+from ccbench.cases import PER_GPU, Case
 from ccbench.runner.workers.leader import Leader
 from ccbench.runner.workers.messages import GroupRequest
+from tests.backends.measuring import SAMPLING
 
-from . import emulated
+from . import cases, emulated
 from .emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text
 
 RANKS = 3
 SHARE_BYTES = 256 << 20
-SAMPLING = Sampling(
-    rounds=1, minimum_samples=2, maximum_samples=2, warmup_seconds=0.0, minimum_sample_seconds=0.0, launches=2
-)
-"""With as few launches as make a row of them: the emulation takes a thousand times as long as a device."""
 
 
 def case_of(collective: str, count: int, in_place: bool = False, mode: str = "streaming") -> Case:
-    op = "sum" if collective == "all_reduce" else "none"
-    blocks = RANKS if collective == "all_gather" else 1
     algorithm = "barrier" if collective == "barrier" else "ring"
-    size = 4 * count * blocks
-    return Case(
-        "s",
-        "cuda",
-        collective,
-        algorithm,
-        "int32",
-        op,
-        size,
-        count,
-        RANKS,
-        in_place=in_place,
-        mode=mode,
-        processes=PER_GPU,
-    )
+    changes = {"dtype": "int32", "in_place": in_place, "mode": mode, "processes": PER_GPU}
+    return cases.case_of(collective, algorithm, RANKS, count, **changes)
 
 
 def replace(module: ModuleType, name: str, stand_in: object) -> None:
     assert hasattr(module, name)
     setattr(module, name, stand_in)
+
+
+@contextmanager
+def led(cuda_of: Callable[[int], Cuda]) -> Iterator[tuple[Leader, Connection]]:
+    """A team, each process with a CUDA of its own, and the runner's end of its leader."""
+    crew: Crew = open_crew("cuda", RANKS, 64, PER_GPU)
+    made = crew.endpoint
+
+    def endpoint(process: int) -> object:
+        replace(ipc, "open_cuda", lambda: cuda_of(process))
+        return made(process)
+
+    crew.endpoint = endpoint  # type: ignore[method-assign,assignment]  # a CUDA of its own in each process
+    leader = Leader(GroupRequest("cuda", RANKS, None, PER_GPU), crew)
+    ours, theirs = socket.socketpair()
+    with Connection(ours.detach()) as runner, Connection(theirs.detach()):
+        leader.start(runner)
+        yield leader, runner
+        leader.end()
 
 
 def main() -> None:
@@ -65,21 +68,14 @@ def main() -> None:
     memory = np.frombuffer(mmap.mmap(-1, RANKS * SHARE_BYTES), np.uint8)
     replace(modules, "compile_program", compiled_to_text)
     replace(modules, "nvrtc", FakeNvrtc)
-    crew: Crew = open_crew("cuda", RANKS, 64, PER_GPU)
-    made = crew.endpoint
 
-    def endpoint(process: int) -> object:
+    def cuda_of(process: int) -> Cuda:
         share = memory[process * SHARE_BYTES : (process + 1) * SHARE_BYTES]
         room = SHARE_BYTES // (4 if process == 1 else 1)  # too little on one rank alone
         runtime = EmulatedRuntime(devices=2, processors=2, pool=share, threads=True, memory_bytes=room)
-        replace(ipc, "open_cuda", lambda: Cuda(runtime, runtime))
-        return made(process)
+        return Cuda(runtime, runtime)
 
-    crew.endpoint = endpoint  # type: ignore[method-assign,assignment]  # a CUDA of its own in each process
-    leader = Leader(GroupRequest("cuda", RANKS, None, PER_GPU), crew)
-    ours, theirs = socket.socketpair()
-    with Connection(ours.detach()) as runner, Connection(theirs.detach()):
-        leader.start(runner)
+    with led(cuda_of) as (leader, runner):
         for collective, count, in_place, mode in (
             ("all_reduce", 1000, False, "streaming"),
             ("all_gather", 50, True, "graph"),
@@ -92,33 +88,21 @@ def main() -> None:
             flags = ",".join(measurement.conditions.flags)
             counts = measurement.wrong_elements, measurement.gated_launches, measurement.launches_per_sample
             print(measurement.status.value, *counts, flags, measurement.detail)
-        leader.end()
     one_rank_without_a_device()
 
 
 def one_rank_without_a_device() -> None:
     """A team of which one rank has no CUDA: all ranks say so at once."""
-    crew: Crew = open_crew("cuda", RANKS, 64, PER_GPU)
-    made = crew.endpoint
 
-    def endpoint(process: int) -> object:
-        def opened() -> Cuda:
-            if process == 1:
-                raise emulated.CudaError(46)
-            runtime = EmulatedRuntime(devices=RANKS)
-            return Cuda(runtime, runtime)
+    def cuda_of(process: int) -> Cuda:
+        if process == 1:
+            raise emulated.CudaError(46)
+        runtime = EmulatedRuntime(devices=RANKS)
+        return Cuda(runtime, runtime)
 
-        replace(ipc, "open_cuda", opened)
-        return made(process)
-
-    crew.endpoint = endpoint  # type: ignore[method-assign,assignment]  # a CUDA of its own in each process
-    leader = Leader(GroupRequest("cuda", RANKS, None, PER_GPU), crew)
-    ours, theirs = socket.socketpair()
-    with Connection(ours.detach()) as runner, Connection(theirs.detach()):
-        leader.start(runner)
+    with led(cuda_of) as (leader, runner):
         measurement, usable = leader.run(case_of("all_reduce", 10), SAMPLING, runner)
         print(measurement.status.value, usable, measurement.detail)
-        leader.end()
 
 
 if __name__ == "__main__":

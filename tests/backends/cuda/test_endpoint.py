@@ -11,7 +11,7 @@ import pytest
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.communicator import Communicator
 from ccbench.backends.cuda.context import NotCoResident
-from ccbench.backends.cuda.launching import CollectiveFailed, DeviceOutput, graph_sizes
+from ccbench.backends.cuda.launching import CollectiveFailed
 from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.backends.endpoint import DeviceTimed
 from ccbench.backends.kernels.layout import ZEROED
@@ -20,10 +20,10 @@ from ccbench.machine.accelerators import opened as nvidia_driver
 from ccbench.machine.readings import readings_from_json
 from ccbench.machine.telemetry import DeviceWatch
 from ccbench.runner.measure import measure
-from ccbench.verification import Array
+from tests.backends.measuring import SAMPLING, compares_on_the_device, launched, spoilt, wrong_elements
 from tests.machine.nvml_double import Gpu, Nvml
 
-from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
+from .cases import POINTS, Opened, case_of, close_clean
 from .emulated import LAUNCH_SECONDS, Item
 
 
@@ -37,8 +37,7 @@ def test_every_kernel_gives_the_right_result_on_one_device_and_on_several(
     assert wrong_elements(endpoint, case_of(collective, algorithm, 3)) == 0
     assert endpoint.flags == (("loopback",) if devices == 1 else ())
     assert len(endpoint.contexts) == devices
-    endpoint.close()
-    assert not runtime.allocated
+    close_clean(endpoint, runtime)
 
 
 @pytest.mark.parametrize(
@@ -78,16 +77,11 @@ def test_cases_of_other_sizes_follow_each_other_on_one_team(opened: Opened) -> N
 def test_a_wrong_result_is_seen_and_names_the_rank(opened: Opened) -> None:
     endpoint, runtime = opened(2, devices=1)
     case = case_of("all_reduce", "ring", 2)
-    endpoint.prepare(case)
-    endpoint.poison()
-    endpoint.refill(1)
-    endpoint.launch(1)
+    launched(endpoint, case)
     layout = endpoint._layout[1]
     at = endpoint.contexts[0].buffers.addresses[1] + layout.output_offset
     runtime.memsetAsync(at + 40, 0, 8, 0)
-    mismatch = endpoint.check(1, 1)
-    assert mismatch is not None
-    assert (mismatch.rank, mismatch.wrong_elements, mismatch.offset) == (1, 2, 10)
+    assert spoilt(endpoint) == (1, 2, 10)
 
 
 def test_samples_are_the_devices_time_and_the_hosts_is_told(opened: Opened) -> None:
@@ -155,9 +149,12 @@ def test_a_wait_that_was_given_up_is_told_before_any_result(
         look(endpoint)
 
 
-def test_a_wait_that_is_given_up_names_rank_and_peer_and_leaves_clean_memory(opened: Opened) -> None:
-    endpoint, _ = opened(2, devices=2, limit_seconds=0.001)
-    case = case_of("all_reduce", "ring", 2)
+@pytest.mark.parametrize("transport", ["default", "host"])
+def test_a_wait_that_is_given_up_names_rank_and_peer_and_leaves_clean_memory(
+    opened: Opened, transport: str
+) -> None:
+    endpoint, _ = opened(2, devices=2, peers=transport == "default", limit_seconds=0.001)
+    case = case_of("all_reduce", "ring", 2, transport=transport)
     endpoint.prepare(case)
     endpoint.contexts[0].launch()  # rank 1 never comes
     with pytest.raises(CollectiveFailed, match=r"rank 0, channel 0: waited too long for rank 1 to send"):
@@ -199,9 +196,7 @@ def test_a_device_with_little_room_gets_fewer_channels(opened: Opened) -> None:
 
 def test_a_graph_holds_every_launch_and_goes_with_its_case(opened: Opened) -> None:
     endpoint, runtime = opened(2, devices=2)
-    endpoint.prepare(case_of("all_reduce", "ring", 2, mode="graph"))
-    endpoint.refill(1)
-    endpoint.launch(70)
+    launched(endpoint, case_of("all_reduce", "ring", 2, mode="graph"), 70)
     assert sorted(len(launches) for launches in runtime.graphs.values()) == [6, 6, 32, 32]
     endpoint.finish()
     assert not runtime.graphs
@@ -216,11 +211,6 @@ def test_as_many_launches_run_as_a_sample_is_divided_by(opened: Opened, mode: st
     before = sum(runtime.runs)
     endpoint.launch(launches)
     assert sum(runtime.runs) - before == 2 * launches
-
-
-@pytest.mark.parametrize("launches", [1, 31, 32, 33, 1000])
-def test_graphs_together_hold_all_launches(launches: int) -> None:
-    assert sum(graph_sizes(launches)) == launches
 
 
 @pytest.mark.parametrize(
@@ -314,23 +304,4 @@ def test_later_rounds_are_compared_on_the_device_and_a_wrong_one_is_seen(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint, _ = opened(3, devices=2)
-    case = case_of("all_gather", "ring", 3, 70_003)
-    assert wrong_elements(endpoint, case) == 0
-    reads: list[int] = []
-    read = DeviceOutput.read
-
-    def counted(output: DeviceOutput) -> Array:
-        reads.append(output.elements)
-        return read(output)
-
-    monkeypatch.setattr(DeviceOutput, "read", counted)
-    assert wrong_elements(endpoint, case) == 0
-    assert reads == []
-    endpoint.prepare(case)
-    endpoint.poison()
-    endpoint.refill(3)
-    mismatch = endpoint.check(3, 1)
-    assert mismatch is not None
-    assert mismatch.wrong_elements == 3 * 3 * 70_003
-    assert len(reads) == 3
-    endpoint.finish()
+    compares_on_the_device(endpoint, case_of("all_gather", "ring", 3, 70_003), monkeypatch)

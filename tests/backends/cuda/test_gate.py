@@ -16,6 +16,7 @@ from ccbench.backends.cuda.gate import (
 )
 from ccbench.errors import BackendUnavailable
 from tests.backends.kernels.nvrtc import compiled
+from tests.backends.measuring import launched
 
 from . import emulated
 from .cases import Opened, case_of
@@ -26,9 +27,7 @@ from .emulated import CALL_SECONDS, GATE, LAUNCH_SECONDS, CudaError
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_launch_alone_takes_what_the_device_takes(opened: Opened, mode: str, devices: int) -> None:
     endpoint, _ = opened(2, devices=devices)
-    endpoint.prepare(case_of("all_reduce", "ring", 2, mode=mode))
-    endpoint.refill(1)
-    endpoint.launch(3)
+    launched(endpoint, case_of("all_reduce", "ring", 2, mode=mode), 3)
     assert endpoint.device_seconds() == pytest.approx(3 * LAUNCH_SECONDS, rel=1e-9)
 
 
@@ -38,9 +37,7 @@ def test_there_is_no_gate_where_launches_wait_for_their_end_and_the_detail_says_
 ) -> None:
     monkeypatch.setenv(name, value)
     endpoint, runtime = opened(2)
-    endpoint.prepare(case_of("all_reduce", "ring", 2, mode="isolated"))
-    endpoint.refill(1)
-    endpoint.launch(1)
+    launched(endpoint, case_of("all_reduce", "ring", 2, mode="isolated"))
     assert GATE not in runtime.loads
     assert endpoint.remark().endswith(f"because nothing holds devices back ({name}={value})")
 

@@ -5,24 +5,15 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.gpu_copy import CudaCopies
-from ccbench.backends.cuda import modules
 from ccbench.backends.cuda.gate import MOST_HELD
 from ccbench.backends.cuda.runtime import Cuda
 
-from .emulated import CALL_SECONDS, GATE, EmulatedRuntime, FakeNvrtc, compiled_to_text
-
-
-@pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> EmulatedRuntime:
-    monkeypatch.setattr(modules, "compile_program", compiled_to_text)
-    monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
-    return EmulatedRuntime()
+from .emulated import CALL_SECONDS, GATE, EmulatedRuntime
 
 
 @pytest.mark.parametrize("times", [1, 3, MOST_HELD, 3 * MOST_HELD])
-def test_copies_are_right_and_their_time_has_no_call_of_the_hosts_in_it(
-    runtime: EmulatedRuntime, times: int
-) -> None:
+def test_copies_are_right_and_their_time_has_no_call_of_the_hosts_in_it(times: int) -> None:
+    runtime = EmulatedRuntime()
     copies = CudaCopies(4096, Cuda(runtime, runtime))
     copies.fill(7)
     copies.poison()
@@ -34,9 +25,10 @@ def test_copies_are_right_and_their_time_has_no_call_of_the_hosts_in_it(
 
 
 def test_without_a_gate_they_are_timed_as_far_as_that_goes(
-    runtime: EmulatedRuntime, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CCBENCH_GATE", "off")
+    runtime = EmulatedRuntime()
     copies = CudaCopies(4096, Cuda(runtime, runtime))
     copies.fill(7)
     assert copies.copy(2) >= CALL_SECONDS

@@ -16,32 +16,22 @@ from ccbench.backends.cuda.context import NotCoResident
 from ccbench.backends.cuda.launching import CollectiveFailed
 from ccbench.backends.cuda.single_process import CudaEndpoint, runs
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
-from ccbench.cases import NO_ROOT, PER_GPU, Case, CaseFacts
-from ccbench.collectives import COLLECTIVES
-from ccbench.dtypes import ITEM_BYTES
-from ccbench.runner.measure import measure
+from ccbench.cases import PER_GPU, Case, CaseFacts
+from tests.backends.measuring import launched, measured, spoilt, wrong_elements
 
-from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
+from .cases import POINTS, Opened, case_of, close_clean
 
 
 def grouped(
     collective: str, algorithm: str, groups: str, count: int = 777, ranks: int = 4, **changes: Any
 ) -> Case:
-    """A case in groups; roots are of groups."""
-    case = case_of(collective, algorithm, ranks, count, groups=groups, **changes)
-    row = COLLECTIVES[collective]
-    root = case.group_ranks - 1 if row.rooted else NO_ROOT
-    size = row.size_bytes(case.count, case.group_ranks, ITEM_BYTES[case.dtype])
-    return replace(case, root=root, size_bytes=size)
+    return case_of(collective, algorithm, ranks, count, groups=groups, **changes)
 
 
 def facts_of(endpoint: CudaEndpoint, case: Case) -> CaseFacts:
     """What a round records besides samples; its data must be right."""
-    endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, endpoint.next_salt())
+    result, facts = measured(endpoint, case)
     assert result.mismatch is None
-    facts = endpoint.facts()
-    endpoint.finish()
     return facts
 
 
@@ -64,10 +54,7 @@ def test_groups_are_right_in_every_mode_and_over_every_transport(
     case = grouped("all_reduce", "ring", "rank % 2", mode=mode, transport=transport)
     for alone in (-1, 0, 1):
         assert wrong_elements(endpoint, replace(case, active_group=alone)) == 0
-    endpoint.close()
-    assert not runtime.allocated
-    assert not runtime.pinned
-    assert not runtime.modules
+    close_clean(endpoint, runtime)
 
 
 @pytest.mark.parametrize("groups", ["[[0, 3], [2, 1]]", "[[3, 1]]", "rank % 4", "tp of tp2-cp1-ep1-dp2-pp1"])
@@ -77,8 +64,7 @@ def test_any_groups_and_then_all_ranks_again(opened: Opened, groups: str) -> Non
         assert wrong_elements(endpoint, grouped("all_reduce", "tree", groups)) == 0
         assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4)) == 0
         assert wrong_elements(endpoint, grouped("all_gather", "ll", "rank // 2", 31)) == 0
-    endpoint.close()
-    assert not runtime.allocated
+    close_clean(endpoint, runtime)
 
 
 def test_groups_really_run_at_once_and_one_alone_leaves_the_others_streams_empty(opened: Opened) -> None:
@@ -133,21 +119,16 @@ def test_a_kernel_is_told_of_its_own_groups_memory_alone(opened: Opened) -> None
 
 def test_what_strays_into_another_group_is_seen(opened: Opened) -> None:
     endpoint, _ = opened(4, devices=4)
-    endpoint.prepare(grouped("all_reduce", "ring", "rank // 2"))
-    endpoint.poison()
-    endpoint.refill(1)
-    endpoint.launch(1)
-    assert endpoint.check(1, 1) is None
+    launched(endpoint, grouped("all_reduce", "ring", "rank // 2"))
+    assert spoilt(endpoint) is None
     first, second = endpoint._active
     group, place, at, one = list(second._places())[1]
     _, _, strange, _ = next(iter(first._places()))
     values = np.empty(one.output_bytes, np.uint8)
     first.contexts[0].read(strange + one.output_offset, values)
     group.write_repeated(at + one.output_offset, values.nbytes, values)
-    mismatch = endpoint.check(1, 1)
-    assert mismatch is not None
     assert place == 1
-    assert mismatch.rank == 3
+    assert (spoilt(endpoint) or (-1,))[0] == 3
 
 
 def test_a_rank_that_does_not_come_is_named_by_its_number_in_the_team(opened: Opened) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control
-from ccbench.backends.cuda import ipc, modules
+from ccbench.backends.cuda import ipc
 from ccbench.backends.cuda.ipc import Board, IpcCrew, IpcEndpoint
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.kernels.layout import all_buffers
@@ -20,7 +20,7 @@ from ccbench.cases import PER_GPU
 from ccbench.errors import BackendUnavailable, CcbenchError
 
 from .cases import case_of
-from .emulated import CudaError, EmulatedRuntime, FakeNvrtc, compiled_to_text
+from .emulated import CudaError, EmulatedRuntime
 
 RANKS = 3
 
@@ -67,9 +67,7 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(modules, "compile_program", compiled_to_text)
-    monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
+def world() -> World:
     control, board = Control(RANKS, 16), Board(RANKS)
     opened: dict[int, int] = {}
     runtimes = [SharedRuntime(devices=RANKS, open_everywhere=opened) for _ in range(RANKS)]
@@ -204,10 +202,7 @@ def test_reasons_of_any_length_and_language_come_through(text: str) -> None:
     assert board.absence(0) == ""
 
 
-def test_devices_without_peer_access_are_refused_with_the_other_backend_as_cure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
+def test_devices_without_peer_access_are_refused_with_the_other_backend_as_cure() -> None:
     runtime = EmulatedRuntime(devices=2, peers=False)
     endpoint = IpcEndpoint(0, Control(2, 16), Board(2), Cuda(runtime, runtime))
     with pytest.raises(

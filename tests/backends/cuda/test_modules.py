@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ccbench.backends.base import OutOfMemory
-from ccbench.backends.cuda import modules
 from ccbench.backends.cuda.modules import Modules
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.kernels.sources import Program
+from tests.backends.measuring import launched
 
 from .cases import Opened, case_of
-from .emulated import GATE, CudaError, EmulatedRuntime, FakeNvrtc, compiled_to_text
+from .emulated import GATE, CudaError, EmulatedRuntime
 
 
 def text(name: str) -> Program:
@@ -19,9 +19,7 @@ def text(name: str) -> Program:
 
 
 @pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> EmulatedRuntime:
-    monkeypatch.setattr(modules, "compile_program", compiled_to_text)
-    monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
+def runtime() -> EmulatedRuntime:
     return EmulatedRuntime()
 
 
@@ -85,9 +83,7 @@ def test_a_graph_that_cannot_be_made_executable_is_given_back(opened: Opened) ->
 
 def test_closing_gives_back_all_it_can_and_raises_the_first_error(opened: Opened) -> None:
     endpoint, runtime = opened(2)
-    endpoint.prepare(case_of("all_reduce", "ring", 2, mode="graph"))
-    endpoint.refill(1)
-    endpoint.launch(2)
+    launched(endpoint, case_of("all_reduce", "ring", 2, mode="graph"), 2)
     endpoint.contexts[0].graph(2)
     before = len(runtime.allocated)
     runtime.failing["graphExecDestroy"] = [RuntimeError("first")]
@@ -96,7 +92,4 @@ def test_closing_gives_back_all_it_can_and_raises_the_first_error(opened: Opened
         endpoint.close()
     assert str(raised.value.__context__) == "second"
     assert before > 0
-    assert not runtime.allocated
-    assert not runtime.pinned
-    assert not runtime.modules
-    assert not runtime.graphs
+    assert not any((runtime.allocated, runtime.pinned, runtime.modules, runtime.graphs))

@@ -17,13 +17,12 @@ from ccbench.backends.cuda.communicator import (
     peer_access_of,
     piece,
 )
-from ccbench.backends.cuda.launching import CollectiveFailed
 from ccbench.backends.kernels.layout import ZEROED, work_areas
 from ccbench.backends.kernels.sources import KernelEntry, entries
 from ccbench.cases import PER_GPU
-from ccbench.runner.measure import measure
+from tests.backends.measuring import launched, spoilt, wrong_elements
 
-from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
+from .cases import POINTS, Opened, case_of, close_clean
 from .emulated import EmulatedRuntime
 
 OWN = ("staging", "state", "errors")
@@ -60,9 +59,7 @@ def test_every_kernel_is_right_on_devices_that_see_only_pinned_memory_of_each_ot
             hidden = "own" if rank == device else "none"
             assert kinds(runtime, device, view, ("input",)) == {"pinned" if access.inputs else hidden}
             assert kinds(runtime, device, view, ("output",)) == {"pinned" if access.outputs else hidden}
-    endpoint.close()
-    assert not runtime.allocated
-    assert not runtime.pinned
+    close_clean(endpoint, runtime)
 
 
 @pytest.mark.thinned(14)
@@ -102,9 +99,7 @@ def test_transports_take_turns_on_one_team(opened: Opened) -> None:
     for count in (100, 40_000, 3):
         for transport in ("default", "host"):
             assert wrong_elements(endpoint, case_of("all_reduce", "ring", 2, count, transport=transport)) == 0
-    endpoint.close()
-    assert not runtime.allocated
-    assert not runtime.pinned
+    close_clean(endpoint, runtime)
 
 
 def test_copies_are_part_of_the_devices_time(opened: Opened) -> None:
@@ -123,27 +118,13 @@ def test_copies_are_part_of_the_devices_time(opened: Opened) -> None:
 def test_what_a_launch_does_not_write_is_wrong_even_where_the_image_was_right(opened: Opened) -> None:
     endpoint, _ = opened(2, devices=2, peers=False)
     case = case_of("all_reduce", "ring", 2, transport="host")
-    endpoint.prepare(case)
-    endpoint.refill(1)
-    endpoint.launch(1)
-    assert endpoint.check(1, 1) is None
+    launched(endpoint, case)
+    assert spoilt(endpoint) is None
     endpoint.poison()
     for group in endpoint.contexts:  # a kernel that does nothing
         group._arguments["count"] = 0
     endpoint.launch(1)
-    mismatch = endpoint.check(1, 1)
-    assert mismatch is not None
-    assert mismatch.wrong_elements == 2 * case.count
-
-
-def test_a_wait_that_is_given_up_leaves_clean_memory(opened: Opened) -> None:
-    endpoint, _ = opened(2, devices=2, peers=False, limit_seconds=0.001)
-    case = case_of("all_reduce", "ring", 2, transport="host")
-    endpoint.prepare(case)
-    endpoint.contexts[0].launch()  # rank 1 never comes
-    with pytest.raises(CollectiveFailed, match="waited too long for rank 1"):
-        endpoint.watch(0)
-    assert wrong_elements(endpoint, case) == 0
+    assert spoilt(endpoint) == (0, 2 * case.count, 0)
 
 
 def test_devices_that_cannot_see_the_host_are_refused(opened: Opened) -> None:
@@ -161,15 +142,6 @@ def test_too_little_memory_to_pin_is_out_of_memory_and_leaves_nothing(opened: Op
         endpoint.prepare(case_of("all_reduce", "ring", 2, transport="host"))
     assert not runtime.allocated
     assert wrong_elements(endpoint, case_of("all_reduce", "ring", 2, transport="host")) == 0
-
-
-def test_samples_of_the_whole_measurement_are_right(opened: Opened) -> None:
-    endpoint, _ = opened(2, devices=2, peers=False)
-    case = case_of("all_reduce", "tree", 2, 5003, transport="host")
-    endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, 1)
-    assert result.mismatch is None
-    assert endpoint.facts().channels_used >= 1
 
 
 def test_only_one_process_stages() -> None:

@@ -33,7 +33,7 @@ class Reduction:
     scalar: Any = None
 
 
-SUM, PROD, MAX, MIN, AVG = (Reduction(name) for name in ("sum", "prod", "max", "min", "avg"))
+SUM = Reduction("sum")
 
 
 @dataclass

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import ctypes
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ccbench.backends.cuda import modules
 from ccbench.backends.nccl import overlap
-from tests.backends.cuda.emulated import FakeNvrtc, compiled_to_text
 
 from .devices import COMPUTING_SECONDS, Task, WorldRuntime
 
 
+@dataclass
 class CurrentStream:
-    """``cupy.cuda.ExternalStream``: the current stream while it is entered."""
+    """``cupy.cuda.ExternalStream``: the current stream while it is entered, any number of times."""
 
-    def __init__(self, blas: FakeBlas, stream: int) -> None:
-        self._blas = blas
-        self._stream = stream
-        self._before = 0
+    blas: FakeBlas
+    stream: int
+    before: int = 0
 
-    def __enter__(self) -> CurrentStream:
-        self._before, self._blas.stream = self._blas.stream, self._stream
-        return self
+    def __enter__(self) -> None:
+        self.before, self.blas.stream = self.blas.stream, self.stream
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._blas.stream = self._before
+    def __exit__(self, *_: object) -> None:
+        self.blas.stream = self.before
 
 
 class FakeBlas:
@@ -78,9 +73,7 @@ class FakeBlas:
 
 @pytest.fixture
 def can_compute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels need no compiler, matrices and buffers are small; cuBLAS comes from ``with_blas``."""
-    monkeypatch.setattr(modules, "compile_program", compiled_to_text)
-    monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
+    """Matrices and buffers are small; cuBLAS comes from ``with_blas``."""
     monkeypatch.setattr(overlap, "MATRIX_EDGE", 64)
     monkeypatch.setattr(overlap, "STREAM_BYTES", 1 << 16)
 

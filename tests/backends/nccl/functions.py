@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,21 @@ def guarded(process: State, function: Callable[..., int]) -> Callable[..., int]:
             return process.fail(INTERNAL, f"the double failed: {error!r}")
 
     return call
+
+
+OWN_ARGUMENTS = {
+    "ncclAllReduce": "source target count dtype op",
+    "ncclReduce": "source target count dtype op peer",
+    "ncclReduceScatter": "source target count dtype op",
+    "ncclBroadcast": "source target count dtype peer",
+    "ncclAllGather": "source target count dtype",
+    "ncclAlltoAll": "source target count dtype",
+    "ncclGather": "source target count dtype peer",
+    "ncclScatter": "source target count dtype peer",
+    "ncclSend": "source count dtype peer",
+    "ncclRecv": "target count dtype peer",
+}
+"""What each call that moves data takes before its communicator and stream; peer: or the root."""
 
 
 class Functions:
@@ -241,34 +257,17 @@ class Functions:
         info.contents.estimated_time = seconds * 1e6 if seconds > 0 else -1.0
         return result
 
-    # Arguments of the rest: source, target, count, type, (op,) (root or peer,) communicator, stream.
-
-    def ncclAllReduce(self, a: int, b: int, n: int, t: int, op: int, comm: int, stream: int) -> int:  # noqa: N802
-        return self.p.collective("ncclAllReduce", (a, b, n, t, op, -1), comm, stream)
-
-    def ncclReduce(self, a: int, b: int, n: int, t: int, op: int, root: int, comm: int, stream: int) -> int:  # noqa: N802
-        return self.p.collective("ncclReduce", (a, b, n, t, op, root), comm, stream)
-
-    def ncclReduceScatter(self, a: int, b: int, n: int, t: int, op: int, comm: int, stream: int) -> int:  # noqa: N802
-        return self.p.collective("ncclReduceScatter", (a, b, n, t, op, -1), comm, stream)
-
-    def ncclBroadcast(self, a: int, b: int, n: int, t: int, root: int, comm: int, stream: int) -> int:  # noqa: N802
-        return self.p.collective("ncclBroadcast", (a, b, n, t, -1, root), comm, stream)
-
-    def ncclAllGather(self, a: int, b: int, n: int, t: int, comm: int, stream: int) -> int:  # noqa: N802
-        return self.p.collective("ncclAllGather", (a, b, n, t, -1, -1), comm, stream)
-
-    def ncclAlltoAll(self, a: int, b: int, n: int, t: int, comm: int, stream: int) -> int:  # noqa: N802
-        return self.p.collective("ncclAlltoAll", (a, b, n, t, -1, -1), comm, stream)
-
-    def ncclGather(self, a: int, b: int, n: int, t: int, root: int, comm: int, stream: int) -> int:  # noqa: N802
-        return self.p.collective("ncclGather", (a, b, n, t, -1, root), comm, stream)
-
-    def ncclScatter(self, a: int, b: int, n: int, t: int, root: int, comm: int, stream: int) -> int:  # noqa: N802
-        return self.p.collective("ncclScatter", (a, b, n, t, -1, root), comm, stream)
+    def _collective(self, name: str, *arguments: int) -> int:
+        *own, comm, stream = arguments
+        given = dict(zip(OWN_ARGUMENTS[name].split(), own, strict=True))
+        source, target = given.get("source", 0), given.get("target", 0)
+        rest = given["count"], given["dtype"], given.get("op", -1), given.get("peer", -1)
+        return self.p.collective(name, (source, target, *rest), comm, stream)
 
     def __getattr__(self, name: str) -> Callable[..., int]:
-        """Those with a CollectiveConfig: the plain ones, once what they are given is looked at."""
+        """Calls that move data; with a CollectiveConfig, once what they are given is looked at."""
+        if name in OWN_ARGUMENTS:
+            return partial(self._collective, name)
         plain, ending, rest = name.rpartition("Config")
         if plain not in CONFIGURABLE or ending + rest != "Config":
             raise AttributeError(name)
@@ -286,9 +285,3 @@ class Functions:
             return int(getattr(self, plain)(*arguments[:-1]))
 
         return configured
-
-    def ncclSend(self, a: int, n: int, t: int, peer: int, comm: int, stream: int) -> int:  # noqa: N802
-        return self.p.collective("ncclSend", (a, 0, n, t, -1, peer), comm, stream)
-
-    def ncclRecv(self, b: int, n: int, t: int, peer: int, comm: int, stream: int) -> int:  # noqa: N802
-        return self.p.collective("ncclRecv", (0, b, n, t, -1, peer), comm, stream)

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl.bootstrap import OneProcess
 from ccbench.backends.nccl.endpoint import NcclRanks
-from ccbench.cases import NO_ROOT, Case, CaseFacts, Sampling
-from ccbench.collectives import COLLECTIVES
-from ccbench.dtypes import ITEM_BYTES
-from ccbench.runner.measure import RankResult, measure
+from ccbench.backends.nccl.parts import Binding
+from ccbench.cases import Case
+from tests.backends import measuring
 
 from .double import Process, World
-
-SAMPLING = Sampling(
-    rounds=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0, launches=2
-)
-"""With as few launches as make a row of them: the emulation takes a thousand times as long as a device."""
 
 
 def case_of(collective: str, ranks: int = 4, count: int = 777, **changes: Any) -> Case:
     """A case of ``count`` elements of float32, with ``changes``."""
-    row = COLLECTIVES[collective]
-    values: dict[str, Any] = {
-        "suite": "s",
-        "backend": "nccl",
-        "collective": collective,
-        "algorithm": "default",
-        "dtype": "float32",
-        "op": "sum" if row.reduces else "none",
-        "size_bytes": 0,
-        "count": count if row.moves_data else 0,
-        "ranks": ranks,
-        "root": 1 if row.rooted else NO_ROOT,
-        **changes,
-    }
-    case = Case(**values)
-    return replace(case, size_bytes=row.size_bytes(case.count, case.group_ranks, ITEM_BYTES[case.dtype]))
+    return measuring.case_of("nccl", collective, changes.pop("algorithm", "default"), ranks, count, **changes)
 
 
 def opened(
@@ -52,16 +30,15 @@ def opened(
     return NcclRanks(Control(1, 64), cuda, process.nccl, devices, ranks, OneProcess(), gated), process
 
 
-def measured(endpoint: NcclRanks, case: Case) -> tuple[RankResult, CaseFacts]:
-    """One round of ``case``, as a worker makes it."""
-    endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, endpoint.next_salt())
-    facts = endpoint.facts()
-    endpoint.finish()
-    return result, facts
+def bindings(endpoint: NcclRanks) -> list[Binding]:
+    """What the case that is prepared binds to each rank and group."""
+    assert endpoint._prepared is not None
+    return list(endpoint._prepared.bindings)
 
 
-def wrong_elements(endpoint: NcclRanks, case: Case) -> int:
-    """What a round of ``case`` finds wrong."""
-    mismatch = measured(endpoint, case)[0].mismatch
-    return mismatch.wrong_elements if mismatch else 0
+def close_clean(endpoint: NcclRanks, process: Process) -> None:
+    """Close, and see that nothing is left and nothing went wrong behind the endpoint's back."""
+    endpoint.close()
+    left = process.runtime.allocated, process.runtime.executables, process.nccl_memory, process.members
+    assert not any(left)
+    assert not any((process.exceptions, process.world.deadlocks))

@@ -15,7 +15,7 @@ from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.nccl.binding import Nccl, NcclFailed, loaded_library, open_nccl
 from ccbench.backends.nccl.calls import RESULTS
 from ccbench.backends.nccl.collectives import Call
-from ccbench.backends.nccl.communicators import communicators_of
+from ccbench.backends.nccl.communicators import communicator_of, communicators_of
 from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
 from ccbench.machine.files import Files
 from tests.backends.cuda.emulated import CudaError
@@ -165,6 +165,22 @@ def test_one_thread_that_does_not_group_its_ranks_is_told() -> None:
     enqueue = bench.comms[0].prepared(call, bench.streams[0])
     with pytest.raises(NcclFailed, match=r"deadlock: ncclAllReduce of rank 0 waits for ranks \[1\]"):
         enqueue()
+
+
+def test_different_calls_are_an_error_and_not_a_wrong_result() -> None:
+    bench = Bench(2)
+    with bench.nccl.group():
+        for rank, comm in enumerate(bench.comms):
+            at = bench.place(np.ones(2, np.int64), rank)
+            comm.prepared(Call("all_reduce", at, at, 2 - rank, "int64", "sum"), bench.streams[rank])()
+    with pytest.raises(DeviceFailure, match=r"rank 1 calls \('ncclAllReduce', 1"):
+        bench.wait()
+
+
+def test_a_rank_that_never_comes_is_a_hang() -> None:
+    nccl = Process(World(devices=2, patience_seconds=0.05)).nccl
+    with pytest.raises(NcclFailed, match="deadlock: ncclCommInitRank"):
+        communicator_of(nccl, 2, nccl.unique_id(), 0, 0)
 
 
 # -- finding NCCL ----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -26,8 +27,7 @@ from tests.backends.kernels.nvrtc import compiled
 from .computing import FakeBlas, can_compute, with_blas
 from .devices import COMPUTING_SECONDS, cost_seconds
 from .double import Process
-from .measuring import case_of, opened
-from .test_endpoint import LoggedGate
+from .measuring import case_of, close_clean, opened
 
 __all__ = ["can_compute"]
 
@@ -165,8 +165,7 @@ def test_another_kind_takes_the_place_of_the_one_before_and_everything_goes_back
     endpoint.prepare_computing("memory")
     assert blas.handles == {}
     endpoint.finish()
-    endpoint.close()
-    assert not process.runtime.allocated
+    close_clean(endpoint, process)
     assert not process.world.streams
 
 
@@ -248,11 +247,9 @@ def test_no_more_is_enqueued_behind_a_closed_gate_than_a_queue_takes(
     launches: int, repetitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint, process, _ = computing_endpoint("memory", monkeypatch)
-    gate = LoggedGate()
-    endpoint._launches._gate = gate  # type: ignore[assignment]
+    gate = endpoint._launches._gate = MagicMock(shared=False)
     queued: list[int] = []
-    monkeypatch.setattr(gate, "open", lambda: queued.append(_longest(process, endpoint)))
-    monkeypatch.setattr(gate, "raise_if_missed", lambda: None)
+    gate.open.side_effect = lambda: queued.append(_longest(process, endpoint))
     endpoint._overlap.run(launches, repetitions, 5.0)
     assert 0 < queued[0] <= MOST_ITEMS_HELD + 1
     assert queued[-1] > MOST_ITEMS_HELD or launches + repetitions <= MOST_ITEMS_HELD

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import Position
-from ccbench.backends.cuda import modules
 from ccbench.backends.cuda.gate import GateBoard, GateMissed
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import Apart
@@ -26,11 +26,12 @@ from ccbench.backends.nccl.bootstrap import LaunchedRank, own_host_name
 from ccbench.backends.nccl.hangs import CollectiveHung
 from ccbench.cases import Case
 from ccbench.runner.measure import durations
-from tests.backends.cuda.emulated import CudaError, FakeNvrtc, compiled_to_text
+from tests.backends.cuda.emulated import CudaError
+from tests.backends.measuring import measured
 
 from .computing import can_compute
 from .double import Process, World, WorldRuntime
-from .measuring import case_of, measured
+from .measuring import case_of
 
 __all__ = ["can_compute"]
 
@@ -41,31 +42,19 @@ ONE_HOST = ("one",) * RANKS
 class Meeting:
     """Implements ``ccbench.backends.base.ControlChannel`` between threads; ``hosts`` are the test's."""
 
-    def __init__(self, ranks: int, hosts: Sequence[str]) -> None:
-        self.ranks = ranks
-        self.hosts = tuple(hosts)
-        self.given: list[bytes] = [b""] * ranks
-        self.wait = threading.Barrier(ranks, timeout=60)
+    oversubscribed = False
 
-    def side(self, rank: int) -> MeetingSide:
-        return MeetingSide(self, rank)
-
-
-class MeetingSide:
-    def __init__(self, meeting: Meeting, rank: int) -> None:
-        self.meeting = meeting
-        self.rank = rank
-        self.ranks = meeting.ranks
-        self.hosts = meeting.hosts
-        self.one_clock = len(set(meeting.hosts)) == 1
-        self.oversubscribed = False
+    def __init__(self, rank: int, hosts: Sequence[str], given: list[bytes], wait: threading.Barrier) -> None:
+        self.rank, self.ranks, self.hosts = rank, len(hosts), tuple(hosts)
+        self.one_clock = len(set(hosts)) == 1
+        self.given, self.wait = given, wait
         self.told: list[Position] = []
 
     def all_gather(self, mine: bytes) -> list[bytes]:
-        self.meeting.given[self.rank] = mine
-        self.meeting.wait.wait()
-        found = list(self.meeting.given)
-        self.meeting.wait.wait()
+        self.given[self.rank] = mine
+        self.wait.wait()
+        found = list(self.given)
+        self.wait.wait()
         return found
 
     def broadcast(self, mine: bytes | None, root: int) -> bytes:
@@ -78,25 +67,26 @@ class MeetingSide:
         self.told.append(message)
 
 
-def together(play: Callable[[int], Any], ranks: int = RANKS) -> list[Any]:
+def together(play: Callable[[int], Any]) -> list[Any]:
     """``play(rank)`` on a thread for every rank; what each gave, the first exception raised."""
-    results: list[Any] = [None] * ranks
-    errors: list[BaseException] = []
+    with ThreadPoolExecutor(RANKS) as pool:
+        return list(pool.map(play, range(RANKS), timeout=120))
 
-    def one(rank: int) -> None:
-        try:
-            results[rank] = play(rank)
-        except BaseException as error:
-            errors.append(error)
 
-    threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in range(ranks)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    if errors:
-        raise errors[0]
-    return results
+def launched(
+    hosts: Sequence[str], gated: bool = False, version: int = 22809, cupy: int = 14
+) -> tuple[Callable[[int], LaunchedRank], World]:
+    world = World(devices=RANKS, version=version, patience_seconds=30.0)
+    shared = [b""] * RANKS, threading.Barrier(RANKS, timeout=60)
+
+    def endpoint(rank: int) -> LaunchedRank:
+        process = Process(world, cupy=cupy)
+        cuda = Cuda(process.runtime, process.runtime)
+        made = LaunchedRank(cuda, process.nccl, rank, Meeting(rank, hosts, *shared), gated=gated)
+        made.connect()
+        return made
+
+    return endpoint, world
 
 
 @pytest.mark.thinned(4)
@@ -135,12 +125,6 @@ def test_ranks_of_one_host_give_exact_results_and_the_same_facts(case: Case) -> 
     assert not world.deadlocks
 
 
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "compile_program", compiled_to_text)
-    monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
-
-
 LATE_SECONDS = 0.5
 
 
@@ -165,7 +149,6 @@ def launched_late(endpoint: LaunchedRank, world: World, mode: str, launches: int
     return found
 
 
-@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize(("mode", "launches"), [("isolated", 1), ("streaming", 3), ("graph", 3), ("cold", 1)])
 def test_a_process_that_comes_late_is_in_no_ranks_device_time(mode: str, launches: int) -> None:
     endpoint_of, world = launched(ONE_HOST, gated=True)
@@ -174,16 +157,6 @@ def test_a_process_that_comes_late_is_in_no_ranks_device_time(mode: str, launche
     assert not world.deadlocks
 
 
-@pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("mode", ["isolated", "streaming"])
-def test_ranks_that_a_launcher_started_have_one_gate_a_host(mode: str) -> None:
-    endpoint_of, world = launched(ONE_HOST, gated=True)
-    found = together(lambda rank: launched_late(endpoint_of(rank), world, mode, 1))
-    assert found[0] < LATE_SECONDS / 2
-    assert not world.deadlocks
-
-
-@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("hosts", [["one", "two", "one"], ["one", "two", "three"]])
 def test_each_host_has_a_gate_for_its_own_processes(hosts: list[str]) -> None:
     endpoint_of, _ = launched(hosts, gated=True)
@@ -198,7 +171,6 @@ def test_each_host_has_a_gate_for_its_own_processes(hosts: list[str]) -> None:
     assert together(play) == [(hosts.count(host) > 1, 1) for host in hosts]
 
 
-@pytest.mark.usefixtures("compiled")
 def test_a_file_that_is_another_process_s_is_no_gate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As in containers that have process numbers of their own."""
     (tmp_path / "other").write_bytes(b"x" * 65536)
@@ -215,7 +187,6 @@ def test_a_file_that_is_another_process_s_is_no_gate(monkeypatch: pytest.MonkeyP
     assert (tmp_path / "other").read_bytes() == b"x" * 65536
 
 
-@pytest.mark.usefixtures("compiled")
 def test_launches_that_no_barrier_precedes_wait_for_nobody() -> None:
     """Else measuring could not have ranks enter launches at different times, which shows missing waits."""
     endpoint_of, _ = launched(ONE_HOST, gated=True)
@@ -235,7 +206,6 @@ def test_launches_that_no_barrier_precedes_wait_for_nobody() -> None:
     assert together(play) == [(0, 1)] * RANKS
 
 
-@pytest.mark.usefixtures("compiled")
 def test_processes_have_a_gate_together_or_none_has(monkeypatch: pytest.MonkeyPatch) -> None:
     register = WorldRuntime.hostRegister
 
@@ -251,7 +221,6 @@ def test_processes_have_a_gate_together_or_none_has(monkeypatch: pytest.MonkeyPa
     assert {reasons[0], reasons[2]} == {"the process of another rank cannot have one"}
 
 
-@pytest.mark.usefixtures("compiled")
 def test_a_process_that_never_comes_voids_the_sample_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GateBoard, "meet", lambda *_: False)
     endpoint_of, _ = launched(ONE_HOST, gated=True)
@@ -266,8 +235,9 @@ def test_a_process_that_never_comes_voids_the_sample_of_the_others(monkeypatch: 
     together(play)
 
 
-def test_the_same_team_goes_from_case_to_case() -> None:
-    endpoint_of, world = launched(ONE_HOST, version=22105)
+@pytest.mark.parametrize("cupy", [13, 14])
+def test_the_same_team_goes_from_case_to_case_with_either_cupys_unique_ids(cupy: int) -> None:
+    endpoint_of, world = launched(ONE_HOST, version=22105, cupy=cupy)
 
     def play(rank: int) -> list[Any]:
         endpoint = endpoint_of(rank)
@@ -276,25 +246,6 @@ def test_the_same_team_goes_from_case_to_case() -> None:
 
     assert together(play) == [[None] * 3] * RANKS
     assert not world.deadlocks
-
-
-# -- launched ------------------------------------------------------------------------------------------
-
-
-def launched(
-    hosts: Sequence[str], gated: bool = False, version: int = 22809
-) -> tuple[Callable[[int], LaunchedRank], World]:
-    world = World(devices=RANKS, version=version, patience_seconds=30.0)
-    meeting = Meeting(RANKS, hosts)
-
-    def endpoint(rank: int) -> LaunchedRank:
-        process = Process(world)
-        cuda = Cuda(process.runtime, process.runtime)
-        made = LaunchedRank(cuda, process.nccl, rank, meeting.side(rank), gated=gated)
-        made.connect()
-        return made
-
-    return endpoint, world
 
 
 @pytest.mark.thinned(3)

@@ -19,19 +19,17 @@ from ccbench.capabilities import capabilities_of
 from ccbench.cases import Case
 from ccbench.collectives import sent_elements
 from ccbench.dtypes import ITEM_BYTES
+from tests.backends.measuring import launched, measured, spoilt, wrong_elements
 
 from .double import Process
-from .measuring import case_of, measured, opened, wrong_elements
+from .measuring import bindings, case_of, close_clean, opened
 
 CROSSED = "all_gather on rank % 2"
 
 
 def queues(process: Process, endpoint: NcclRanks, lane: int) -> list[int]:
     """How much is enqueued on each stream of a lane."""
-    assert endpoint._prepared is not None
-    streams = [
-        one.context.stream(lane).handle for one in endpoint._prepared.bindings if one.part.stream == lane
-    ]
+    streams = [one.context.stream(lane).handle for one in bindings(endpoint) if one.part.stream == lane]
     return [len(process.world.streams[stream].queue) for stream in streams]
 
 
@@ -48,12 +46,9 @@ def test_one_group_runs_while_the_others_stand_by(collective: str, version: int)
         assert result.mismatch is None
         assert facts.parts == ()  # nothing ran at the same time
         endpoint.prepare(case)
-        assert endpoint._prepared is not None
-        assert [one.rank for one in endpoint._prepared.bindings] == [alone, alone + 2]
+        assert [one.rank for one in bindings(endpoint)] == [alone, alone + 2]
         endpoint.finish()
-    endpoint.close()
-    assert not process.runtime.allocated
-    assert not process.world.deadlocks
+    close_clean(endpoint, process)
 
 
 def test_a_group_alone_has_the_communicator_that_it_has_beside_the_others() -> None:
@@ -63,8 +58,7 @@ def test_a_group_alone_has_the_communicator_that_it_has_beside_the_others() -> N
     handles = {one.handle for one in endpoint._communicators.every()}
     for alone in (0, 1):
         endpoint.prepare(replace(together, active_group=alone))
-        assert endpoint._prepared is not None
-        assert {one.communicator.handle for one in endpoint._prepared.bindings} <= handles
+        assert {one.communicator.handle for one in bindings(endpoint)} <= handles
         endpoint.finish()
     assert {one.handle for one in endpoint._communicators.every()} == handles
 
@@ -80,10 +74,7 @@ def test_only_so_many_communicators_are_kept_and_those_in_use_are(
         assert wrong_elements(endpoint, case_of("all_reduce", groups=groups, mode=mode)) == 0
         assert wrong_elements(endpoint, case_of("all_reduce", groups=groups, concurrent=CROSSED)) == 0
         assert len(endpoint._communicators._made) <= 3  # with that of all ranks
-    endpoint.close()
-    assert not process.members
-    assert not process.world.deadlocks
-    assert not process.exceptions
+    close_clean(endpoint, process)
 
 
 @pytest.mark.parametrize("mode", ["streaming", "isolated", "graph", "cold"])
@@ -98,14 +89,13 @@ def test_ranks_that_stand_by_have_nothing_enqueued(mode: str) -> None:
     assert endpoint.device_seconds() > 0
 
 
-def test_groups_of_a_layout_are_its_axes() -> None:
+@pytest.mark.parametrize(
+    ("axis", "parts"), [("tp", ("ranks 0-1", "ranks 2-3")), ("dp", ("ranks 0, 2", "ranks 1, 3"))]
+)
+def test_groups_of_a_layout_are_its_axes(axis: str, parts: tuple[str, ...]) -> None:
     endpoint, _ = opened()
-    result, facts = measured(endpoint, case_of("all_gather", groups="tp of tp2-cp1-ep1-dp2-pp1"))
-    assert result.mismatch is None
-    assert facts.parts == ("ranks 0-1", "ranks 2-3")
-    result, facts = measured(endpoint, case_of("all_gather", groups="dp of tp2-cp1-ep1-dp2-pp1"))
-    assert result.mismatch is None
-    assert facts.parts == ("ranks 0, 2", "ranks 1, 3")
+    result, facts = measured(endpoint, case_of("all_gather", groups=f"{axis} of tp2-cp1-ep1-dp2-pp1"))
+    assert (result.mismatch, facts.parts) == (None, parts)
 
 
 # -- groups of their own beside ------------------------------------------------------------------------------
@@ -144,11 +134,7 @@ def test_a_rank_is_in_several_groups_at_once_and_all_are_checked_and_timed(
         assert result.mismatch is None
         assert facts.parts == parts
         assert all(second > 0 for one in facts.group_samples_seconds for second in one)
-    endpoint.close()
-    assert not process.runtime.allocated
-    assert not process.nccl_memory
-    assert not process.members
-    assert not process.world.deadlocks
+    close_clean(endpoint, process)
 
 
 def test_both_really_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,8 +144,7 @@ def test_both_really_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for held, free in ((CONCURRENT_STREAM, MAIN_STREAM), (MAIN_STREAM, CONCURRENT_STREAM)):
         # An event of the own lane lets the other begin, so that one is held only after it.
         endpoint.launch(1)
-        assert endpoint._prepared is not None
-        streams = {one.context.stream(held).handle for one in endpoint._prepared.bindings}
+        streams = {one.context.stream(held).handle for one in bindings(endpoint)}
         if held == MAIN_STREAM:
             for stream in streams:
                 process.world.streams[stream].queue[0].attempt()
@@ -173,49 +158,39 @@ def test_both_really_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert queues(process, endpoint, held) == [0] * 4
 
 
-def test_what_is_beside_takes_no_time_from_the_own_collective_on_the_double() -> None:
+@pytest.mark.parametrize("apart", [True, False], ids=["streams of their own", "one stream"])
+def test_what_is_beside_takes_no_time_from_the_own_collective_unless_they_share_a_stream(
+    apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_stream = RankContext.stream
+    if not apart:
+        monkeypatch.setattr(
+            RankContext,
+            "stream",
+            lambda context, number: replace(own_stream(context, number), handle=context.device.stream),
+        )
     endpoint, _ = opened()
     case = case_of("all_reduce", 4, 1 << 20, groups="rank // 2", mode="isolated")
     alone, _ = measured(endpoint, case)
     both, facts = measured(endpoint, replace(case, concurrent=CROSSED))
     spans = [float(one.stamps[0, 0, 1] - one.stamps[0, 0, 0]) for one in (alone, both)]
-    longest = max(one[0] for one in facts.group_samples_seconds)
+    if not apart:
+        assert spans[1] > 1.5 * spans[0]
+        return
     assert facts.group_samples_seconds[0][0] == pytest.approx(spans[0])
-    assert spans[1] == pytest.approx(longest)
+    assert spans[1] == pytest.approx(max(one[0] for one in facts.group_samples_seconds))
     assert spans[1] < sum(one[0] for one in facts.group_samples_seconds)
-
-
-def test_on_one_stream_they_would_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What the test before would see if what is beside had no stream of its own.
-    own_stream = RankContext.stream
-    monkeypatch.setattr(
-        RankContext,
-        "stream",
-        lambda context, number: replace(own_stream(context, number), handle=context.device.stream),
-    )
-    endpoint, _ = opened()
-    case = case_of("all_reduce", 4, 1 << 20, groups="rank // 2", mode="isolated")
-    alone, _ = measured(endpoint, case)
-    both, _ = measured(endpoint, replace(case, concurrent=CROSSED))
-    spans = [float(one.stamps[0, 0, 1] - one.stamps[0, 0, 0]) for one in (alone, both)]
-    assert spans[1] > 1.5 * spans[0]
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_a_spoilt_result_of_any_part_is_found_with_its_rank(part: int) -> None:
     endpoint, process = opened()
-    endpoint.prepare(case_of("all_reduce", groups="rank // 2", concurrent=CROSSED))
-    endpoint.poison()
-    endpoint.refill(1)
-    endpoint.launch(1)
-    assert endpoint.check(1, 1) is None
-    assert endpoint._prepared is not None
-    spoilt = [one for one in endpoint._prepared.bindings if one.part.number == part][1]
-    address, _ = spoilt.outputs()[0]
-    process.world.view(address + 8, 4, spoilt.rank)[:] = 0x7F
-    mismatch = endpoint.check(1, 1)
-    assert mismatch is not None
-    assert (mismatch.rank, mismatch.wrong_elements, mismatch.offset) == (spoilt.rank, 1, 2)
+    launched(endpoint, case_of("all_reduce", groups="rank // 2", concurrent=CROSSED))
+    assert spoilt(endpoint) is None
+    changed = [one for one in bindings(endpoint) if one.part.number == part][1]
+    address, _ = changed.outputs()[0]
+    process.world.view(address + 8, 4, changed.rank)[:] = 0x7F
+    assert spoilt(endpoint) == (changed.rank, 1, 2)
 
 
 def test_no_two_parts_have_the_same_data_or_communicators() -> None:
@@ -224,8 +199,7 @@ def test_no_two_parts_have_the_same_data_or_communicators() -> None:
     assert len({one.salted(0) for one in parts}) == len(parts) == 4
     endpoint, _ = opened()
     endpoint.prepare(case)
-    assert endpoint._prepared is not None
-    assert len({one.communicator.handle for one in endpoint._prepared.bindings}) == 8
+    assert len({one.communicator.handle for one in bindings(endpoint)}) == 8
 
 
 # -- uneven blocks -------------------------------------------------------------------------------------------
@@ -271,16 +245,14 @@ def test_any_matrix_arrives(matrix: list[list[int]], count: int) -> None:
     endpoint, process = opened(3)
     case = case_of("all_to_all_v", 3, count, traffic=str(matrix), dtype="int8")
     assert wrong_elements(endpoint, case) == 0
-    endpoint.close()
-    assert not process.runtime.allocated
+    close_clean(endpoint, process)
 
 
 def test_buffers_are_as_large_as_what_goes_through_them() -> None:
     endpoint, _ = opened()
     case = case_of("all_to_all_v", 4, 1000, traffic="hot:1")
     endpoint.prepare(case)
-    assert endpoint._prepared is not None
-    sizes = [(one.inputs()[0][1], one.outputs()[0][1]) for one in endpoint._prepared.bindings]
+    sizes = [(one.inputs()[0][1], one.outputs()[0][1]) for one in bindings(endpoint)]
     item = ITEM_BYTES["float32"]
     assert sizes == [(4000 * item, 16000 * item), *[(4000 * item, 0)] * 3]
 

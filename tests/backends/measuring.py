@@ -1,0 +1,84 @@
+"""Cases of any backend, and what a round of them finds on any endpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ccbench.backends.cuda.launching import DeviceOutput
+from ccbench.cases import NO_ROOT, Case, CaseFacts, Sampling
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.runner.measure import RankResult, measure
+from ccbench.verification import Array
+
+SAMPLING = Sampling(
+    rounds=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0, launches=2
+)
+"""With as few launches as make a row of them: an emulation takes a thousand times as long as a device."""
+
+
+def case_of(
+    backend: str, collective: str, algorithm: str, ranks: int, count: int = 777, **changes: Any
+) -> Case:
+    """A case of ``count`` elements of float32, with ``changes``; its root is the last rank of a group."""
+    row = COLLECTIVES[collective]
+    count = count if row.moves_data else 0
+    op = "sum" if row.reduces else "none"
+    values = {"dtype": "float32", "op": op, "size_bytes": 0, "count": count, "ranks": ranks, **changes}
+    case = Case("s", backend, collective, algorithm, **values)
+    members = case.group_ranks
+    root = changes.get("root", members - 1 if row.rooted else NO_ROOT)
+    return replace(case, root=root, size_bytes=row.size_bytes(case.count, members, ITEM_BYTES[case.dtype]))
+
+
+def measured(endpoint: Any, case: Case, sampling: Sampling = SAMPLING) -> tuple[RankResult, CaseFacts]:
+    """One round of ``case``, as a worker makes it."""
+    endpoint.prepare(case)
+    result = measure(endpoint, case, sampling, endpoint.next_salt())
+    facts = endpoint.facts()
+    endpoint.finish()
+    return result, facts
+
+
+def wrong_elements(endpoint: Any, case: Case, sampling: Sampling = SAMPLING) -> int:
+    """The number of elements that a round of ``case`` finds wrong."""
+    mismatch = measured(endpoint, case, sampling)[0].mismatch
+    return mismatch.wrong_elements if mismatch else 0
+
+
+def launched(endpoint: Any, case: Case, launches: int = 1) -> None:
+    """Launch ``case`` on the data of seed 1, for the test to look at what is there before it ends."""
+    endpoint.prepare(case)
+    endpoint.poison()
+    endpoint.refill(1)
+    endpoint.launch(launches)
+
+
+def spoilt(endpoint: Any, salt: int = 1) -> tuple[int, int, int] | None:
+    """(first wrong rank, wrong elements, first one's offset) after one launch; None where all is right."""
+    found = endpoint.check(salt, 1)
+    return found and (found.rank, found.wrong_elements, found.offset)
+
+
+def compares_on_the_device(endpoint: Any, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """See that of an all-gather only the first round and one that is wrong are read back."""
+    assert wrong_elements(endpoint, case) == 0
+    reads: list[int] = []
+    read = DeviceOutput.read
+
+    def counted(output: DeviceOutput) -> Array:
+        reads.append(output.elements)
+        return read(output)
+
+    monkeypatch.setattr(DeviceOutput, "read", counted)
+    assert wrong_elements(endpoint, case) == 0
+    assert reads == []
+    endpoint.prepare(case)
+    endpoint.poison()
+    endpoint.refill(3)
+    assert spoilt(endpoint, 3) == (0, case.ranks**2 * case.count, 0)
+    assert len(reads) == case.ranks
+    endpoint.finish()

@@ -31,11 +31,6 @@ def test_without_a_command_line_nothing_is_made_up() -> None:
     assert {(row.dtype, row.op) for row in table.rows} == {("", "")}
 
 
-def test_a_comment_above_the_table_names_the_collective() -> None:
-    (table,) = hccl_test.read("# reduce_scatter_perf\n" + outputs.HCCL.partition("\n")[2]).tables
-    assert (table.collective, len(table.rows)) == ("reduce_scatter", 3)
-
-
 def test_a_broken_row_is_told() -> None:
     log = hccl_test.read(outputs.HCCL + "134217728 | 52\n")
     assert len(log.tables[0].rows) == 3

@@ -19,32 +19,20 @@ def test_every_section_is_a_table_on_its_own_number_of_processes() -> None:
     assert (log.outcome, log.notices) == (Outcome.COMPLETE, ())
 
 
-def test_the_time_is_the_mean_over_ranks_and_the_others_stay() -> None:
-    row = imb.read(outputs.IMB).tables[0].rows[1]
-    assert row.seconds == pytest.approx(13.25e-6)
-    assert row.extra["minimum_seconds"] == pytest.approx(12e-6)
-    assert row.extra["maximum_seconds"] == pytest.approx(14.5e-6)
-    assert (row.dtype, row.op, row.extra["iterations"]) == ("float32", "sum", 1000)
-
-
-def test_the_bytes_of_a_pair_become_those_of_a_buffer() -> None:
-    table = imb.read(outputs.IMB).tables[1]
-    assert (table.rows[0].size_bytes, table.rows[0].extra["printed_size_bytes"]) == (4096, 1024)
-    assert (table.rows[0].dtype, table.rows[0].op) == ("uint8", "none")
-
-
-def test_a_size_that_was_given_up_is_a_row_without_a_time() -> None:
-    row = imb.read(outputs.IMB).tables[1].rows[1]
-    assert (row.seconds, row.extra["given_up"]) == (None, "time-out")
-
-
-def test_the_rate_of_a_send_and_receive_is_no_algbw() -> None:
-    row = imb.read(outputs.IMB).tables[2].rows[0]
-    # Printed: both directions over the slowest rank's time.
-    assert row.extra["mbytes_per_second"] * 1e6 == pytest.approx(
-        2 * row.size_bytes / row.extra["maximum_seconds"], rel=1e-4
-    )
-    assert row.algbw is None
+def test_rows_keep_the_mean_over_ranks_the_buffer_s_bytes_and_what_was_given_up() -> None:
+    reduced, exchanged, sent, _ = (table.rows for table in imb.read(outputs.IMB).tables)
+    assert reduced[1].seconds == pytest.approx(13.25e-6)
+    assert reduced[1].extra["minimum_seconds"] == pytest.approx(12e-6)
+    assert reduced[1].extra["maximum_seconds"] == pytest.approx(14.5e-6)
+    assert (reduced[1].dtype, reduced[1].op, reduced[1].extra["iterations"]) == ("float32", "sum", 1000)
+    # Printed are the bytes of a pair.
+    assert (exchanged[0].size_bytes, exchanged[0].extra["printed_size_bytes"]) == (4096, 1024)
+    assert (exchanged[0].dtype, exchanged[0].op) == ("uint8", "none")
+    assert (exchanged[1].seconds, exchanged[1].extra["given_up"]) == (None, "time-out")
+    # The rate is of both directions over the slowest rank's time, which is no algbw.
+    rate = 2 * sent[0].size_bytes / sent[0].extra["maximum_seconds"]
+    assert sent[0].extra["mbytes_per_second"] * 1e6 == pytest.approx(rate, rel=1e-4)
+    assert sent[0].algbw is None
 
 
 def test_the_form_without_a_closing_line_was_cut() -> None:

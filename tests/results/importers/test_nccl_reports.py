@@ -119,19 +119,14 @@ def body(size: int, time: float, factor: float = 1.75, wrong: float | None = 0.0
 
 def result(size: int, time: float) -> dict[str, Any]:
     per_iteration = {
-        "skipped_iterations": 0,
-        "min_us": 99.0,
-        "max_us": 101.0,
-        "p99_us": 101.0,
-        "cv_pct": "nan",
+        "skipped_iterations": 0, "min_us": 99.0, "max_us": 101.0, "p99_us": 101.0, "cv_pct": "nan",
         "times_us": TIMES,
-    }
+    }  # fmt: skip
+    words = {"type": "float", "redop": "sum", "root": "    -1"}
     return {
         "size": size,
         "count": size // 4,
-        "type": "float",
-        "redop": "sum",
-        "root": "    -1",
+        **words,
         "out_of_place": body(size, time),
         "out_of_place_per_iter": per_iteration,
         "in_place": body(size, time * 1.1, wrong=None),
@@ -144,16 +139,11 @@ def document(**changed: Any) -> dict[str, Any]:
     """A document as version 3 writes it, with two sizes on eight ranks."""
     devices = [
         {
-            "rank": rank,
-            "group": 0,
-            "pid": 100 + rank,
-            "hostname": f"box{rank // 4}",
-            "device": rank % 4,
-            "device_hex": f"0000:{rank % 4 + 16:02x}:00",
-            "device_info": "NVIDIA H100",
+            "rank": rank, "group": 0, "pid": 100 + rank, "hostname": f"box{rank // 4}", "device": rank % 4,
+            "device_hex": f"0000:{rank % 4 + 16:02x}:00", "device_info": "NVIDIA H100",
         }
         for rank in range(8)
-    ]
+    ]  # fmt: skip
     config = {"nthreads": 1, "ngpus": 1, "minimum_bytes": 1 << 20, "maximum_bytes": 1 << 21, "step_factor": 2}
     config |= {"iterations": 20, "graph": 0}
     return {
@@ -185,13 +175,8 @@ def test_a_whole_document_gives_everything_it_says() -> None:
     assert (table.collective, table.ranks, table.nodes, table.average_busbw) == ("all_reduce", 8, 2, 20.5)
     assert (log.devices[5].host, log.devices[5].device, log.devices[5].model) == ("box1", 1, "NVIDIA H100")
     first, second = table.rows[:2]
-    assert (first.size_bytes, first.count, first.dtype, first.op, first.root) == (
-        1 << 20,
-        1 << 18,
-        "float32",
-        "sum",
-        -1,
-    )
+    assert (first.size_bytes, first.count, first.dtype) == (1 << 20, 1 << 18, "float32")
+    assert (first.op, first.root) == ("sum", -1)
     assert (first.seconds, first.wrong_elements, second.wrong_elements) == (1e-4, 0, None)
     assert first.samples_seconds == tuple(time / 1e6 for time in TIMES)
     assert (first.extra["min_us"], "cv_pct" in first.extra) == (99.0, False)
@@ -247,23 +232,16 @@ def test_a_document_that_ends_early_gives_the_whole_results_before_the_end() -> 
 
 
 def test_an_error_without_a_closing_average_is_a_crash() -> None:
-    broken = {
-        key: value for key, value in document(errors=["unhandled cuda error"]).items() if key != "end_time"
-    }
+    broken = document(errors=["unhandled cuda error"])
+    del broken["end_time"]
     log = read(json.dumps(broken))
     assert (log.outcome, log.detail) == (Outcome.CRASHED, "unhandled cuda error")
 
 
 def test_a_document_of_wrong_shapes_gives_a_log_without_rows() -> None:
-    shapes: tuple[dict[str, Any], ...] = (
-        {"results": 5},
-        {"results": [[], 1, {}]},
-        {"config": []},
-        {"env": {}},
-        {"args": [1]},
-    )
-    for wrong in shapes:
-        log = read(document_text(**wrong))
+    wrong = {"results": 5, "config": [], "env": {}, "args": [1]}
+    for name, shape in (*wrong.items(), ("results", [[], 1, {}])):
+        log = read(document_text(**{name: shape}))
         assert all(row.size_bytes for table in log.tables for row in table.rows)
 
 

@@ -65,13 +65,6 @@ def test_columns_of_other_options_are_kept_beside_the_row() -> None:
     assert row.extra["total_input_size(B)"] == 32
 
 
-def test_a_comment_above_the_table_names_the_collective() -> None:
-    text = "# all_reduce_perf\n" + text_of({"file": "awkward_trn1_nccom_all_reduce.txt"})
-    (table,) = nccom.read(text).tables
-    assert (table.collective, len(table.rows)) == ("all_reduce", 17)
-    assert table.rows[0].count == 2
-
-
 def test_nccl_tests_own_header_is_not_taken() -> None:
     header = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
     assert not nccom.recognises(header)

@@ -55,10 +55,8 @@ def test_the_full_form_keeps_the_fastest_and_the_slowest_rank() -> None:
     ],
 )
 def test_sizes_become_those_of_nccl_tests(title: str, collective: str, times: int) -> None:
-    text = (
-        f"srun -n 6 ./osu\n# OSU MPI {title} Latency Test v6.2\n# Size       Avg Latency(us)\n1024   5.00\n"
-    )
-    (table,) = osu.read(text).tables
+    heading = f"# OSU MPI {title} Latency Test v6.2\n# Size       Avg Latency(us)\n"
+    (table,) = osu.read(f"srun -n 6 ./osu\n{heading}1024   5.00\n").tables
     assert table.collective == collective
     (row,) = table.rows
     assert (row.size_bytes, row.extra["printed_size_bytes"], row.flags) == (1024 * times, 1024, ())
@@ -120,8 +118,6 @@ def test_a_last_row_that_lost_digits_is_left_out() -> None:
 
 
 def test_a_crash_after_the_table_is_told() -> None:
-    log = osu.read(
-        outputs.OSU_ALL_GATHER + "mpirun noticed that process rank 3 exited on signal 9 (Killed).\n"
-    )
-    assert log.outcome is Outcome.CRASHED
-    assert log.detail == "line 7: mpirun noticed that process rank 3 exited on signal 9 (Killed)."
+    said = "mpirun noticed that process rank 3 exited on signal 9 (Killed)."
+    log = osu.read(f"{outputs.OSU_ALL_GATHER}{said}\n")
+    assert (log.outcome, log.detail) == (Outcome.CRASHED, f"line 7: {said}")

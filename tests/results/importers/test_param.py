@@ -41,11 +41,6 @@ def test_a_quoted_line_with_both_rates_only_is_read() -> None:
     assert (row.seconds, row.algbw, row.busbw) == (None, 40.0, 75.0)
 
 
-def test_a_comment_above_the_table_names_the_collective() -> None:
-    (table,) = param.read("# broadcast_perf\n" + outputs.PARAM_OLD.partition("\n")[2]).tables
-    assert (table.collective, table.rows[0].root) == ("broadcast", 0)
-
-
 def test_collectives_of_one_run_are_tables_of_their_own() -> None:
     header, row = outputs.PARAM_NEW.splitlines()[1:]
     second = row.replace("all_gather", "reduce_scatter")

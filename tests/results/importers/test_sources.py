@@ -105,3 +105,10 @@ def test_an_error_of_a_reader_names_the_file(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("ccbench.results.importers.osu.read", refusing)
     with pytest.raises(CcbenchError, match=r"^here: line 3: nothing to read$"):
         log_of_text(outputs.OSU_ALL_REDUCE, "here")
+
+
+@pytest.mark.parametrize(("form", "rows"), [("PARAM, old", 1), ("hccl_test", 3), ("nccom-test", 2)])
+def test_a_comment_above_a_table_names_the_collective_without_a_command_line(form: str, rows: int) -> None:
+    without_command = outputs.EVERY_OUTPUT[form].partition("\n")[2]
+    (table,) = log_of_text(f"# broadcast_perf\n{without_command}", "here").tables
+    assert (table.collective, len(table.rows)) == ("broadcast", rows)

@@ -2,14 +2,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ccbench.results import Run
 from tests.cli.conftest import Command
 from tests.report.synthetic import sweep, write_run
 
 
-def test_the_text_format_goes_to_stdout(ccbench: Command, tmp_path: Path) -> None:
-    write_run(tmp_path / "run", sweep())
+@pytest.fixture(autouse=True)
+def run(tmp_path: Path) -> Run:
+    return write_run(tmp_path / "run", sweep(last=12))
+
+
+def test_the_text_format_goes_to_stdout(ccbench: Command) -> None:
     ended = ccbench("report", "run", "--format", "prometheus")
     assert ended.code == 0
     assert {"ccbench_median_seconds", "ccbench_run_info"} <= {
@@ -17,27 +23,24 @@ def test_the_text_format_goes_to_stdout(ccbench: Command, tmp_path: Path) -> Non
     }
 
 
-def test_json_is_one_document(ccbench: Command, tmp_path: Path) -> None:
-    write_run(tmp_path / "run", sweep())
+def test_json_is_one_document(ccbench: Command) -> None:
     assert ccbench("report", "run", "--format", "json").json["format"] == "ccbench-summary"
 
 
-def test_an_export_is_of_one_run_and_alone(ccbench: Command, tmp_path: Path) -> None:
-    write_run(tmp_path / "run", sweep())
+def test_an_export_is_of_one_run_and_alone(ccbench: Command) -> None:
     for more in (("--format", "json,html"), ("run", "--format", "json")):
         ended = ccbench("report", "run", *more)
         assert ended.code == 2
         assert "ask for it alone" in ended.err
 
 
-def test_a_report_of_which_no_case_can_be_read_is_no_verdict(ccbench: Command, tmp_path: Path) -> None:
-    for file in write_run(tmp_path / "run", sweep(last=10)).path.glob("cases/*.parquet"):
+def test_a_report_of_which_no_case_can_be_read_is_no_verdict(ccbench: Command, run: Run) -> None:
+    for file in run.path.glob("cases/*.parquet"):
         file.write_bytes(b"cut")
     assert ccbench("report", "run", "--format", "md").code == 3
 
 
 def test_a_file_is_replaced_as_a_whole_and_nothing_else_is_left(ccbench: Command, tmp_path: Path) -> None:
-    write_run(tmp_path / "run", sweep())
     folder = tmp_path / "textfile"
     folder.mkdir()
     (folder / "ccbench.prom").write_text("old")
@@ -46,8 +49,7 @@ def test_a_file_is_replaced_as_a_whole_and_nothing_else_is_left(ccbench: Command
     assert (folder / "ccbench.prom").read_text().startswith("# HELP")
 
 
-def test_a_name_the_collector_would_not_read_is_remarked_on(ccbench: Command, tmp_path: Path) -> None:
-    write_run(tmp_path / "run", sweep())
+def test_a_name_the_collector_would_not_read_is_remarked_on(ccbench: Command) -> None:
     assert "end in .prom" in ccbench("report", "run", "--format", "prometheus", "-o", "metrics.txt").err
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
+from ccbench.errors import MachineError
 from ccbench.model.calibration_worker import KEYS
 from ccbench.model.machine import Machine, RatePoint, Rates, SharedMemory
 from ccbench.model.prediction import Prediction
@@ -88,3 +91,13 @@ def machines(draw: st.DrawFn) -> Machine:
 def price(schedule: Schedule, count: int, item_bytes: int, machine: Machine, **asked: Any) -> Prediction:
     """The prediction for one launch of ``schedule``; asked: as ``price_sizes`` has it."""
     return price_sizes(schedule, [count], item_bytes, machine, **asked).prediction(0)
+
+
+def refusal(load: Callable[[Path], object], file: Path) -> str:
+    """What is said of a file that is no machine: one line that begins with the file."""
+    with pytest.raises(MachineError) as caught:
+        load(file)
+    message = str(caught.value)
+    assert message.startswith(f"{file}:")
+    assert "\n" not in message
+    return message

@@ -35,6 +35,7 @@ from ccbench.model.library.constants import shipped
 from ccbench.model.library.system import LibraryRequest
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.files import to_plain
+from tests.model.machines import refusal
 from tests.model.planted import calibrated
 
 POSITIVE = st.floats(1e-8, 1e8)
@@ -152,12 +153,8 @@ def test_a_damaged_file_is_refused_in_one_line(
     plain = yaml.safe_load(file.read_text(encoding="utf-8"))
     damage(plain)
     file.write_text(_dumped(plain), encoding="utf-8")
-    with pytest.raises(MachineError) as caught:
-        load_calibrated(file)
-    message = str(caught.value)
-    assert message.startswith(f"{file}: ")
+    message = refusal(load_calibrated, file)
     assert said in message
-    assert "\n" not in message
     assert len(message) < 600
 
 
@@ -182,11 +179,7 @@ def _dumped(plain: dict[str, Any]) -> str:
 def test_text_that_is_no_such_file_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text)
-    with pytest.raises(MachineError) as caught:
-        load_calibrated(file)
-    assert str(caught.value).startswith(str(file))
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert said in refusal(load_calibrated, file)
 
 
 @given(data=st.data())

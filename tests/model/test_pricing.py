@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,6 +127,14 @@ def test_many_sizes_at_once_cost_what_each_costs_alone() -> None:
     assert [together.prediction(i) for i in range(4)] == alone
 
 
+def difference(schedule: Schedule, count: int, item_bytes: int, machine: Machine, **asked: Any) -> float:
+    """Seconds that an average takes beyond a sum."""
+    total, mean = (
+        price(schedule, count, item_bytes, machine, op=op, **asked).predicted_seconds for op in ("sum", "avg")
+    )
+    return mean - total
+
+
 HALF = {"float16 sum": 1e8, "float16 average": 2e8, "int8 average": 2.5e8, "float32 sum": 1e12}
 """Rates of types of a toy whose memory adds 5e8 bytes a second."""
 
@@ -162,16 +171,13 @@ def test_an_average_adds_one_pass_over_what_is_complete(
     name: str, algorithm: str, slots: int, dtype: str, calls: int, rate: float
 ) -> None:
     schedule, machine, count = schedule_for(name, algorithm, 4), toy(arithmetic=HALF), 4_000_000
-    total, mean = (
-        price(schedule, count, 1, machine, dtype=dtype, op=op).predicted_seconds for op in ("sum", "avg")
-    )
-    assert mean - total == pytest.approx(calls * CALL + slots * count / 4 / rate, rel=1e-9)
+    more = difference(schedule, count, 1, machine, dtype=dtype)
+    assert more == pytest.approx(calls * CALL + slots * count / 4 / rate, rel=1e-9)
 
 
 def test_an_average_of_unknown_rate_costs_a_copy_and_one_rank_averages_nothing() -> None:
     schedule = schedule_for("reduce_scatter", "ring", 4)
-    total, mean = (price(schedule, 10**6, 4, toy(), op=op).predicted_seconds for op in ("sum", "avg"))
-    assert mean - total == pytest.approx(CALL + 4e6 * COPY, rel=1e-9)
+    assert difference(schedule, 10**6, 4, toy()) == pytest.approx(CALL + 4e6 * COPY, rel=1e-9)
     alone = schedule_for("all_reduce", "ring", 1)
     assert price(alone, 10**6, 4, toy(), op="avg") == price(alone, 10**6, 4, toy())
 
@@ -179,11 +185,9 @@ def test_an_average_of_unknown_rate_costs_a_copy_and_one_rank_averages_nothing()
 @pytest.mark.parametrize("cores", [1, 2, 4])
 def test_ranks_that_share_a_core_average_one_after_another(cores: int) -> None:
     schedule, machine = schedule_for("all_reduce", "ring", 4), toy(cores, HALF)
-    total, mean = (
-        price(schedule, 4_000_000, 2, machine, dtype="float16", op=op).predicted_seconds
-        for op in ("sum", "avg")
+    assert difference(schedule, 4_000_000, 2, machine, dtype="float16") == pytest.approx(
+        4 / cores * (CALL + 2_000_000 / 2e8), rel=1e-9
     )
-    assert mean - total == pytest.approx(4 / cores * (CALL + 2_000_000 / 2e8), rel=1e-9)
 
 
 def test_what_moves_without_reducing_costs_the_same_in_every_type() -> None:
@@ -220,21 +224,20 @@ def two_steps(second_source: list[int], second_slot: list[int], pushed: bool) ->
     return Schedule("all_reduce", "made-up", 3, 3, 3, (first, second))
 
 
-def test_reading_what_another_rank_wrote_waits_for_it() -> None:
-    loads = step_loads(two_steps([0, 1, 2], [0, 1, 2], pushed=False), 4, in_place=True)
-    assert [load.waits for load in loads] == [False, True]
-
-
-def test_pushing_what_one_wrote_oneself_waits_for_nobody() -> None:
-    loads = step_loads(two_steps([0, 1, 2], [0, 1, 2], pushed=True), 4, in_place=True)
-    assert [load.waits for load in loads] == [False]
-    assert loads[0].operations.tolist() == [2]
-
-
-def test_overwriting_what_another_rank_read_waits_for_it() -> None:
-    # Rank 0 read slot 0 of rank 1; now rank 2 pushes into slot 0 of rank 1.
-    loads = step_loads(two_steps([0, 1, 2], [1, 2, 0], pushed=True), 4, in_place=True)
-    assert [load.waits for load in loads] == [False, True]
+@pytest.mark.parametrize(
+    ("slots", "pushed", "waits"),
+    [
+        ([0, 1, 2], False, [False, True]),  # reads what another rank wrote
+        ([0, 1, 2], True, [False]),  # pushes what it wrote itself
+        ([1, 2, 0], True, [False, True]),  # rank 2 pushes into slot 0 of rank 1, which rank 0 read
+    ],
+)
+def test_a_step_waits_for_what_other_ranks_did_and_not_for_its_own(
+    slots: list[int], pushed: bool, waits: list[bool]
+) -> None:
+    loads = step_loads(two_steps([0, 1, 2], slots, pushed=pushed), 4, in_place=True)
+    assert [load.waits for load in loads] == waits
+    assert len(loads) == 2 or loads[0].operations.tolist() == [2]
 
 
 def any_schedule(data: st.DataObject) -> Schedule | None:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -20,6 +21,12 @@ from ccbench.results import SCHEMA_VERSION, RunFolder, default_folder, load_run
 from .samples import CASE, PREDICTION, failed, measured
 
 MANIFEST = {"suite": "smoke", "machine": {"name": "box"}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[RunFolder]:
+    with RunFolder.create(tmp_path / "run", MANIFEST) as made:
+        yield made
 
 
 def test_a_new_folder_holds_the_manifest_with_schema_version_and_time(tmp_path: Path) -> None:
@@ -87,28 +94,24 @@ def test_a_disk_that_fills_up_leaves_finished_cases_whole_and_no_temporary(
     assert list(load_run(tmp_path / "run").cases["size_bytes"]) == [1024, 2048]
 
 
-def test_writing_to_a_folder_that_was_deleted_says_so(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
-        (folder.path / "cases").rmdir()
-        with pytest.raises(RunFolderError, match="folder is gone"):
-            folder.write(measured(), None)
+def test_writing_to_a_folder_that_was_deleted_says_so(folder: RunFolder) -> None:
+    (folder.path / "cases").rmdir()
+    with pytest.raises(RunFolderError, match="folder is gone"):
+        folder.write(measured(), None)
 
 
-def test_a_closed_folder_takes_no_more_cases(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "run", MANIFEST)
+def test_a_closed_folder_takes_no_more_cases(folder: RunFolder) -> None:
     folder.close()
     folder.close()
     with pytest.raises(RunFolderError, match="was closed"):
         folder.write(measured(), None)
 
 
-def test_two_writers_never_share_a_folder(tmp_path: Path) -> None:
-    with (
-        RunFolder.create(tmp_path / "run", MANIFEST),
-        pytest.raises(RunFolderError, match="another run is writing"),
-    ):
-        RunFolder.resume(tmp_path / "run")
-    RunFolder.resume(tmp_path / "run").close()
+def test_two_writers_never_share_a_folder(folder: RunFolder) -> None:
+    with pytest.raises(RunFolderError, match="another run is writing"):
+        RunFolder.resume(folder.path)
+    folder.close()
+    RunFolder.resume(folder.path).close()
 
 
 def test_the_lock_of_a_killed_run_is_gone_with_it(tmp_path: Path) -> None:
@@ -150,12 +153,10 @@ def test_a_case_that_lacks_rounds_is_not_finished_and_comes_back_whole(tmp_path:
         assert folder.unfinished() == {}
 
 
-def test_a_case_that_is_tried_again_replaces_its_first_attempt(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
-        folder.write(failed(4096, Status.TIMED_OUT), None)
-        folder.write(measured(4096), None)
-    cases = load_run(tmp_path / "run").cases
-    assert list(cases["status"]) == ["ok"]
+def test_a_case_that_is_tried_again_replaces_its_first_attempt(folder: RunFolder) -> None:
+    folder.write(failed(4096, Status.TIMED_OUT), None)
+    folder.write(measured(4096), None)
+    assert list(load_run(folder.path).cases["status"]) == ["ok"]
 
 
 def test_resuming_something_else_is_refused(tmp_path: Path) -> None:
@@ -192,14 +193,13 @@ def test_runs_that_start_in_the_same_second_get_different_folders(tmp_path: Path
 
 
 def test_pandas_reads_the_folder_as_one_table_with_columns_that_are_null_in_some_files(
-    tmp_path: Path,
+    folder: RunFolder,
 ) -> None:
-    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
-        folder.write(failed(512), None)
-        folder.write(measured(1024), PREDICTION)
-        folder.write(measured(2048), None)
-        (folder.path / "cases" / ".left.parquet.9.tmp").write_bytes(b"half")
-        table = pandas.read_parquet(folder.path / "cases").sort_values("size_bytes")
+    folder.write(failed(512), None)
+    folder.write(measured(1024), PREDICTION)
+    folder.write(measured(2048), None)
+    (folder.path / "cases" / ".left.parquet.9.tmp").write_bytes(b"half")
+    table = pandas.read_parquet(folder.path / "cases").sort_values("size_bytes")
     assert list(table["size_bytes"]) == [512, 1024, 2048]
     assert list(table["median_seconds"].isna()) == [True, False, False]
     assert list(table["bound_seconds"].isna()) == [True, False, True]

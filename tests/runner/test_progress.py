@@ -160,17 +160,6 @@ def test_a_live_bar_never_takes_more_than_one_row(width: int) -> None:
     assert "\x1b[1A" not in drawn  # moving up would mean a second row
 
 
-def test_nothing_is_drawn_while_a_case_runs() -> None:
-    stream, clock = Terminal(), FakeClock()
-    progress = LiveProgress(stream, width=80)
-    progress.started(Left(3, 1.0))
-    progress.case_started(CASE, 1)
-    before = stream.getvalue()
-    clock.now += 60
-    assert stream.getvalue() == before
-    progress.finished()
-
-
 def test_finishing_a_display_that_never_started_is_harmless() -> None:
     for progress in (LiveProgress(Terminal()), PlainProgress(io.StringIO()), Progress()):
         progress.finished()

@@ -136,16 +136,9 @@ def test_first_principles_are_above_the_floor_in_ten_thousand_cases() -> None:
         network = NetworkPorts(word, 10 ** chance.uniform(8, 11), chance.randint(1, 9), chance.random() < 0.5)
         rate = 0.0 if inside == 1 else 10 ** chance.uniform(9, 12.5)
         system = LibrarySystem(
-            "random",
-            generation,
-            inside,
-            nodes,
-            intra,
-            rate,
-            multicast=chance.random() < 0.5,
-            network=network if nodes > 1 else None,
-            host=chance.choice(tuple(Host)),
-        )
+            "random", generation, inside, nodes, intra, rate, multicast=chance.random() < 0.5,
+            network=network if nodes > 1 else None, host=chance.choice(tuple(Host)),
+        )  # fmt: skip
         request = LibraryRequest(collective, SWEEP)
         for constants in (STARTS, shipped()):
             assert np.all(seconds_of(system, request, constants.table) >= floor_seconds(system, request))

@@ -44,7 +44,7 @@ def bus_gigabytes(system: LibrarySystem, request: LibraryRequest) -> float:
             16,
             "default",
             474,
-        ),  # 460-487: dstack, awsome-distributed-training
+        ),  # 460-487, dstack and others
         (clustered(B200, 2), "all_reduce", 8, "default", 694),  # 684 and 703, dstack
         (clustered(A100, 2, HDR), "all_reduce", 4, "default", 189),  # NVIDIA/deepops
         (clustered(A100, 4, HDR), "all_reduce", 4, "default", 192),  # NVIDIA/deepops, NVIDIA/nccl#812

@@ -54,6 +54,15 @@ def rows_shown(browser: Browser) -> list[list[str]]:
     return found
 
 
+def filtered(browser: Browser, text: str) -> list[list[str]]:
+    """Rows that are shown with ``text`` in the filter."""
+    browser.value(
+        f"(() => {{ const f = document.getElementById('filter'); f.value = {json.dumps(text)};"
+        "f.dispatchEvent(new Event('input')); })()"
+    )
+    return rows_shown(browser)
+
+
 def column(browser: Browser, header: str) -> int:
     headers: list[str] = browser.value(
         "[...document.querySelectorAll('#table th')].map(cell => cell.textContent)"
@@ -155,19 +164,11 @@ def test_hovering_shows_the_values_of_a_point(page: Browser) -> None:
 
 
 def test_the_filter_keeps_rows_with_all_words_and_without_the_unwanted(page: Browser) -> None:
-    def typed(text: str) -> list[list[str]]:
-        page.value(
-            f"(() => {{ const f = document.getElementById('filter'); f.value = {json.dumps(text)};"
-            "f.dispatchEvent(new Event('input')); })()"
-        )
-        return rows_shown(page)
-
-    everything = len(typed(""))
-    assert everything == 36
-    assert {row[column(page, "collective")] for row in typed("all_gather")} == {"all_gather"}
-    names = {row[column(page, "algorithm")] for row in typed("all_reduce -ring")}
+    assert len(filtered(page, "")) == 36
+    assert {row[column(page, "collective")] for row in filtered(page, "all_gather")} == {"all_gather"}
+    names = {row[column(page, "algorithm")] for row in filtered(page, "all_reduce -ring")}
     assert names == {"tree", "default"}
-    assert typed("nothing-has-this-word") == []
+    assert filtered(page, "nothing-has-this-word") == []
     assert page.value("document.getElementById('count').textContent") == "0 of 36 cases"
 
 
@@ -183,10 +184,7 @@ def test_sorting_by_a_number_runs_both_ways_and_leaves_what_has_none_last(page: 
 
 
 def test_the_copy_is_csv_of_the_rows_that_are_shown_with_numbers_in_full(page: Browser) -> None:
-    page.value(
-        "(() => { const f = document.getElementById('filter'); f.value = 'tree';"
-        "f.dispatchEvent(new Event('input')); })()"
-    )
+    filtered(page, "tree")
     lines = page.value("ccbench.csv()").split("\r\n")
     names = lines[0].split(",")
     assert {"size_bytes", "median_seconds", "busbw_GB_s", "status"} <= set(names)

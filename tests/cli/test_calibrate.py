@@ -138,21 +138,17 @@ def test_a_file_that_is_there_is_replaced_only_when_forced(
 
 @needs_logs
 @pytest.mark.parametrize(
-    ("log", "machine", "worst"),
+    ("log", "more", "worst"),
     [
-        (
-            "a100_16g_2n_all_reduce_dgxa100.txt",
-            ("dgx-a100", "--nodes", "2", "--network", "ib-hdr-200x8"),
-            0.05,
-        ),
-        ("a100sxm_8g_1n_alltoall_sb.txt", ("dgx-a100",), 0.03),
+        ("a100_16g_2n_all_reduce_dgxa100", ("--nodes", "2", "--network", "ib-hdr-200x8"), 0.05),
+        ("a100sxm_8g_1n_alltoall_sb", (), 0.03),
     ],
 )
 def test_a_published_log_is_imported_calibrated_and_predicted(
-    ccbench: Command, tmp_path: Path, log: str, machine: tuple[str, ...], worst: float
+    ccbench: Command, tmp_path: Path, log: str, more: tuple[str, ...], worst: float
 ) -> None:
     assert LOGS is not None
-    imported = ccbench("import", str(LOGS / log), "--machine", *machine, "-o", "run")
+    imported = ccbench("import", str(LOGS / f"{log}.txt"), "--machine", "dgx-a100", *more, "-o", "run")
     assert imported.code == 0, imported.err
     ended = ccbench("calibrate", "run", "-o", "mine.yaml")
     assert ended.code == 0, ended.err

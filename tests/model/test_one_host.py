@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from ccbench.collectives import COLLECTIVES
 from ccbench.model.context import PredictionContext
 from ccbench.model.host_collectives import predict_host_library
-from ccbench.model.machine import Machine, RatePoint, Rates, load_machine
-from ccbench.model.prediction import Prediction
+from ccbench.model.machine import Machine, load_machine
 from ccbench.model.pricing import bound_seconds
+from tests.model.machines import flat
 from tests.model.test_host_network import case_of, network_of
 
 COPIED, ADDED = 8e9, 4e9
@@ -22,13 +22,14 @@ COPIED, ADDED = 8e9, 4e9
 LARGE = 1 << 24
 
 
-def flat(rate: float) -> Rates:
-    return Rates((RatePoint(1, rate),), (RatePoint(1, 2 * rate),))
-
-
 def host(cores: int = 2) -> Machine:
     plain = load_machine("cpu-shared-memory")
-    return replace(plain, fabric=replace(plain.fabric, cores=cores, copy=flat(COPIED), reduce=flat(ADDED)))
+    return replace(
+        plain,
+        fabric=replace(
+            plain.fabric, cores=cores, copy=flat(COPIED, 2 * COPIED), reduce=flat(ADDED, 2 * ADDED)
+        ),
+    )
 
 
 def predicted(
@@ -119,9 +120,6 @@ def test_a_run_s_basis_hands_its_host_on() -> None:
     network = network_of((0, 0), backend="mpi")
     case = case_of("all_reduce", 2, LARGE, "mpi")
 
-    def on(context: PredictionContext) -> Prediction | None:
-        return context.predict(case)
-
     probed = PredictionContext(host=host(), host_networks={("mpi", 2): network})
-    assert on(probed) == predict_host_library(case, network, "", host())
-    assert on(PredictionContext(host=host())) is None
+    assert probed.predict(case) == predict_host_library(case, network, "", host())
+    assert PredictionContext(host=host()).predict(case) is None

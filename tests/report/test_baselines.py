@@ -1,16 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from ccbench.report.baselines import baseline_lines, beside, comparable_points, pairs_csv, pairs_table
+from ccbench.report.baselines import Pair, baseline_lines, beside, comparable_points, pairs_csv, pairs_table
 from ccbench.report.figure import Kind
 from ccbench.report.figures import MOST_BASELINES, figures_of
 from ccbench.report.points import points_of
-from ccbench.results import Run
+from ccbench.results import Point, Run
 from ccbench.results.published import load_published
 from tests.results.samples import edited
 
@@ -22,10 +23,19 @@ def run(tmp_path: Path) -> Run:
     return write_run(tmp_path / "run", sweep())
 
 
-def test_a_slower_baseline_has_a_ratio_above_one(run: Run, tmp_path: Path) -> None:
-    slow = write_run(tmp_path / "slow", sweep(), slowdown=2.0)
+def pairs_of(points: Sequence[Point], baseline: Run) -> tuple[Pair, ...]:
+    return beside(points, comparable_points(points, baseline))
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Run:
+    """The same work at half the speed."""
+    return write_run(tmp_path / "slow", sweep(), slowdown=2.0)
+
+
+def test_a_slower_baseline_has_a_ratio_above_one(run: Run, slow: Run) -> None:
     points = points_of(run)
-    pairs = beside(points, comparable_points(points, slow))
+    pairs = pairs_of(points, slow)
     assert len(pairs) == len(points)
     assert all(pair.speed_ratio == pytest.approx(2.0) for pair in pairs)
 
@@ -68,17 +78,14 @@ def test_the_same_algorithm_is_preferred_then_the_library_s_own_choice(run: Run,
     left = [replace(one, algorithm="default", backend="nccl") for one in sweep()]
     points = points_of(run)
     without = write_run(tmp_path / "without", [*fast, *left])
-    assert {one.baseline.algorithm for one in beside(points, comparable_points(points, without))} == {
-        "default"
-    }
+    assert {one.baseline.algorithm for one in pairs_of(points, without)} == {"default"}
     same = write_run(tmp_path / "with", [*fast, *left, *sweep()])
-    assert {one.baseline.algorithm for one in beside(points, comparable_points(points, same))} == {"ring"}
+    assert {one.baseline.algorithm for one in pairs_of(points, same)} == {"ring"}
 
 
-def test_every_form_names_the_baseline_and_the_ratio(run: Run, tmp_path: Path) -> None:
-    slow = write_run(tmp_path / "slow", sweep(), slowdown=2.0)
+def test_every_form_names_the_baseline_and_the_ratio(run: Run, slow: Run) -> None:
     points = points_of(run)
-    pairs = beside(points, comparable_points(points, slow))
+    pairs = pairs_of(points, slow)
     lines = pairs_csv(pairs).splitlines()
     assert len(lines) == 1 + len(pairs)
     assert float(lines[1].rsplit(",", 1)[1]) == pytest.approx(2.0)
@@ -97,10 +104,9 @@ def test_figures_hold_no_more_grey_lines_than_can_be_read(run: Run, tmp_path: Pa
     assert any("3 lines of the baseline" in note for note in figure.footnote)
 
 
-def test_a_run_beside_itself_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_run_beside_itself_is_told(run: Run, slow: Run) -> None:
     own = "has this run's very figures: the run is laid beside itself"
     assert any(own in line for line in baseline_lines(points_of(run), run))
-    slow = write_run(tmp_path / "slow", sweep(), slowdown=2.0)
     assert not any(own in line for line in baseline_lines(points_of(run), slow))
 
 
@@ -108,7 +114,7 @@ def test_nodes_that_nobody_stated_are_marked(run: Run, tmp_path: Path) -> None:
     baseline = write_run(tmp_path / "open", [replace(one, nodes=0) for one in sweep()])
     points = points_of(run)
     assert any("(nodes not stated)" in line for line in baseline_lines(points, baseline))
-    pairs = beside(points, comparable_points(points, baseline))
+    pairs = pairs_of(points, baseline)
     assert "nodes not stated" in pairs_csv(pairs)
     assert not any("stated" in line for line in baseline_lines(points, run))
     unsaid = [replace(one, nodes=0) for one in points]
@@ -158,7 +164,7 @@ def test_without_a_declared_network_every_published_one_is_named(tmp_path: Path)
 
 def test_another_element_type_stands_in_where_bytes_are_all_that_counts(tmp_path: Path) -> None:
     points = points_of(of_gpus(tmp_path / "run", "", 8, 1, dtype="bfloat16"))
-    pairs = beside(points, comparable_points(points, load_published("hgx-h100")))
+    pairs = pairs_of(points, load_published("hgx-h100"))
     assert pairs
     assert all("measured with float32" in pair.legend for pair in pairs)
     lines = baseline_lines(points, load_published("hgx-h100"))
@@ -168,8 +174,10 @@ def test_another_element_type_stands_in_where_bytes_are_all_that_counts(tmp_path
 def test_a_choice_of_the_baseline_is_not_read_as_a_part_of_its_version(run: Run, tmp_path: Path) -> None:
     edits = dict.fromkeys(range(20), lambda one: replace(one, backend_version="NCCL 2.30.4, CuPy 14.2"))
     points = points_of(run)
-    behind = comparable_points(points, write_run(tmp_path / "base", sweep(), edits))
-    assert beside(points, behind)[0].legend == "NCCL 2.30.4, CuPy 14.2, ring, base"
+    assert (
+        pairs_of(points, write_run(tmp_path / "base", sweep(), edits))[0].legend
+        == "NCCL 2.30.4, CuPy 14.2, ring, base"
+    )
 
 
 def test_the_same_element_type_comes_before_others(tmp_path: Path) -> None:

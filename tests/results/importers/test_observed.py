@@ -141,17 +141,17 @@ def test_a_machine_that_is_not_told_must_be_given(
     assert "'my box'" in str(caught.value)
 
 
+NOTHING = ": nothing that the model describes"
+
+
+def answer(words: ManifestEntry, **changes: Any) -> LibraryRequest | str:
+    shown = log([row(8, 1e-5)], **changes)
+    return asked_of(words, shown, shown.tables[0])
+
+
 def asked(words: ManifestEntry, **changes: Any) -> LibraryRequest:
-    shown = log([row(8, 1e-5)], **changes)
-    found = asked_of(words, shown, shown.tables[0])
+    found = answer(words, **changes)
     assert isinstance(found, LibraryRequest), found
-    return found
-
-
-def refused(words: ManifestEntry, **changes: Any) -> str:
-    shown = log([row(8, 1e-5)], **changes)
-    found = asked_of(words, shown, shown.tables[0])
-    assert isinstance(found, str)
     return found
 
 
@@ -205,18 +205,23 @@ def test_gpus_of_a_process_and_versions_come_from_the_log_or_the_manifest() -> N
     assert asked(entry(nccl_version="unknown (old)")).version == ()
 
 
-def test_tools_and_algorithms_that_the_model_is_not_of_are_reasons() -> None:
-    assert "mscclpp" in refused(entry(), tool="mscclpp", library="")
-    assert "MPI" in refused(entry(), tool="osu", library="MPI")
-    assert "kernel:3" in refused(entry(), algorithm="kernel:3")
-    assert "collective" in refused(entry(collective=""), collective="")
-    assert "collective" in refused(entry(), collective="barrier")
-
-
-def test_a_variable_that_is_not_understood_is_named_with_its_value() -> None:
-    told = asked_of(entry(), log([], environment={"NCCL_ALGO": "Foo"}), log([]).tables[0])
-    assert told == "NCCL_ALGO=Foo: nothing that the model describes"
-    both = asked_of(entry(forced="NCCL_ALGO=Foo NCCL_PROTO=LL256"), log([]), log([]).tables[0])
-    assert both == "NCCL_ALGO=Foo and NCCL_PROTO=LL256: nothing that the model describes"
-    stated = log([], algorithm="msccl")
-    assert asked_of(entry(), stated, stated.tables[0]) == "msccl: nothing that the model describes"
+@pytest.mark.parametrize(
+    ("words", "changes", "said"),
+    [
+        ({}, {"tool": "mscclpp", "library": ""}, "mscclpp"),
+        ({}, {"tool": "osu", "library": "MPI"}, "MPI"),
+        ({}, {"algorithm": "kernel:3"}, "kernel:3"),
+        ({"collective": ""}, {"collective": ""}, "collective"),
+        ({}, {"collective": "barrier"}, "collective"),
+        # A variable that is not understood is named with its value.
+        ({}, {"environment": {"NCCL_ALGO": "Foo"}}, f"NCCL_ALGO=Foo{NOTHING}"),
+        ({"forced": "NCCL_ALGO=Foo NCCL_PROTO=LL256"}, {}, f"NCCL_ALGO=Foo and NCCL_PROTO=LL256{NOTHING}"),
+        ({}, {"algorithm": "msccl"}, f"msccl{NOTHING}"),
+    ],
+)
+def test_what_the_model_is_not_of_is_a_reason(
+    words: dict[str, Any], changes: dict[str, Any], said: str
+) -> None:
+    found = answer(entry(**words), **changes)
+    assert isinstance(found, str)
+    assert found == said if NOTHING in said else said in found

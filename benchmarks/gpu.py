@@ -3,9 +3,9 @@
     python benchmarks/gpu.py -o results/gpu-loopback
 
 One run: how fast the GPU copies, then all_reduce by ring, tree, one-shot, two-shot, low-latency packets and
-the interpreter of schedules over 2, 4 and 8 ranks, back to back and in CUDA graphs, all visited in turn, then
-the copy once more. Prints a table and verdicts, and leaves OUTPUT/run (a run folder with its report: `ccbench
-report` draws it) and OUTPUT/figures.json. No link is measured: ranks share the GPU.
+the interpreter of schedules over 2, 4 and 8 ranks, back to back and in CUDA graphs, in rounds over all cases,
+then the copy once more. Prints a table and verdicts, and leaves OUTPUT/run (a run folder with its report:
+`ccbench report` draws it) and OUTPUT/figures.json. No link is measured: ranks share the GPU.
 Exit codes: 0 all targets met, 1 one missed or a wrong result, 2 usage or no driver, 3 something could not be
 judged, 130/143 by signal.
 """
@@ -54,12 +54,12 @@ COPY_LIMIT_SECONDS = 300
 
 @dataclass(frozen=True)
 class Options:
-    """The command line. device: as CUDA_VISIBLE_DEVICES counts. visits: to every case."""
+    """The command line. device: as CUDA_VISIBLE_DEVICES counts. rounds: of every case."""
 
     backend: str
     ranks: tuple[int, ...]
     sizes: tuple[int, ...]
-    visits: int
+    rounds: int
     device: str
     output: Path
 
@@ -81,7 +81,7 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--backend", choices=("cuda", EMULATED), default="cuda", help=f"{EMULATED}: try it without a GPU")
     add("--ranks", default="2,4,8", help="ranks on the GPU, separated by commas (default: 2,4,8)")
     add("--sizes", default=SIZES, help=f"separated by commas (default: {SIZES})")
-    add("--visits", type=int, default=3, help="visits to every case (default: 3)")
+    add("--rounds", type=int, default=3, help="rounds of every case (default: 3)")
     add("--device", default="", help="the GPU (default: the first that CUDA_VISIBLE_DEVICES names, else 0)")
     add("-o", "--output", type=Path, required=True, help="folder that is not there yet, or empty")
     given = parser.parse_args(arguments)
@@ -90,23 +90,23 @@ def parse(arguments: Sequence[str]) -> Options:
         sizes = tuple(sorted({one for word in given.sizes.split(",") for one in parse_sizes(word.strip())}))
     except (ValueError, CcbenchError) as error:
         parser.error(f"--ranks or --sizes: {error}")
-    if min(ranks) < 2 or given.visits < 1:
+    if min(ranks) < 2 or given.rounds < 1:
         parser.error(
-            "--ranks and --visits: write at least 2 ranks and 1 visit, such as --ranks 2,4,8 --visits 3"
+            "--ranks and --rounds: write at least 2 ranks and 1 round, such as --ranks 2,4,8 --rounds 3"
         )
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    return Options(given.backend, ranks, sizes, given.visits, given.device or first, given.output)
+    return Options(given.backend, ranks, sizes, given.rounds, given.device or first, given.output)
 
 
 def suite_of(options: Options) -> Suite:
-    """Every algorithm at its sizes, as a suite: the runner visits its cases in turn."""
+    """Every algorithm at its sizes, as a suite: the runner measures its cases in turn."""
     sweeps = []
     for algorithm in ALGORITHMS:
         sizes = [f"{size} B" for size in options.sizes if size <= UP_TO.get(algorithm, sys.maxsize)]
         sweep = {"collective": "all_reduce", "algorithm": algorithm, "size": sizes}
         sweeps += [{**sweep, "ranks": list(options.ranks), "mode": list(options.modes)}] if sizes else []
     question = "How near do own kernels come to what one GPU's memory allows, with every rank on it?"
-    sampling = {**SAMPLING, "rounds": options.visits, "budget": f"{40 * options.visits} ms"}
+    sampling = {**SAMPLING, "rounds": options.rounds, "budget": f"{40 * options.rounds} ms"}
     document = {"question": question, "backends": [options.backend], "sweep": sweeps, "sampling": sampling}
     return read_suite(json.dumps(document), place="benchmarks/gpu.py", name="gpu-loopback")
 
@@ -127,9 +127,9 @@ def copy_seconds(options: Options) -> list[float]:
     return [float(seconds) for seconds in json.loads(done.stdout)]
 
 
-def ceiling_of(size_bytes: int, visits: Sequence[Sequence[float]]) -> figures.Ceiling:
-    """Of the visits the one with the shortest median: what is to be a limit must not be beaten by luck."""
-    best = min(visits, key=lambda samples: median_interval(samples).median)
+def ceiling_of(size_bytes: int, rounds: Sequence[Sequence[float]]) -> figures.Ceiling:
+    """Of the rounds the one with the shortest median: what is to be a limit must not be beaten by luck."""
+    best = min(rounds, key=lambda samples: median_interval(samples).median)
     return figures.Ceiling(size_bytes, median_interval(best), len(best))
 
 

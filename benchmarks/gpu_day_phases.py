@@ -112,7 +112,7 @@ PHASES = (
         (
             module(
                 *("own-kernels", 240, "benchmarks.gpu -o {here}"),
-                "--backend cuda-host --ranks 2,4 --sizes 8B,4KiB --visits 1",
+                "--backend cuda-host --ranks 2,4 --sizes 8B,4KiB --rounds 1",
             ),
         ),
     ),

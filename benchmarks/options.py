@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="benchmarks/cpu.py", description=DESCRIPTION)
     add, names = parser.add_argument, ", ".join(PEERS)
     add("--ranks", default="2,4", help="team sizes, separated by commas (default: 2,4)")
-    add("--rounds", type=int, help="visits to every point (default: 5, quick: 2)")
+    add("--rounds", type=int, help="rounds over all points (default: 5, quick: 2)")
     add("--quick", action="store_true", help="only sizes up to 1 MiB")
     add("--peers", default=",".join(PEERS), help=f"of {names} (default: all)")
     add("--pin", default=",".join(MPIS), help="peers to pin as ccbench pins its ranks (default: the MPIs)")

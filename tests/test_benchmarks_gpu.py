@@ -106,7 +106,7 @@ def test_a_share_is_no_surer_than_copy_and_kernel_together() -> None:
     assert share.confidence == pytest.approx(0.90)
 
 
-def test_the_ceiling_is_the_faster_of_both_visits() -> None:
+def test_the_ceiling_is_the_faster_of_both_rounds() -> None:
     ceiling = gpu.ceiling_of(1000, [[2.0, 2.1, 1.9], [1.0, 1.2, 1.1, 1.1]])
     assert (ceiling.seconds.median, ceiling.samples) == (1.1, 4)
 
@@ -208,7 +208,7 @@ def test_every_algorithm_runs_at_its_sizes_in_both_modes() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--ranks", "1"], ["--ranks", "two"], ["--sizes", "8 X"], ["--visits", "0"]]
+    "words", [["--ranks", "1"], ["--ranks", "two"], ["--sizes", "8 X"], ["--rounds", "0"]]
 )
 def test_a_mistake_on_the_command_line_ends_with_2(
     words: list[str], capsys: pytest.CaptureFixture[str]
@@ -249,7 +249,7 @@ def test_a_whole_run_on_the_cpu_is_labelled_and_judges_nothing(tmp_path: Path) -
     reason = open_backend("cuda-host").unavailable()
     if reason:
         pytest.skip(reason)
-    words = ["--backend", "cuda-host", "--ranks", "2", "--sizes", "8 B,260 B", "--visits", "1", "-o", "out"]
+    words = ["--backend", "cuda-host", "--ranks", "2", "--sizes", "8 B,260 B", "--rounds", "1", "-o", "out"]
     ended = subprocess.run(
         [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, cwd=tmp_path, check=False,
         env={**os.environ, "CCBENCH_FAULT": ""},
@@ -283,7 +283,7 @@ def test_a_run_that_is_stopped_keeps_the_figures_of_what_it_measured(
         return replace(run_suite(*arguments), exit_code=130, interrupted=True)
 
     monkeypatch.setattr(gpu, "run_suite", stopped)
-    words = ["--backend", "cuda-host", "--ranks", "2", "--sizes", "8 B", "--visits", "1"]
+    words = ["--backend", "cuda-host", "--ranks", "2", "--sizes", "8 B", "--rounds", "1"]
     assert gpu.main([*words, "-o", str(tmp_path / "out")]) == 130
     document = json.loads((tmp_path / "out/figures.json").read_text())
     assert {one["algorithm"] for one in document["points"]} == set(gpu.ALGORITHMS)

@@ -351,7 +351,7 @@ def _why_empty(suite: Suite, context: ExpansionContext) -> str:
         return f"{nothing}: {lacking}"
     return (
         f"{nothing}: take algorithms, dtypes, roots, placements, modes, groups and traffic that exist there "
-        "and go together (nothing runs beside a group alone, a pair or a computation)"
+        "and go together (nothing is concurrent with a group alone, a pair or a computation)"
     )
 
 

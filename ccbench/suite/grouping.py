@@ -1,4 +1,4 @@
-"""Who communicates with whom in a sweep: layouts, groups, a group alone, what runs beside, whose traffic.
+"""Who communicates with whom in a sweep: layouts, groups, concurrent collectives, uneven traffic.
 
 A sweep says ``layout: {tp: 2}`` and ``groups: [tp, dp]``; a case says ``tp of tp2-cp1-ep1-dp4-pp1``. Only
 with a number of ranks at hand is one made of the other, and what so many ranks cannot form is left out there.
@@ -56,7 +56,7 @@ MOST_PAIRED_RANKS = 500
 MOST_UNEVEN_RANKS = 1024
 """Ranks of a group with uneven traffic: amounts are a matrix of ranks x ranks."""
 
-BESIDE_COLLECTIVES = tuple(name for name, row in COLLECTIVES.items() if row.moves_data)
+CONCURRENT_COLLECTIVES = tuple(name for name, row in COLLECTIVES.items() if row.moves_data)
 
 _LAYOUT_KEYS = ("order", *LAYOUT_AXES, "etp")
 _AXIS_NAMES = {*DENSE_AXES, *EXPERT_AXES}
@@ -149,10 +149,10 @@ def _concurrent(item: Any) -> str:
         return ""
     parts = item.partition(" on ") if isinstance(item, str) else (item, "", "")
     name, on, groups = (part.strip() if isinstance(part, str) else part for part in parts)
-    if name not in BESIDE_COLLECTIVES:
+    if name not in CONCURRENT_COLLECTIVES:
         raise MisfitError(
             f"{shown(name)} is not a collective that can run concurrently; "
-            f"{suggestion(name, (NOTHING, *BESIDE_COLLECTIVES))}"
+            f"{suggestion(name, (NOTHING, *CONCURRENT_COLLECTIVES))}"
         )
     return f"{name} on {_groups(groups) or 'all'}" if on else name
 
@@ -206,7 +206,7 @@ read_pairs = several("pair", _pair)
 def check_layout(sweep: Sweep) -> None:
     """MisfitError where axes are named without a layout, a layout without axes, or ranks do not fit it."""
     named = [("groups", axis) for axis in sweep.groups if axis and is_axis(axis)]
-    named += [("concurrent", axis) for _, axis in map(_apart, sweep.concurrent) if axis and is_axis(axis)]
+    named += [("concurrent", axis) for _, axis in map(_parts_of, sweep.concurrent) if axis and is_axis(axis)]
     if not sweep.layout:
         for key, axis in named:
             raise MisfitError(f"{axis!r} is an axis; say of what, such as 'layout: {{tp: 2}}'", key)
@@ -234,9 +234,9 @@ def _misfit(sweep: Sweep, ranks: int) -> str:
     return ""
 
 
-def _apart(beside: str) -> tuple[str, str]:
-    """(collective, groups) of what runs beside; no groups where it has none of its own."""
-    name, _, groups = beside.partition(" on ")
+def _parts_of(concurrent: str) -> tuple[str, str]:
+    """Return (collective, groups) of a concurrent collective; no groups where it has none of its own."""
+    name, _, groups = concurrent.partition(" on ")
     return name, groups
 
 
@@ -254,16 +254,16 @@ def works(sweep: Sweep, row: Collective, ranks: int, pairs: bool) -> Iterator[Wo
     for groups in _groupings(sweep, ranks):
         members = parse_groups(groups, ranks)
         for alone in _alone(sweep.group_mode, len(members)):
-            for beside in _besides(sweep, row, ranks, groups):
-                if beside and alone != ALL_GROUPS:
-                    continue  # beside a group alone nothing else runs
+            for concurrent in _concurrents(sweep, row, ranks, groups):
+                if concurrent and alone != ALL_GROUPS:
+                    continue  # with a group alone nothing else runs
                 # A pair is alone already.
-                named = sweep.pairs if pairs and not groups and not beside else _ring(sweep.pairs)
+                named = sweep.pairs if pairs and not groups and not concurrent else _ring(sweep.pairs)
                 for traffic in _traffics(sweep.traffic, row, len(members[0])):
                     for pair in pairs_of(named, row, ranks):
                         yield {
-                            "pair": pair, "groups": groups, "active_group": alone, "concurrent": beside,
-                            "traffic": traffic,
+                            "pair": pair, "groups": groups, "active_group": alone,
+                            "concurrent": concurrent, "traffic": traffic,
                         }  # fmt: skip
 
 
@@ -340,13 +340,13 @@ def _alone(modes: Sequence[str], groups: int) -> list[int]:
     return list(dict.fromkeys(number for name in modes for number in asked[name]))
 
 
-def _besides(sweep: Sweep, row: Collective, ranks: int, groups: str) -> Iterator[str]:
-    """What runs beside: not the same collective of the same ranks, and nothing beside a barrier."""
+def _concurrents(sweep: Sweep, row: Collective, ranks: int, groups: str) -> Iterator[str]:
+    """Yield concurrent collectives: not the same of the same ranks, and none with a barrier."""
     if not row.moves_data:
         yield ""
         return
-    for beside in sweep.concurrent:
-        name, own = _apart(beside)
+    for concurrent in sweep.concurrent:
+        name, own = _parts_of(concurrent)
         if own and own != "all":
             spelled = _spelled(own, sweep.layout, ranks)
             if spelled is None or len(parse_groups(spelled, ranks)[0]) == 1:

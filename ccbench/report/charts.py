@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ccbench.report.drawing import FAINT, GREY, INK, VERMILION
+from ccbench.report.drawing import BLUE, FAINT, GREEN, GREY, INK, ORANGE, PINK, SKY, VERMILION
 from ccbench.report.figure import Bars, Figure, Grid, Lanes, Layer, Piece
 from ccbench.units import format_seconds
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.image import AxesImage
 
-COLOURS = ("#0072B2", "#9a9a9a", "#D55E00", "#E69F00", "#CC79A7", "#009E73", "#56B4E9", "#7A5195", "#F0E442")
+COLOURS = (BLUE, "#9a9a9a", VERMILION, ORANGE, PINK, GREEN, SKY, "#7A5195", "#F0E442")
 """By the number of a style; the second is grey, for what nobody works in."""
 
 PALE = (1, 3, 6, 8)

@@ -46,23 +46,33 @@ def fitting(text: str, points: float, width: float) -> str:
 def drawn_lines(lines: Sequence[Line], boxes: Mapping[str, Box]) -> list[Line]:
     """Those of ``lines`` between placed boxes, with their ways and labels; the widest is drawn last."""
     lines = [line for line in lines if {line.source, line.target} <= boxes.keys()]
-    flat = [line for line in lines if not _is_round(line, boxes)]
-    ways = dict(zip(map(id, flat), _ways(flat, boxes), strict=True))
-    drawn = [replace(line, points=ways.get(id(line)) or _round_way(line, boxes)) for line in lines]
+    ports = _ports(lines, boxes)
+    rows: dict[float, list[Box]] = {}
+    for box in boxes.values():
+        rows.setdefault(round(box.y, 3), []).append(box)
+    used: set[Point] = set()
+    drawn = []
+    for index, line in enumerate(lines):
+        one, other = boxes[line.source], boxes[line.target]
+        start, end = ports[index, one.name], ports[index, other.name]
+        way: tuple[Point, ...]
+        if _is_round(line, boxes):
+            lower, upper = sorted((one, other), key=lambda box: box.y)
+            way = ((one.x, one.y), (other.x, other.y))
+            if line.kind is LinkKind.PCIE and not upper.on_circle:
+                # Down outside the circle, then in from the side.
+                way = _curve((upper.x, upper.y), (upper.x, lower.y), (lower.x, lower.y))
+        elif abs(start[1] - end[1]) < 0.01:
+            high = min(0.2 + 0.1 * abs(start[0] - end[0]), HIGHEST_ARC) * _side(one, other)
+            way = _curve(start, ((start[0] + end[0]) / 2, start[1] + high), end)
+        else:
+            way = (start, *_between(rows, used, start, end), end)
+        drawn.append(replace(line, points=way))
     return sorted(_labelled(drawn, boxes), key=lambda line: line.bytes_per_second or 0.0)
 
 
 def _is_round(line: Line, boxes: Mapping[str, Box]) -> bool:
     return boxes[line.source].on_circle or boxes[line.target].on_circle
-
-
-def _round_way(line: Line, boxes: Mapping[str, Box]) -> tuple[Point, ...]:
-    """Straight from middle to middle; to a circle down outside it, then in from the side."""
-    lower, upper = sorted((boxes[line.source], boxes[line.target]), key=lambda box: box.y)
-    if line.kind is LinkKind.PCIE and lower.on_circle and not upper.on_circle:
-        return _curve((upper.x, upper.y), (upper.x, lower.y), (lower.x, lower.y))
-    one, other = boxes[line.source], boxes[line.target]
-    return (one.x, one.y), (other.x, other.y)
 
 
 def _curve(start: Point, control: Point, end: Point) -> tuple[Point, ...]:
@@ -73,25 +83,6 @@ def _curve(start: Point, control: Point, end: Point) -> tuple[Point, ...]:
         (a * start[0] + b * control[0] + c * end[0], a * start[1] + b * control[1] + c * end[1])
         for a, b, c in weights
     )
-
-
-def _ways(lines: Sequence[Line], boxes: Mapping[str, Box]) -> list[tuple[Point, ...]]:
-    """The points of each line that is not on a circle."""
-    ports = _ports(lines, boxes)
-    rows: dict[float, list[Box]] = {}
-    for box in boxes.values():
-        rows.setdefault(round(box.y, 3), []).append(box)
-    used: set[Point] = set()
-    found = []
-    for index, line in enumerate(lines):
-        start, end = ports[index, line.source], ports[index, line.target]
-        if abs(start[1] - end[1]) < 0.01:
-            side = _side(boxes[line.source], boxes[line.target])
-            high = 2 * min(0.1 + 0.05 * abs(start[0] - end[0]), HIGHEST_ARC / 2) * side
-            found.append(_curve(start, ((start[0] + end[0]) / 2, start[1] + high), end))
-        else:
-            found.append((start, *_between(rows, used, start, end), end))
-    return found
 
 
 def _side(box: Box, other: Box) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.machine.detection import joined
+from ccbench.machine.detection import joined, load_cluster
 from ccbench.machine.files import Files
 from ccbench.machine.nvlinks import read_nvml
 from ccbench.machine.sysfs import read_sysfs
@@ -95,6 +95,12 @@ def test_of_many_machines_the_first_is_drawn_and_the_rest_counted() -> None:
     assert "n1.nic0" not in layout.boxes
     assert layout.boxes["switch0"].y > layout.boxes["n0.nic0"].y
     assert apart(layout)
+
+
+def test_what_finds_no_room_is_counted_below_the_picture() -> None:
+    routers = load_cluster("hgx-h100", 36, "ib-ndr-400x8/dragonfly:9x4x8x2")
+    assert picture(routers).texts[-1].get_text().endswith("Not shown: 31 machines, 31 switches.")
+    assert "Not shown" not in picture(machines(100)).texts[-1].get_text()
 
 
 def test_a_machine_unlike_the_first_says_what_is_in_it() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,14 +56,6 @@ class Panel:
     taken: list[tuple[float, float, float, float]] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Column:
-    """One step that is drawn; ``left`` is its place on the time axis. Without a step: a gap."""
-
-    left: float
-    step: Step | None
-
-
 def draw_schedule(schedule: Schedule, path: Path | str) -> None:
     """Draw ``schedule`` into ``path``, whose ending chooses SVG, PNG or PDF.
 
@@ -100,9 +92,10 @@ def picture(schedule: Schedule) -> Figure:
     """The drawing as a matplotlib figure, one arrow for each flow of the steps that are drawn."""
     from matplotlib.figure import Figure
 
-    columns = list(_columns(schedule))
+    columns = _columns(schedule)
     steps = max(len(columns), 1)
-    wanted = steps * _step_inches(schedule, columns) + LEFT_INCHES + RIGHT_INCHES
+    texts = [_slots_moved(schedule, step) for step in columns]
+    wanted = steps * _step_inches(texts) + LEFT_INCHES + RIGHT_INCHES
     width = min(max(wanted, LEAST_WIDTH_INCHES), MOST_WIDTH_INCHES)
     lane = LANE_INCHES if schedule.ranks <= MOST_WIDE_LANES else LANE_INCHES / 2
     height = max(schedule.ranks, 2) * lane + TOP_INCHES + BOTTOM_INCHES
@@ -113,22 +106,22 @@ def picture(schedule: Schedule) -> Figure:
     )
     _lanes(axes, schedule, columns)
     panel = Panel(axes, schedule, inner_width / (steps + 2 * MARGIN_STEPS), lane)
-    for column in columns:
-        _column(panel, column)
+    for left, (step, labels) in enumerate(zip(columns, texts, strict=True)):
+        if step is None:
+            _gap(panel, left)
+        else:
+            _column(panel, left, step)
+            _labels(panel, left, step, labels)
     _texts(figure, schedule, width, height)
     return figure
 
 
-def _columns(schedule: Schedule) -> Iterator[Column]:
-    total = sum(phase.repeat for phase in schedule.phases)
-    shortened = total > FIRST_STEPS + LAST_STEPS + 1
-    for step in schedule.expanded():
-        if not shortened or step.index < FIRST_STEPS:
-            yield Column(step.index, step)
-        elif step.index == FIRST_STEPS:
-            yield Column(FIRST_STEPS, None)
-        elif step.index >= total - LAST_STEPS:
-            yield Column(FIRST_STEPS + 1 + step.index - (total - LAST_STEPS), step)
+def _columns(schedule: Schedule) -> list[Step | None]:
+    """Return the steps that are drawn, from left to right; None is a gap."""
+    steps = list(schedule.expanded())
+    if len(steps) <= FIRST_STEPS + LAST_STEPS + 1:
+        return [*steps]
+    return [*steps[:FIRST_STEPS], None, *steps[-LAST_STEPS:]]
 
 
 def _texts(figure: Figure, schedule: Schedule, width: float, height: float) -> None:
@@ -148,20 +141,12 @@ def _texts(figure: Figure, schedule: Schedule, width: float, height: float) -> N
             figure.text(left, 0.12 / height, note, fontsize=7, color=GREY, va="bottom")
     handles, labels = _legend(schedule)
     figure.legend(
-        handles,
-        labels,
-        loc="lower left",
-        bbox_to_anchor=(left, 0.3 / height),
-        ncols=4,
-        frameon=False,
-        borderpad=0,
-        borderaxespad=0,
-        handlelength=3.4,
-        fontsize=8.5,
-    )
+        handles, labels, loc="lower left", bbox_to_anchor=(left, 0.3 / height), ncols=4, frameon=False,
+        borderpad=0, borderaxespad=0, handlelength=3.4, fontsize=8.5,
+    )  # fmt: skip
 
 
-def _lanes(axes: Axes, schedule: Schedule, columns: list[Column]) -> None:
+def _lanes(axes: Axes, schedule: Schedule, columns: list[Step | None]) -> None:
     right = max(len(columns), 1)
     axes.set_xlim(-MARGIN_STEPS, right + MARGIN_STEPS)
     axes.set_ylim(max(schedule.ranks, 2) - 0.5, -0.5)
@@ -174,27 +159,27 @@ def _lanes(axes: Axes, schedule: Schedule, columns: list[Column]) -> None:
     axes.tick_params(length=0, labelsize=9, labelcolor=INK)
     for side in axes.spines.values():
         side.set_visible(False)
-    edges = sorted({column.left + side for column in columns if column.step for side in (0, 1)} or {0})
+    edges = sorted({left + side for left, step in enumerate(columns) if step for side in (0, 1)} or {0})
     grid_x, grid_y = np.meshgrid(edges, np.arange(schedule.ranks))
     axes.plot(grid_x.ravel(), grid_y.ravel(), ".", color="#aaaaaa", markersize=4, zorder=2)
 
 
-def _column(panel: Panel, column: Column) -> None:
-    axes, left, step = panel.axes, column.left, column.step
-    across = axes.get_xaxis_transform()
-    if step is None:
-        hidden = sum(phase.repeat for phase in panel.schedule.phases) - FIRST_STEPS - LAST_STEPS
-        axes.axvspan(left + 0.12, left + 0.88, color="white", zorder=6)
-        axes.text(
-            left + 0.5, 0.5, f"{hidden} more steps", transform=across, rotation=90, ha="center", va="center",
-            fontsize=9, color=GREY, zorder=7,
-        )  # fmt: skip
-        return
+def _gap(panel: Panel, left: int) -> None:
+    hidden = sum(phase.repeat for phase in panel.schedule.phases) - FIRST_STEPS - LAST_STEPS
+    panel.axes.axvspan(left + 0.12, left + 0.88, color="white", zorder=6)
+    panel.axes.text(
+        left + 0.5, 0.5, f"{hidden} more steps", transform=panel.axes.get_xaxis_transform(), rotation=90,
+        ha="center", va="center", fontsize=9, color=GREY, zorder=7,
+    )  # fmt: skip
+
+
+def _column(panel: Panel, left: int, step: Step) -> None:
+    axes = panel.axes
     if step.index % 2 == 0:
         axes.axvspan(left, left + 1, color=BAND, zorder=0, linewidth=0)
     axes.annotate(
-        f"step {step.index + 1}", (left + 0.5, 1), (0, 4), xycoords=across, textcoords="offset points",
-        ha="center", va="bottom", fontsize=8.5, color=GREY,
+        f"step {step.index + 1}", (left + 0.5, 1), (0, 4), xycoords=axes.get_xaxis_transform(),
+        textcoords="offset points", ha="center", va="bottom", fontsize=8.5, color=GREY,
     )  # fmt: skip
     _flows(panel, left, step)
     remote = step.source != step.target
@@ -208,7 +193,7 @@ def _column(panel: Panel, column: Column) -> None:
         rings.set_markerfacecolor("white")
 
 
-def _flows(panel: Panel, left: float, step: Step) -> None:
+def _flows(panel: Panel, left: int, step: Step) -> None:
     from matplotlib.patches import FancyArrowPatch
 
     axes, phase = panel.axes, step.phase
@@ -218,61 +203,36 @@ def _flows(panel: Panel, left: float, step: Step) -> None:
     ends = [((left, int(a)), (left + 1, int(b))) for a, b in zip(step.source, step.target, strict=True)]
     for (begin, end), line in zip(ends, lines.tolist(), strict=True):
         local = begin[1] == end[1]
-        axes.add_patch(
-            FancyArrowPatch(
-                begin,
-                end,
-                arrowstyle="-|>" if phase.reduces else "->",
-                linestyle="solid" if phase.reduces else DASHES,
-                linewidth=line,
-                color=GREY if local else colour,
-                mutation_scale=9,
-                shrinkA=2.5,
-                shrinkB=6,
-                zorder=3,
-            )
-        )
-    if phase.flows <= MOST_LABELS_A_STEP:
-        _labels(panel, left, step)
+        head, style = ("-|>", "solid") if phase.reduces else ("->", DASHES)
+        arrow = FancyArrowPatch(
+            begin, end, arrowstyle=head, linestyle=style, linewidth=line, color=GREY if local else colour,
+            mutation_scale=9, shrinkA=2.5, shrinkB=6, zorder=3,
+        )  # fmt: skip
+        axes.add_patch(arrow)
 
 
-def _step_inches(schedule: Schedule, columns: list[Column]) -> float:
+def _step_inches(texts: Sequence[Mapping[tuple[int, int], str]]) -> float:
     """Wide enough for the longest label beside the rank it belongs to."""
-    letters = [
-        len(text)
-        for column in columns
-        if column.step is not None and column.step.phase.flows <= MOST_LABELS_A_STEP
-        for text in _slots_moved(schedule, column.step).values()
-        if len(text) <= MOST_LABEL_LETTERS
-    ]
-    return max(STEP_INCHES, LETTER_INCHES * max(letters, default=0) / (1 - LABEL_LANES))
+    letters = max((len(text) for labels in texts for text in labels.values()), default=0)
+    return max(STEP_INCHES, LETTER_INCHES * letters / (1 - LABEL_LANES))
 
 
-def _labels(panel: Panel, left: float, step: Step) -> None:
+def _labels(panel: Panel, left: int, step: Step, texts: Mapping[tuple[int, int], str]) -> None:
     """The slots of each arrow; an arrow whose label finds no room has none."""
-    texts = _slots_moved(panel.schedule, step)
     ways = [(source, np.sign(target - source)) for source, target in texts]
     colour = COMBINE if step.phase.reduces else COPY
+    box = {"boxstyle": "round,pad=0.14", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     for (source, target), text in texts.items():
-        if len(text) > MOST_LABEL_LETTERS:
-            continue
         way = int(np.sign(target - source))
         crowded = ways.count((source, way)) > 1
-        for x, y, side in _places(panel, left, source, target, crowded):
-            if not _take(panel, left, x, y, side if len(text) > 3 else "center", text):
-                continue
-            panel.axes.text(
-                x,
-                y,
-                text,
-                ha=side if len(text) > 3 else "center",
-                va="center",
-                fontsize=7,
-                color=colour if way else GREY,
-                bbox={"boxstyle": "round,pad=0.14", "facecolor": "white", "edgecolor": "none", "alpha": 0.85},
-                zorder=4,
-            )
-            break
+        for x, y, aligned in _places(panel, left, source, target, crowded):
+            side = aligned if len(text) > 3 else "center"
+            if _take(panel, left, x, y, side, text):
+                panel.axes.text(
+                    x, y, text, ha=side, va="center", fontsize=7, color=colour if way else GREY, bbox=box,
+                    zorder=4,
+                )  # fmt: skip
+                break
 
 
 def _places(
@@ -310,8 +270,10 @@ def _take(panel: Panel, left: float, x: float, y: float, side: str, text: str) -
     return True
 
 
-def _slots_moved(schedule: Schedule, step: Step) -> dict[tuple[int, int], str]:
-    """(source, target) -> the slots that move between them in this step."""
+def _slots_moved(schedule: Schedule, step: Step | None) -> dict[tuple[int, int], str]:
+    """(source, target) -> the slots that move between them; without texts for which there is no room."""
+    if step is None or step.phase.flows > MOST_LABELS_A_STEP:
+        return {}
     texts: dict[tuple[int, int], list[str]] = {}
     for flow in range(step.phase.flows):
         width = int(step.phase.width[flow])
@@ -319,7 +281,8 @@ def _slots_moved(schedule: Schedule, step: Step) -> dict[tuple[int, int], str]:
         written = slot_range(schedule, int(step.target_slot[flow]), width)
         pair = (int(step.source[flow]), int(step.target[flow]))
         texts.setdefault(pair, []).append(read if read == written else f"{read} → {written}")
-    return {pair: _joined(parts) for pair, parts in texts.items()}
+    joined = {pair: _joined(parts) for pair, parts in texts.items()}
+    return {pair: text for pair, text in joined.items() if len(text) <= MOST_LABEL_LETTERS}
 
 
 def _joined(parts: list[str]) -> str:
@@ -342,16 +305,9 @@ def _legend(schedule: Schedule) -> tuple[list[Any], list[str]]:
         entries["combined"] = (disc, plus)
     if any(not phase.reduces for phase in remote):
         entries["copied"] = Line2D(
-            [],
-            [],
-            color=COPY,
-            linewidth=1.5,
-            linestyle=DASHES,
-            marker="o",
-            markerfacecolor="white",
-            markeredgewidth=1.6,
-            markersize=6.5,
-        )
+            [], [], color=COPY, linewidth=1.5, linestyle=DASHES, marker="o", markerfacecolor="white",
+            markeredgewidth=1.6, markersize=6.5,
+        )  # fmt: skip
     if any(bool(np.any(phase.source == phase.target)) for phase in schedule.phases):
         entries["moved inside the rank"] = Line2D([], [], color=GREY, linewidth=1.5, linestyle=DASHES)
     if len({width for phase in schedule.phases for width in phase.width.tolist()}) > 1:

@@ -21,7 +21,8 @@ from ccbench.report.maps import (
     matrix_table,
     notes,
 )
-from ccbench.report.page import every_figure, page_content, render_page
+from ccbench.report.page.content import every_figure, page_content
+from ccbench.report.page.rendering import render_page
 from ccbench.report.points import footnote, points_of, provenance
 from ccbench.report.sharing import SHARING_FILE, sharing_csv, sharing_of, sharing_tables
 from ccbench.results import Point, Run
@@ -150,29 +151,25 @@ def _pictures(drawn: Drawn, formats: Sequence[str], problems: list[str]) -> File
     if not asked:
         return {}
     figures = every_figure(drawn.runs, drawn.own, drawn.behind, problems)
-    files: Files = {}
-    for form in asked:
-        files |= (_document if form == "pdf" else _images)(figures, form, problems)
-    return files
-
-
-def _images(figures: Sequence[Figure], form: str, problems: list[str]) -> Files:
     names = _unique([figure.key for figure in figures])
-    drawn = {
-        f"{name}.{form}": _drawn(figure, form, problems) for name, figure in zip(names, figures, strict=True)
+    files = {
+        f"{name}.{form}": content
+        for form in asked
+        for name, figure in zip(names, figures, strict=True)
+        if form != "pdf" and (content := _drawn(figure, form, problems)) is not None
     }
-    return {name: content for name, content in drawn.items() if content is not None}
+    return files | (_document(figures, problems) if "pdf" in asked else {})
 
 
-def _document(figures: Sequence[Figure], form: str, problems: list[str]) -> Files:
+def _document(figures: Sequence[Figure], problems: list[str]) -> Files:
     """All figures as one file; when that fails, without those that cannot be drawn alone either."""
     from ccbench.report.matplotlib_renderer import render_pages
 
     try:
-        return {ONE_FILE[form]: render_pages(figures)}
+        return {ONE_FILE["pdf"]: render_pages(figures)}
     except Exception:  # whatever it was, drawing them one by one finds out whose fault it is
-        whole = [figure for figure in figures if _drawn(figure, form, problems) is not None]
-        return {ONE_FILE[form]: render_pages(whole)} if whole else {}
+        whole = [figure for figure in figures if _drawn(figure, "pdf", problems) is not None]
+        return {ONE_FILE["pdf"]: render_pages(whole)} if whole else {}
 
 
 def _drawn(figure: Figure, form: str, problems: list[str]) -> bytes | None:

@@ -22,12 +22,12 @@ from ccbench.report.baselines import comparable_points
 from ccbench.report.case_table import page_table
 from ccbench.report.figures import figures_of
 from ccbench.report.findings import run_findings, sentences, verdict_lines
-from ccbench.report.page import page_content
 from ccbench.report.page.content import (
     differences,
     environment_rows,
     formula_of,
     formula_table,
+    page_content,
     rates_table,
     terms_of,
     topology_of,

@@ -141,9 +141,9 @@ class CopyEndpoint:
         self._seconds = 0.0
         self.stamps = np.zeros((1, MOST_SAMPLES, 2))
 
-    def refill(self, salt: int, launches: int = 1) -> None:
-        """New data for each salt."""
-        self._copies.fill(salt % POISON)
+    def refill(self, seed: int, launches: int = 1) -> None:
+        """New data for each seed."""
+        self._copies.fill(seed % POISON)
 
     def poison(self) -> None:
         """Spoil the target."""
@@ -176,9 +176,9 @@ class CopyEndpoint:
     def watch(self, sample: int) -> None:
         """Nobody watches."""
 
-    def check(self, salt: int, launches: int) -> Mismatch | None:
+    def check(self, seed: int, launches: int) -> Mismatch | None:
         """RuntimeError where the copy is not the source: there is no figure then."""
-        wrong = self._copies.wrong_bytes(salt % POISON)
+        wrong = self._copies.wrong_bytes(seed % POISON)
         if wrong:
             raise RuntimeError(f"{wrong} bytes of the copy are wrong")
         return None
@@ -188,7 +188,7 @@ def copied(copies: Copies, size_bytes: int, budget_seconds: float) -> list[float
     """Seconds per copy of every sample."""
     case = Case("gpu", "copy", "send_recv", "copy", "uint8", "none", size_bytes, size_bytes, 1)
     sampling = Sampling(rounds=1, target_relative_width=0.01, budget_seconds=budget_seconds)
-    result = measure(CopyEndpoint(copies), case, sampling, salt=1)
+    result = measure(CopyEndpoint(copies), case, sampling, seed=1)
     return [float(seconds) for seconds in durations(result.stamps) / result.launches]
 
 

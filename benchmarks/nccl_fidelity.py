@@ -173,12 +173,12 @@ def table(comparisons: Sequence[Comparison]) -> str:
 def measured(gpus: int | None, rounds: int) -> list[Comparison]:
     """Every size in both modes; CcbenchError where something is missing."""
     from ccbench.backends.cuda.runtime import device_count, open_cuda
-    from ccbench.backends.nccl.bootstrap import NcclCrew
+    from ccbench.backends.nccl.bootstrap import NcclWorkerGroup
 
     ranks = gpus or device_count(open_cuda())
     with tempfile.TemporaryDirectory(prefix="ccbench-") as folder:
         loop = PlainLoop(built(Path(folder)), ranks)
-        endpoint = NcclCrew(ranks, 16).endpoint(0)
+        endpoint = NcclWorkerGroup(ranks, 16).endpoint(0)
         try:
             points = [(size, mode) for size in SIZES for mode in MODES]
             return [compared(endpoint, loop, case_of(s, ranks, mode), mode, rounds) for s, mode in points]

@@ -181,17 +181,17 @@ class PeerEndpoint(CpuEndpoint):
     def _data_rank(self) -> int:
         return self.rank
 
-    def refill(self, salt: int, launches: int = 1) -> None:
-        """Fill this rank's input with the data of ``salt``."""
-        fill(self._case, self._data_rank, self._input, salt, launches)
+    def refill(self, seed: int, launches: int = 1) -> None:
+        """Fill this rank's input with the data of ``seed``."""
+        fill(self._case, self._data_rank, self._input, seed, launches)
 
     def poison(self) -> None:
         """Make the output wrong everywhere."""
         poison(self._output)
 
-    def check(self, salt: int, launches: int) -> Mismatch | None:
+    def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare this rank's output with what is right."""
-        return check(self._case, self._data_rank, self._output, salt, launches)
+        return check(self._case, self._data_rank, self._output, seed, launches)
 
     def launch(self, times: int) -> None:
         """Call the library ``times`` times, back to back."""

@@ -242,19 +242,19 @@ class Case:
         count = row.count_for(self.size_bytes, other.group_ranks, item)
         return replace(other, count=count, size_bytes=row.size_bytes(count, other.group_ranks, item))
 
-    def input_count(self, seat: int) -> int:
-        """Elements of the input buffer of rank ``seat`` of a group."""
+    def input_count(self, group_rank: int) -> int:
+        """Elements of the input buffer of rank ``group_rank`` of a group."""
         if self.collective == UNEVEN:
-            return int(sent_elements(self.traffic, self.count, self.group_ranks)[seat].sum())
+            return int(sent_elements(self.traffic, self.count, self.group_ranks)[group_rank].sum())
         row = collective(self.collective)
-        return row.input_count(self.count, self.group_ranks, seat, max(self.root, 0))
+        return row.input_count(self.count, self.group_ranks, group_rank, max(self.root, 0))
 
-    def output_count(self, seat: int) -> int:
-        """Elements of the output buffer of rank ``seat`` of a group."""
+    def output_count(self, group_rank: int) -> int:
+        """Elements of the output buffer of rank ``group_rank`` of a group."""
         if self.collective == UNEVEN:
-            return int(sent_elements(self.traffic, self.count, self.group_ranks)[:, seat].sum())
+            return int(sent_elements(self.traffic, self.count, self.group_ranks)[:, group_rank].sum())
         row = collective(self.collective)
-        return row.output_count(self.count, self.group_ranks, seat, max(self.root, 0))
+        return row.output_count(self.count, self.group_ranks, group_rank, max(self.root, 0))
 
     @property
     def label(self) -> str:

@@ -5,7 +5,7 @@ Every comparison is for equality, in every dtype, but that of averages where a l
 nothing leaves the range in which a floating point type is exact; whole number types may wrap, which is exact
 in any order. Floating point products are of powers of two. Averages are of numbers that differ between the
 ranks and yet add up to a whole multiple of ranks.
-The values repeat with a prime period, and a *salt* shifts them, so that a buffer left over from an earlier
+The values repeat with a prime period, and a *seed* shifts them, so that a buffer left over from an earlier
 sample is not taken for the result. One stale element can still hold the right value by chance:
 ``stale_match_probability`` says how often, and of a stale chunk every element must do so.
 
@@ -37,8 +37,8 @@ POISON_BYTE = 0xA5
 """In floating point types neither a whole number nor a power of two; of whole numbers, odd and 5 modulo 8."""
 
 RANK_STEP = 7_919
-SALT_STEP = 10_007
-"""How far apart ranks and salts begin in the values."""
+SEED_STEP = 10_007
+"""How far apart ranks and seeds begin in the values."""
 
 LARGEST_VALUE = 1024
 
@@ -59,8 +59,8 @@ ANY, CANCELLING, NEUTRAL = "any", "cancelling", "neutral"
 PREMULTIPLIER = 2
 """What ``premulsum`` multiplies every element with before it is summed: exact in every dtype, and not 1."""
 
-GROUP_SALTS = 4_001
-"""How many salts apart the data of neighbouring groups are: more than a run has rounds of one case."""
+GROUP_SEEDS = 4_001
+"""How many seeds apart the data of neighbouring groups are: more than a run has rounds of one case."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _split(case: Case) -> bool:
 
 
 def stale_match_probability(case: Case) -> float:
-    """How probably one element of a result equals the one of another salt.
+    """How probably one element of a result equals the one of another seed.
 
     That is the sum of the squared probabilities of all results: two independent draws are equal.
     """
@@ -236,9 +236,9 @@ def _split_table(dtype: str, op: str, ranks: int, rank: int) -> Array:
     return _twice(np.ldexp(_at(signs, rank).astype(np.float64), share), dtype)
 
 
-def values(case: Case, rank: int, start: int, length: int, salt: int, launches: int) -> Array:
+def values(case: Case, rank: int, start: int, length: int, seed: int, launches: int) -> Array:
     """Elements [start, start + length) of what ``rank`` puts in; length at most one period."""
-    begin = salt * SALT_STEP + start
+    begin = seed * SEED_STEP + start
     kind = _kind(case, launches)
     if kind == CANCELLING or (kind == ANY and _split(case)):
         table = _split_table(case.dtype, case.op, case.ranks, rank)
@@ -250,11 +250,11 @@ def values(case: Case, rank: int, start: int, length: int, salt: int, launches: 
     return part
 
 
-def fill(case: Case, rank: int, buffer: Array, salt: int, launches: int = 1) -> None:
+def fill(case: Case, rank: int, buffer: Array, seed: int, launches: int = 1) -> None:
     """Write rank's input for so many launches into ``buffer`` (its input buffer, in buffer order)."""
     for start in range(0, len(buffer), PERIOD_ELEMENTS):
         length = min(PERIOD_ELEMENTS, len(buffer) - start)
-        buffer[start : start + length] = values(case, rank, start, length, salt, launches)
+        buffer[start : start + length] = values(case, rank, start, length, seed, launches)
 
 
 def poison(buffer: Array) -> None:
@@ -281,7 +281,7 @@ def rounding_of(case: Case) -> float:
     return (case.group_ranks + 1) * (of.highest + of.deviation) / EXACT_LIMIT[case.dtype]
 
 
-def check(case: Case, rank: int, output: Array, salt: int, launches: int) -> Mismatch | None:
+def check(case: Case, rank: int, output: Array, seed: int, launches: int) -> Mismatch | None:
     """Compare ``output`` (rank's output in buffer order) after ``launches`` launches on what ``fill`` wrote.
 
     ``fill`` was told of as many, or of more than one where these are.
@@ -289,7 +289,7 @@ def check(case: Case, rank: int, output: Array, salt: int, launches: int) -> Mis
     bits = np.dtype(f"u{output.dtype.itemsize}")
     rounding = rounding_of(case)
     wrong, first = 0, -1
-    pieces = expected_pieces(case, rank, len(output), salt, launches)
+    pieces = expected_pieces(case, rank, len(output), seed, launches)
     for start, expected in (part for piece in pieces for part in piece.parts()):
         found = output[start : start + len(expected)]
         differs = found.view(bits) != expected.view(bits)
@@ -306,7 +306,7 @@ def check(case: Case, rank: int, output: Array, salt: int, launches: int) -> Mis
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank of a case does: it is number ``seat`` of the ``members`` that communicate together.
+    """What one rank of a case does: it is number ``group_rank`` of the ``members`` that communicate together.
 
     case: as these members see it, with as many ranks as they are. group: their number, from 0.
     receives: False for the source of a pair one way, which gets nothing.
@@ -315,23 +315,23 @@ class Part:
     case: Case
     group: int
     members: tuple[int, ...]
-    seat: int
+    group_rank: int
     receives: bool = True
 
-    def fill(self, buffer: Array, salt: int, launches: int = 1) -> None:
+    def fill(self, buffer: Array, seed: int, launches: int = 1) -> None:
         """Write the rank's input; groups have different data, so that what strays into another is seen."""
-        fill(self.case, self.seat, buffer, self.salted(salt), launches)
+        fill(self.case, self.group_rank, buffer, self.seeded(seed), launches)
 
-    def check(self, output: Array, salt: int, launches: int) -> Mismatch | None:
+    def check(self, output: Array, seed: int, launches: int) -> Mismatch | None:
         """As ``check``; the mismatch names the rank by its number in the team."""
         if not self.receives:
             return None
-        found = check(self.case, self.seat, output, self.salted(salt), launches)
-        return found and replace(found, rank=self.members[self.seat])
+        found = check(self.case, self.group_rank, output, self.seeded(seed), launches)
+        return found and replace(found, rank=self.members[self.group_rank])
 
-    def salted(self, salt: int) -> int:
-        """The salt of this group's data."""
-        return salt + self.group * GROUP_SALTS
+    def seeded(self, seed: int) -> int:
+        """The seed of this group's data."""
+        return seed + self.group * GROUP_SEEDS
 
 
 def part_of(case: Case, rank: int) -> Part | None:
@@ -362,23 +362,23 @@ class Piece(NamedTuple):
             yield self.begin + start, self.period[: self.elements - start]
 
 
-def expected_pieces(case: Case, rank: int, elements: int, salt: int, launches: int) -> Iterator[Piece]:
+def expected_pieces(case: Case, rank: int, elements: int, seed: int, launches: int) -> Iterator[Piece]:
     """What together is rank's right output of ``elements`` elements, in their order."""
     row = collective(case.collective)
     if not elements or not case.count or not row.moves_data:
         return
     if case.collective == UNEVEN:
-        yield from _uneven_pieces(case, rank, salt)
+        yield from _uneven_pieces(case, rank, seed)
         return
     root = 0 if case.root == NO_ROOT else case.root
     for block in range(elements // case.count):
         origins = row.origins(rank, block, case.ranks, root)
         period = min(PERIOD_ELEMENTS, case.count)
-        one = _combined(case, [(o, index * case.count) for o, index in origins], period, salt, launches)
+        one = _combined(case, [(o, index * case.count) for o, index in origins], period, seed, launches)
         yield Piece(block * case.count, case.count, one)
 
 
-def _uneven_pieces(case: Case, rank: int, salt: int) -> Iterator[Piece]:
+def _uneven_pieces(case: Case, rank: int, seed: int) -> Iterator[Piece]:
     """Blocks of different sizes, each from where it begins in its source's input."""
     sent = sent_elements(case.traffic, case.count, case.ranks)
     begins = np.cumsum(sent, axis=1) - sent
@@ -387,13 +387,13 @@ def _uneven_pieces(case: Case, rank: int, salt: int) -> Iterator[Piece]:
         elements = int(sent[source, rank])
         if elements:
             begin = int(begins[source, rank])
-            one = values(case, source, begin, min(PERIOD_ELEMENTS, elements), salt, launches=1)
+            one = values(case, source, begin, min(PERIOD_ELEMENTS, elements), seed, launches=1)
             yield Piece(end, elements, one)
         end += elements
 
 
-def _combined(case: Case, sources: list[tuple[int, int]], length: int, salt: int, launches: int) -> Array:
-    parts = [values(case, origin, start, length, salt, launches) for origin, start in sources]
+def _combined(case: Case, sources: list[tuple[int, int]], length: int, seed: int, launches: int) -> Array:
+    parts = [values(case, origin, start, length, seed, launches) for origin, start in sources]
     if not collective(case.collective).reduces:
         copied: Array = parts[0]
         return copied

@@ -55,20 +55,20 @@ def case_of(
     )
 
 
-def inputs_of(case: Case, salt: int, launches: int = 1) -> Outputs:
+def inputs_of(case: Case, seed: int, launches: int = 1) -> Outputs:
     buffers = []
     for rank in range(case.ranks):
         buffers.append(np.zeros(case.input_count(rank), numpy_dtype(case.dtype)))
-        fill(case, rank, buffers[-1], salt, launches)
+        fill(case, rank, buffers[-1], seed, launches)
     return buffers
 
 
-def results_of(case: Case, salt: int, launches: int = 1, at_start: bool = False) -> Outputs:
+def results_of(case: Case, seed: int, launches: int = 1, at_start: bool = False) -> Outputs:
     """The outputs after ``launches`` launches; in place the result is the next input.
 
     at_start: a reduce_scatter writes over the first block, and a reduce spoils the other ranks' inputs.
     """
-    buffers = inputs_of(case, salt, launches)
+    buffers = inputs_of(case, seed, launches)
     sent = sent_elements(case.traffic, case.count, case.ranks) if case.collective == UNEVEN else None
     outputs = reference(buffers, case.op, case.collective, max(case.root, 0), sent)
     for _ in range(launches - 1):
@@ -117,7 +117,7 @@ def _at_start(case: Case, inputs: Outputs, outputs: Outputs) -> Outputs:
     ranks=st.one_of(st.integers(1, 20), st.sampled_from([45, 64, 100])),
     root=st.integers(0, 99),
     in_place=st.booleans(),
-    salt=st.integers(0, 2**40),
+    seed=st.integers(0, 2**40),
     traffic=st.sampled_from(TRAFFICS),
     launches=st.integers(1, 5),
     at_start=st.booleans(),
@@ -130,7 +130,7 @@ def test_right_results_are_never_reported(
     ranks: int,
     root: int,
     in_place: bool,
-    salt: int,
+    seed: int,
     traffic: str,
     launches: int,
     at_start: bool,
@@ -138,8 +138,8 @@ def test_right_results_are_never_reported(
     in_place = in_place and name in IN_PLACE
     case = case_of(name, dtype, op, count, ranks, root % ranks, in_place)
     case = replace(case, traffic=traffic if name == UNEVEN else "")
-    for rank, output in enumerate(results_of(case, salt, launches, at_start)):
-        assert check(case, rank, output, salt, launches) is None
+    for rank, output in enumerate(results_of(case, seed, launches, at_start)):
+        assert check(case, rank, output, seed, launches) is None
 
 
 @pytest.mark.parametrize("dtype", CPU_DTYPES)
@@ -222,15 +222,15 @@ def test_blocks_of_an_all_to_all_v_in_another_order_are_reported() -> None:
     op=st.sampled_from((NO_OP, *OPS)),
     ranks=st.integers(1, 64),
     rank=st.integers(0, 63),
-    salt=st.integers(0, 2**30),
+    seed=st.integers(0, 2**30),
 )
 @settings(deadline=None)
 def test_the_data_are_exact_in_their_type_and_zero_only_in_averages(
-    dtype: str, op: str, ranks: int, rank: int, salt: int
+    dtype: str, op: str, ranks: int, rank: int, seed: int
 ) -> None:
     case = replace(case_of("all_reduce", dtype, "sum", 1000, ranks), op=op)
     buffer = np.zeros(1000, numpy_dtype(dtype))
-    fill(case, rank % ranks, buffer, salt)
+    fill(case, rank % ranks, buffer, seed)
     whole = buffer.astype(np.float64)
     assert np.all(whole != 0) or op == "avg"
     if op == "prod":
@@ -296,7 +296,7 @@ def swapped_chunks(
 
 
 def stale_buffer(output: np.ndarray[Any, Any], stale: np.ndarray[Any, Any], chooser: random.Random) -> Damage:
-    """A chunk that was not written in this launch: the last salt's result, or the poison."""
+    """A chunk that was not written in this launch: the last seed's result, or the poison."""
     length = chooser.randint(CHUNK_ELEMENTS, len(output))
     begin = chooser.randrange(len(output) - length + 1)
     if chooser.random() < 0.5:
@@ -314,13 +314,13 @@ def test_damage_is_reported_in_every_trial_with_rank_and_offset(
     reported = 0
     for _ in range(TRIALS):
         case, rank = _random_case(chooser)
-        salt = chooser.randrange(1, 10_000)
-        output = results_of(case, salt)[rank]
+        seed = chooser.randrange(1, 10_000)
+        output = results_of(case, seed)[rank]
         right = output.copy()
-        done = damage(output, results_of(case, salt - 1)[rank], chooser)
+        done = damage(output, results_of(case, seed - 1)[rank], chooser)
         bits = f"u{output.dtype.itemsize}"
         differs = np.flatnonzero(output.view(bits) != right.view(bits))
-        found = check(case, rank, output, salt, 1)
+        found = check(case, rank, output, seed, 1)
         assert found is not None, (case, rank, done)
         assert (found.rank, found.offset, found.wrong_elements) == (rank, differs[0], len(differs))
         assert done.first <= found.offset < done.last
@@ -364,11 +364,11 @@ def test_an_all_reduce_in_place_that_does_nothing_is_reported(op: str) -> None:
 # -- what chance cannot hide ---------------------------------------------------------------------------------
 
 
-@given(dtype=st.sampled_from(CPU_DTYPES), ranks=st.integers(2, 64), salt=st.integers(0, 2**30))
+@given(dtype=st.sampled_from(CPU_DTYPES), ranks=st.integers(2, 64), seed=st.integers(0, 2**30))
 @settings(max_examples=60, deadline=None)
-def test_the_average_of_data_that_differ_between_ranks_is_exact(dtype: str, ranks: int, salt: int) -> None:
+def test_the_average_of_data_that_differ_between_ranks_is_exact(dtype: str, ranks: int, seed: int) -> None:
     case = case_of("all_reduce", dtype, "avg", 500, ranks)
-    inputs = [buffer.astype(np.float64) for buffer in inputs_of(case, salt)]
+    inputs = [buffer.astype(np.float64) for buffer in inputs_of(case, seed)]
     totals = np.sum(inputs, axis=0)
     limit = EXACT_LIMIT[dtype]
     assert np.all(totals % ranks == 0)
@@ -377,7 +377,7 @@ def test_the_average_of_data_that_differ_between_ranks_is_exact(dtype: str, rank
     if numpy_dtype(dtype).kind not in "iu":  # in any order: even of the largest partial sum
         assert np.all(np.sum(np.maximum(inputs, 0), axis=0) <= limit)
         assert np.all(np.sum(np.minimum(inputs, 0), axis=0) >= -limit)
-    (right, *_) = results_of(case, salt)
+    (right, *_) = results_of(case, seed)
     assert np.array_equal(right.astype(np.float64), totals / ranks)
 
 
@@ -392,13 +392,13 @@ def test_a_rank_that_keeps_its_input_or_skips_a_contribution_is_caught_in_every_
     caught = 0
     for trial in range(TRIALS):
         # Mostly few ranks: that is quicker, and small types with many ranks are what is hard.
-        ranks, salt = chooser.randint(2, 12 if trial % 8 else 64), chooser.randrange(10_000)
+        ranks, seed = chooser.randint(2, 12 if trial % 8 else 64), chooser.randrange(10_000)
         case = case_of("all_reduce", dtype, op, 64, ranks)
         rank, skipped = chooser.randrange(ranks), chooser.randrange(ranks)
-        inputs = inputs_of(case, salt)
-        kept = check(case, rank, inputs[rank], salt, 1) is not None
+        inputs = inputs_of(case, seed)
+        kept = check(case, rank, inputs[rank], seed, 1) is not None
         caught += kept and (
-            op in ("min", "max") or check(case, rank, _skip(inputs, skipped, op), salt, 1) is not None
+            op in ("min", "max") or check(case, rank, _skip(inputs, skipped, op), seed, 1) is not None
         )
     assert caught == TRIALS
 
@@ -434,7 +434,7 @@ def test_poison_is_never_a_right_value(dtype: str, op: str) -> None:
 def test_a_stale_element_is_right_by_chance_as_often_as_is_said(dtype: str, op: str, ranks: int) -> None:
     name = "broadcast" if op == NO_OP else "all_reduce"
     case = case_of(name, dtype, op, 60_000, ranks)
-    outputs = [results_of(case, salt)[0] for salt in (3, 4, 5)]
+    outputs = [results_of(case, seed)[0] for seed in (3, 4, 5)]
     equal = np.mean([outputs[one] == outputs[other] for one, other in ((0, 1), (1, 2), (0, 2))])
     said = stale_match_probability(case)
     # Of 180,000 pairs six standard deviations, doubled as pairs share elements; and some few by bad luck.

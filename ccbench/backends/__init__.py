@@ -77,7 +77,7 @@ declare(
     Capabilities(
         "cpu",
         home="ccbench.backends.cpu:BACKEND",
-        workers={ONE_PROCESS: "ccbench.backends.cpu.endpoint:CpuCrew"},
+        workers={ONE_PROCESS: "ccbench.backends.cpu.endpoint:CpuWorkerGroup"},
         values={**ON_HOSTS, **COMPUTED, "pair": EVERY, **SHARED},
         not_in_place=("all_to_all_v",),
         most_ranks=256,
@@ -101,7 +101,7 @@ declare(
     Capabilities(
         "nccl",
         home="ccbench.backends.nccl:BACKEND",
-        workers={ONE_PROCESS: "ccbench.backends.nccl.bootstrap:NcclCrew"},
+        workers={ONE_PROCESS: "ccbench.backends.nccl.bootstrap:NcclWorkerGroup"},
         launched="ccbench.backends.nccl.bootstrap:open_launched_rank",
         library="NCCL",
         values={**BY_NCCL, "processes": (PER_GPU,)},
@@ -122,8 +122,8 @@ declare(
         "cuda",
         home="ccbench.backends.cuda:BACKEND",
         workers={
-            ONE_PROCESS: "ccbench.backends.cuda.single_process:CudaCrew",
-            PER_GPU: "ccbench.backends.cuda.ipc:IpcCrew",
+            ONE_PROCESS: "ccbench.backends.cuda.single_process:CudaWorkerGroup",
+            PER_GPU: "ccbench.backends.cuda.ipc:IpcWorkerGroup",
         },
         lacks={("processes", PER_GPU): ("transport", *GROUPS)},
         values={**BY_KERNELS, "transport": ("host",), **GROUPS, "processes": (PER_GPU,)},
@@ -139,7 +139,7 @@ declare(
     Capabilities(
         "cuda-host",
         home="ccbench.backends.cuda_host:BACKEND",
-        workers={ONE_PROCESS: "ccbench.backends.cuda_host:EmulatedCrew"},
+        workers={ONE_PROCESS: "ccbench.backends.cuda_host:EmulatedWorkerGroup"},
         values={**BY_KERNELS, "mode": ONE_BY_ONE, **GROUPS},
         most_ranks=16,
         device=Device.EMULATED_GPU,

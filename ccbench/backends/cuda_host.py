@@ -13,7 +13,6 @@ import numpy as np
 
 from ccbench.backends.base import DeclaredBackend, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
-from ccbench.backends.crew import WholeCrew, WholeEndpoint
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.building import Build, built, compiler
 from ccbench.backends.kernels.host_engine import (
@@ -26,6 +25,7 @@ from ccbench.backends.kernels.host_engine import (
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_buffers, channels_for
 from ccbench.backends.kernels.plans import PlanRequest, plan_for
 from ccbench.backends.kernels.sources import KernelChoice, choose, unsupported
+from ccbench.backends.worker_group import WholeEndpoint, WholeWorkerGroup
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
@@ -51,7 +51,7 @@ MEMORY_SHARE = 0.8
 
 @dataclass(frozen=True)
 class EmulatedOutput:
-    """Implements ``ccbench.backends.crew.Output`` for ``output``, a view of the world's memory."""
+    """Implements ``ccbench.backends.worker_group.Output`` for ``output``, a view of the world's memory."""
 
     world: HostWorld
     output: Array
@@ -83,7 +83,7 @@ class EmulatedOutput:
 
 
 class EmulatedEndpoint(WholeEndpoint):
-    """Implements ``ccbench.backends.crew.TeamEndpoint`` on a HostWorld."""
+    """Implements ``ccbench.backends.worker_group.TeamEndpoint`` on a HostWorld."""
 
     flags = (Flag.EMULATION,)
 
@@ -102,7 +102,7 @@ class EmulatedEndpoint(WholeEndpoint):
         self.say(Activity.PREPARING)
         self.arm(case)
         parts = [part for rank in case.communicating_ranks if (part := part_of(case, rank))]
-        self._parts = {part.members[part.seat]: part for part in parts}
+        self._parts = {part.members[part.group_rank]: part for part in parts}
         groups = {part.group: part for part in parts}.values()
         seen = parts[0].case  # of every group, for they are all of one size
         choice = choose(seen)
@@ -182,10 +182,10 @@ class EmulatedEndpoint(WholeEndpoint):
         )
         return self._world
 
-    def refill(self, salt: int, launches: int = 1) -> None:
-        """Fill every rank's input with the data of ``salt``."""
+    def refill(self, seed: int, launches: int = 1) -> None:
+        """Fill every rank's input with the data of ``seed``."""
         for rank, buffer in self._inputs.items():
-            self._parts[rank].fill(buffer, salt, launches)
+            self._parts[rank].fill(buffer, seed, launches)
 
     def poison(self) -> None:
         """Make every rank's output wrong everywhere."""
@@ -206,11 +206,11 @@ class EmulatedEndpoint(WholeEndpoint):
         self.launch(times)
         return 0.0
 
-    def check(self, salt: int, launches: int) -> Mismatch | None:
+    def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare every rank's output with what is right."""
         if not collective(self._case.collective).moves_data:
             return None
-        return self.checked(self._case, self.outputs(), salt, launches)
+        return self.checked(self._case, self.outputs(), seed, launches)
 
     def outputs(self) -> Iterator[tuple[int, EmulatedOutput]]:
         """Every rank's output."""
@@ -230,8 +230,8 @@ def _repeated(call: HostCall, times: int) -> HostCall:
     return replace(call, iterations=times)
 
 
-class EmulatedCrew(WholeCrew):
-    """Implements ``ccbench.backends.crew.Crew``."""
+class EmulatedWorkerGroup(WholeWorkerGroup):
+    """Implements ``ccbench.backends.worker_group.WorkerGroup``."""
 
     def endpoint(self, process: int) -> EmulatedEndpoint:
         """The one endpoint."""

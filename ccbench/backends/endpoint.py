@@ -23,8 +23,8 @@ class Endpoint(Protocol):
     stamps: NDArray[np.float64]
     """(ranks, capacity, 2): start and end of each sample on a clock that all ranks share."""
 
-    def refill(self, salt: int, launches: int = 1) -> None:
-        """Fill this rank's input with the data of ``salt``, for at most so many launches."""
+    def refill(self, seed: int, launches: int = 1) -> None:
+        """Fill this rank's input with the data of ``seed``, for at most so many launches."""
 
     def poison(self) -> None:
         """Make this rank's output wrong everywhere (before refill: in place they share memory)."""
@@ -41,7 +41,7 @@ class Endpoint(Protocol):
     def agree(self, value: int) -> int:
         """Rank 0's value, on every rank."""
 
-    def check(self, salt: int, launches: int) -> Mismatch | None:
+    def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare this rank's output with what is right after so many launches since ``refill``."""
 
     def watch(self, sample: int) -> None:
@@ -118,12 +118,12 @@ class EndpointBase:
         self.stamps: NDArray[np.float64] = control.stamps
         self._any_fault = fault_from_environment()
         self._faults: list[tuple[int, Fault]] = []
-        self._salts = 0
+        self._seeds = 0
 
-    def next_salt(self) -> int:
+    def next_seed(self) -> int:
         """A number that is new in every round and the same in all processes."""
-        self._salts += 1
-        return self._salts
+        self._seeds += 1
+        return self._seeds
 
     def own_ranks(self, case: Case) -> Iterable[int]:
         """The ranks of the case that this process drives."""

@@ -18,21 +18,21 @@ from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.model.rank_subset import ByIdentity
 from ccbench.schedules.placement import Layout
 from ccbench.schedules.schedule import Schedule, Step
-from ccbench.verification import GROUP_SALTS, Array, Part, fill, part_of, poison
+from ccbench.verification import GROUP_SEEDS, Array, Part, fill, part_of, poison
 
 CHECKED_ELEMENTS = 4096
 """Most elements of a rank's buffer on which a schedule is executed."""
 
-SALT = 1
+SEED = 1
 """Which of a case's data are taken."""
 
 _UFUNCS = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 
 
-def wrong_elements(schedule: Schedule, case: Case, salts: int = 0) -> tuple[int, int]:
+def wrong_elements(schedule: Schedule, case: Case, seeds: int = 0) -> tuple[int, int]:
     """(wrong elements over all ranks, the count on which the schedule was executed).
 
-    Every group runs the schedule on data of its own. salts: how far these are from those of a collective that
+    Every group runs the schedule on data of its own. seeds: how far these are from those of a collective that
     runs beside.
     """
     row = collective(case.collective)
@@ -41,24 +41,24 @@ def wrong_elements(schedule: Schedule, case: Case, salts: int = 0) -> tuple[int,
     size_bytes = row.size_bytes(count, case.group_ranks, item_bytes(case.dtype))
     # Two cases that differ in size alone then ask for the same check, which is made once.
     small = replace(case, suite="", algorithm="", mode="", backend="", count=count, size_bytes=size_bytes)
-    return _checked(ByIdentity(schedule), small, salts), count
+    return _checked(ByIdentity(schedule), small, seeds), count
 
 
 @lru_cache(maxsize=256)
-def _checked(key: ByIdentity, case: Case, salts: int) -> int:
-    return sum(_of_group(key.schedule, case, members, salts) for members in case.members)
+def _checked(key: ByIdentity, case: Case, seeds: int) -> int:
+    return sum(_of_group(key.schedule, case, members, seeds) for members in case.members)
 
 
-def _of_group(schedule: Schedule, case: Case, members: tuple[int, ...], salts: int) -> int:
+def _of_group(schedule: Schedule, case: Case, members: tuple[int, ...], seeds: int) -> int:
     parts = [part_of(case, rank) for rank in members]
-    seats: list[Part] = [part for part in parts if part is not None]
-    salt = SALT + salts
-    outputs = execute(schedule, seats[0].case, salt + seats[0].group * GROUP_SALTS)
-    found = [part.check(outputs[part.seat], salt, launches=1) for part in seats]
+    taking_part: list[Part] = [part for part in parts if part is not None]
+    seed = SEED + seeds
+    outputs = execute(schedule, taking_part[0].case, seed + taking_part[0].group * GROUP_SEEDS)
+    found = [part.check(outputs[part.group_rank], seed, launches=1) for part in taking_part]
     return sum(mismatch.wrong_elements for mismatch in found if mismatch is not None)
 
 
-def execute(schedule: Schedule, case: Case, salt: int = SALT) -> list[NDArray[np.generic]]:
+def execute(schedule: Schedule, case: Case, seed: int = SEED) -> list[NDArray[np.generic]]:
     """Outputs of every rank, in buffer order, after running ``schedule`` on the data of ``case``.
 
     case: as the ranks of one group see it.
@@ -70,7 +70,7 @@ def execute(schedule: Schedule, case: Case, salt: int = SALT) -> list[NDArray[np
     dtype = numpy_dtype(case.dtype)
     root = 0 if case.root == NO_ROOT else case.root
     layout = Layout(schedule, case.count, in_place=False, sent=amounts_of(case))
-    memory = _filled(layout, case, salt)
+    memory = _filled(layout, case, seed)
     ufunc = _UFUNCS[case.op if case.op != NO_OP else "max"]
     for step in schedule.expanded():
         _execute_step(step, schedule, memory, ufunc)
@@ -85,7 +85,7 @@ def execute(schedule: Schedule, case: Case, salt: int = SALT) -> list[NDArray[np
     return outputs
 
 
-def _filled(layout: Layout, case: Case, salt: int) -> Array:
+def _filled(layout: Layout, case: Case, seed: int) -> Array:
     """Memory of shape (ranks, slots, elements of the largest slot): inputs filled, the rest NaN or poison."""
     row, schedule = collective(case.collective), layout.schedule
     root = 0 if case.root == NO_ROOT else case.root
@@ -101,7 +101,7 @@ def _filled(layout: Layout, case: Case, salt: int) -> Array:
         slots = row.inputs(rank, case.ranks, schedule.pieces, root)
         sizes = [layout.slot_elements(rank, slot) for slot in slots]
         buffer = np.empty(sum(sizes), numpy_dtype(case.dtype))
-        fill(case, rank, buffer, salt)
+        fill(case, rank, buffer, seed)
         begin = 0
         for slot, size in zip(slots, sizes, strict=True):
             memory[rank, slot, :size] = buffer[begin : begin + size]

@@ -18,7 +18,7 @@ from ccbench.cases import Case, CaseFacts
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.groups import format_ranks
 from ccbench.machine.host import available_memory_bytes
-from ccbench.verification import GROUP_SALTS, Array, Mismatch, part_of, poison
+from ccbench.verification import GROUP_SEEDS, Array, Mismatch, part_of, poison
 
 if TYPE_CHECKING:
     from ccbench.backends.rank_endpoint import RankEndpoint
@@ -100,14 +100,14 @@ class RankBuffers:
 
     case: as the team sees it. part: as this rank's group sees it. member: the rank's number there, -1 where
     it belongs to none. source, target: what the library is given, one array in place; of these ``input`` is
-    filled and ``output`` checked. salts: how far its data are from those of the case's own collective.
+    filled and ``output`` checked. seeds: how far its data are from those of the case's own collective.
     """
 
-    def __init__(self, case: Case, rank: int, fault: Fault | None, lane: int = OWN, salts: int = 0) -> None:
-        self.case, self.lane, self._salts = case, lane, salts
-        self.seat = part_of(case, rank)
-        self.part = self.seat.case if self.seat else case
-        self.member = self.seat.seat if self.seat else -1
+    def __init__(self, case: Case, rank: int, fault: Fault | None, lane: int = OWN, seeds: int = 0) -> None:
+        self.case, self.lane, self._seeds = case, lane, seeds
+        self.membership = part_of(case, rank)
+        self.part = self.membership.case if self.membership else case
+        self.member = self.membership.group_rank if self.membership else -1
         self.fault = fault if fault and fault.matches(case, rank) else None
         self.source: Array = np.empty(0, np.uint8)
         self.target = self.input = self.output = self.source
@@ -115,7 +115,7 @@ class RankBuffers:
     @property
     def _elements(self) -> tuple[int, int]:
         """Of the input and of the output."""
-        if self.seat is None:
+        if self.membership is None:
             return 0, 0
         return self.part.input_count(self.member), self.part.output_count(self.member)
 
@@ -142,22 +142,22 @@ class RankBuffers:
         block_stays = self.part.collective == "scatter" and written < elements
         self.output = whole[own : own + written] if block_stays else whole[:written]
 
-    def refill(self, salt: int, launches: int = 1) -> None:
-        """Fill the input with the data of ``salt``."""
-        seat = self.seat
-        if seat:
-            self._memory.fill(self.input, lambda data: seat.fill(data, salt + self._salts, launches))
+    def refill(self, seed: int, launches: int = 1) -> None:
+        """Fill the input with the data of ``seed``."""
+        membership = self.membership
+        if membership:
+            self._memory.fill(self.input, lambda data: membership.fill(data, seed + self._seeds, launches))
 
     def poison(self) -> None:
         """Make the output wrong everywhere."""
         self._memory.poison(self.target)
 
-    def check(self, salt: int, launches: int) -> Mismatch | None:
+    def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare the output with what is right."""
         output = self._memory.read(self.output)
         if self.fault:
             self.fault.spoil(output)
-        found = self.seat.check(output, salt + self._salts, launches) if self.seat else None
+        found = self.membership.check(output, seed + self._seeds, launches) if self.membership else None
         return found and (in_the_concurrent(found, self.case) if self.lane else found)
 
 
@@ -170,8 +170,8 @@ def lanes_of(case: Case, rank: int, fault: Fault | None) -> tuple[RankBuffers, .
     """The case's own collective, and the one that runs at the same time where there is one."""
     own, other = RankBuffers(case, rank, fault), case.concurrent_case
     # Numbered after the case's own groups: what strays from one collective into the other is seen.
-    salts = len(case.members) * GROUP_SALTS
-    return (own, RankBuffers(other, rank, fault, CONCURRENT, salts)) if other else (own,)
+    seeds = len(case.members) * GROUP_SEEDS
+    return (own, RankBuffers(other, rank, fault, CONCURRENT, seeds)) if other else (own,)
 
 
 class LaneTimes:

@@ -37,7 +37,7 @@ Call = Callable[[], object]
 
 
 class RankEndpoint(PerProcessEndpoint, ABC):
-    """Most of ``ccbench.backends.crew.TeamEndpoint`` and of ``ccbench.backends.endpoint.Overlapping``.
+    """Most of ``worker_group.TeamEndpoint`` and of ``endpoint.Overlapping`` in ``ccbench.backends``.
 
     A subclass binds its library's call in ``bind``, and has a ``barrier``. Where two collectives run at the
     same time and can be told apart, the call adds what each took to ``times``. background: what a case in
@@ -148,10 +148,10 @@ class RankEndpoint(PerProcessEndpoint, ABC):
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 
-    def refill(self, salt: int, launches: int = 1) -> None:
-        """Fill this rank's inputs with the data of ``salt``."""
+    def refill(self, seed: int, launches: int = 1) -> None:
+        """Fill this rank's inputs with the data of ``seed``."""
         for lane in self._lanes:
-            lane.refill(salt, launches)
+            lane.refill(seed, launches)
 
     def poison(self) -> None:
         """Make the outputs wrong everywhere."""
@@ -191,24 +191,24 @@ class RankEndpoint(PerProcessEndpoint, ABC):
         call = self._call
         return sum(_timed(call) for _ in range(times))
 
-    def check(self, salt: int, launches: int) -> Mismatch | None:
+    def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare this rank's outputs with what is right. Collective."""
         self.say(Activity.CHECKING)
         self.memory.end_launches()
-        wrong = [one for lane in self._lanes if (one := self._checked(lane, salt, launches))]
+        wrong = [one for lane in self._lanes if (one := self._checked(lane, seed, launches))]
         return replace(wrong[0], wrong_elements=sum(one.wrong_elements for one in wrong)) if wrong else None
 
-    def _checked(self, lane: RankBuffers, salt: int, launches: int) -> Mismatch | None:
+    def _checked(self, lane: RankBuffers, seed: int, launches: int) -> Mismatch | None:
         if collective(lane.case.collective).moves_data:
-            return lane.check(salt, launches)
+            return lane.check(seed, launches)
         return self._check_barrier(lane)
 
     def _check_barrier(self, lane: RankBuffers) -> Mismatch | None:
         """Nobody may have left the barrier before the last one of its group entered. Collective."""
         times = self.gather_numbers(np.array([self._entered_seconds, self._left_seconds]))
-        if not self.exchange.one_clock or lane.seat is None:
+        if not self.exchange.one_clock or lane.membership is None:
             return None  # without a common clock nobody can tell
-        late = [rank for rank in lane.seat.members if times[rank, 0] > times[self.rank, 1]]
+        late = [rank for rank in lane.membership.members if times[rank, 0] > times[self.rank, 1]]
         if not late:
             return None
         seen = f"left {times[late[0], 0] - times[self.rank, 1]:.6f} s too early"

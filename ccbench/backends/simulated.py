@@ -32,7 +32,7 @@ from ccbench.model.rank_subset import ByIdentity, schedule_of, subset_of
 from ccbench.schedules import algorithms_of, parse_algorithm
 from ccbench.schedules.schedule import Schedule
 from ccbench.stats import stop_reason
-from ccbench.verification import GROUP_SALTS
+from ccbench.verification import GROUP_SEEDS
 
 Floats = NDArray[np.float64]
 
@@ -150,8 +150,8 @@ class SimulatedTeam:
             wrong, checked = wrong_elements(choice.schedule, case)
             if case.concurrent_case and choice.concurrent:
                 # Numbered after the case's own groups, as other backends have it.
-                salts = len(case.members) * GROUP_SALTS
-                wrong += wrong_elements(choice.concurrent, case.concurrent_case, salts)[0]
+                seeds = len(case.members) * GROUP_SEEDS
+                wrong += wrong_elements(choice.concurrent, case.concurrent_case, seeds)[0]
         except CcbenchError as error:
             return replace(blank, status=Status.FAILED, detail=str(error))
         partly = f"result checked on a count of {checked} instead of {case.count}"

@@ -32,13 +32,13 @@ from ccbench.verification import Mismatch
 
 LAUNCHES_LIMIT = 1 << 20
 WARMUP_SAMPLES_LIMIT = 64
-PROVOKED_LAUNCHES = 6
-PROVOKED_LARGE_LAUNCHES = 2
-PROVOKED_SIZE_LIMIT_BYTES = 1 << 20
-SALTS_PER_ROUND = 2 + PROVOKED_LAUNCHES
+ADVERSARIAL_LAUNCHES = 6
+ADVERSARIAL_LARGE_LAUNCHES = 2
+ADVERSARIAL_SIZE_LIMIT_BYTES = 1 << 20
+SEEDS_PER_ROUND = 2 + ADVERSARIAL_LAUNCHES
 
 DELAYS_SECONDS = (0.0, 0.0, 3e-5, 3e-4)
-"""Delays of ranks before provoked launches: most not at all, some for many times a small launch."""
+"""Delays of ranks before adversarial launches: most not at all, some for many times a small launch."""
 
 DELAY_GROWS_FROM_BYTES = 512 << 10
 DELAY_GROWTH_LIMIT = 64
@@ -74,14 +74,14 @@ class RankResult:
     part_stamps: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0, 0, 2)))
 
 
-def measure(endpoint: Endpoint, case: Case, sampling: Sampling, salt: int) -> RankResult:
+def measure(endpoint: Endpoint, case: Case, sampling: Sampling, seed: int) -> RankResult:
     """Take part in one round of ``case``.
 
-    salt: a number that changes from round to round, so that old results are not taken for new ones.
+    seed: a number that changes from round to round, so that old results are not taken for new ones.
     """
-    salts = range(SALTS_PER_ROUND * salt, SALTS_PER_ROUND * (salt + 1))
+    seeds = range(SEEDS_PER_ROUND * seed, SEEDS_PER_ROUND * (seed + 1))
     endpoint.poison()
-    endpoint.refill(salts[0], LAUNCHES_LIMIT)
+    endpoint.refill(seeds[0], LAUNCHES_LIMIT)
     warmup = _warm_up(endpoint, sampling)
     launch_seconds = _of_all_ranks(endpoint, warmup)
     launches = _launches_per_sample(endpoint, case, sampling, launch_seconds)
@@ -90,8 +90,8 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, salt: int) -> Ra
     room = endpoint.stamps.shape[1] // turns.stamps
     sampling = replace(sampling, maximum_samples=min(sampling.maximum_samples, room))
     count, reason = _sample(endpoint, case, sampling, turns, launch_seconds)
-    mismatch = _checked_sample(endpoint, case, count, salts[1], turns)
-    provoked = _provoked(endpoint, case, salts[2 : 2 + _provoked_launches(case)], turns)
+    mismatch = _checked_sample(endpoint, case, count, seeds[1], turns)
+    adversarial = _adversarial(endpoint, case, seeds[2 : 2 + _adversarial_launches(case)], turns)
     endpoint.barrier()
     _bring_stamps(endpoint, (count + 1) * turns.stamps)
     stamps = endpoint.stamps[:, : (count + 1) * turns.stamps].copy()
@@ -104,7 +104,7 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, salt: int) -> Ra
         warmup.waiting_seconds,
         launches,
         reason,
-        mismatch or provoked,
+        mismatch or adversarial,
         float(np.sum(own[..., 1] - own[..., 0])) + warmup.total_seconds,
         turns.parts,
         by_part[:, 1:],
@@ -228,22 +228,22 @@ def _bring_stamps(endpoint: Endpoint, count: int) -> None:
 
 
 def _checked_sample(
-    endpoint: Endpoint, case: Case, sample: int, salt: int, turns: Plain | Overlapped
+    endpoint: Endpoint, case: Case, sample: int, seed: int, turns: Plain | Overlapped
 ) -> Mismatch | None:
     turns.alone(sample)
     endpoint.poison()
-    endpoint.refill(salt, turns.launches)
+    endpoint.refill(seed, turns.launches)
     if not case.in_place:
         # Filling leaves buffers in other caches than a stream of launches does: put that right, then
         # spoil the result again. (In place that would spoil the input.)
         endpoint.launch(1)
         endpoint.poison()
     turns.together(sample)
-    return endpoint.check(salt, turns.launches)
+    return endpoint.check(seed, turns.launches)
 
 
-def _provoked(
-    endpoint: Endpoint, case: Case, salts: Sequence[int], turns: Plain | Overlapped
+def _adversarial(
+    endpoint: Endpoint, case: Case, seeds: Sequence[int], turns: Plain | Overlapped
 ) -> Mismatch | None:
     """Launches that go wrong when a wait is missing: new data each time, ranks late by turns, no barrier.
 
@@ -252,21 +252,25 @@ def _provoked(
     """
     found: Mismatch | None = None
     growth = min(max(1.0, case.size_bytes / DELAY_GROWS_FROM_BYTES), DELAY_GROWTH_LIMIT)
-    for salt in salts:
-        delay = DELAYS_SECONDS[(7 * salt + 3 * endpoint.rank) % len(DELAYS_SECONDS)] * growth
+    for seed in seeds:
+        delay = DELAYS_SECONDS[(7 * seed + 3 * endpoint.rank) % len(DELAYS_SECONDS)] * growth
         until = time.perf_counter() + delay
         while time.perf_counter() < until:
             pass
         endpoint.poison()
-        endpoint.refill(salt)
+        endpoint.refill(seed)
         turns.once()
-        found = found or endpoint.check(salt, 1)
+        found = found or endpoint.check(seed, 1)
     return found
 
 
-def _provoked_launches(case: Case) -> int:
+def _adversarial_launches(case: Case) -> int:
     """Fewer where filling and checking a buffer costs more than measuring it."""
-    return PROVOKED_LAUNCHES if case.size_bytes <= PROVOKED_SIZE_LIMIT_BYTES else PROVOKED_LARGE_LAUNCHES
+    return (
+        ADVERSARIAL_LAUNCHES
+        if case.size_bytes <= ADVERSARIAL_SIZE_LIMIT_BYTES
+        else ADVERSARIAL_LARGE_LAUNCHES
+    )
 
 
 def _sample(

@@ -271,7 +271,7 @@ def case_bytes(case: Case) -> int:
 
     What runs beside has buffers of its own.
     """
-    of_a_group = sum(_bytes_of(case, seat) for seat in range(case.group_ranks))
+    of_a_group = sum(_bytes_of(case, group_rank) for group_rank in range(case.group_ranks))
     other = case.concurrent_case
     return of_a_group * len(case.members) + (case_bytes(other) if other else 0)
 
@@ -281,18 +281,20 @@ def rank_bytes(case: Case) -> int:
     root = 0 if case.root == NO_ROOT else case.root
     alike = {root, min(root + 1, case.group_ranks - 1)}  # all ranks but the root
     other = case.concurrent_case
-    own = max(_bytes_of(case, seat) for seat in (range(case.group_ranks) if case.traffic else alike))
+    own = max(
+        _bytes_of(case, group_rank) for group_rank in (range(case.group_ranks) if case.traffic else alike)
+    )
     return own + (rank_bytes(other) if other else 0)
 
 
-def _bytes_of(case: Case, seat: int) -> int:
+def _bytes_of(case: Case, group_rank: int) -> int:
     # Balanced, the amounts need no matrix of ranks x ranks.
     row, root = collective(case.collective), max(case.root, 0)
     if case.traffic:
-        inputs, outputs = case.input_count(seat), case.output_count(seat)
+        inputs, outputs = case.input_count(group_rank), case.output_count(group_rank)
     else:
-        inputs = row.input_count(case.count, case.group_ranks, seat, root)
-        outputs = row.output_count(case.count, case.group_ranks, seat, root)
+        inputs = row.input_count(case.count, case.group_ranks, group_rank, root)
+        outputs = row.output_count(case.count, case.group_ranks, group_rank, root)
     return (max(inputs, outputs) if case.in_place else inputs + outputs) * item_bytes(case.dtype)
 
 

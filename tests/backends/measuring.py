@@ -37,7 +37,7 @@ def case_of(
 def measured(endpoint: Any, case: Case, sampling: Sampling = SAMPLING) -> tuple[RankResult, CaseFacts]:
     """One round of ``case``, as a worker makes it."""
     endpoint.prepare(case)
-    result = measure(endpoint, case, sampling, endpoint.next_salt())
+    result = measure(endpoint, case, sampling, endpoint.next_seed())
     facts = endpoint.facts()
     endpoint.finish()
     return result, facts
@@ -57,9 +57,9 @@ def launched(endpoint: Any, case: Case, launches: int = 1) -> None:
     endpoint.launch(launches)
 
 
-def spoilt(endpoint: Any, salt: int = 1) -> tuple[int, int, int] | None:
+def spoilt(endpoint: Any, seed: int = 1) -> tuple[int, int, int] | None:
     """(first wrong rank, wrong elements, first one's offset) after one launch; None where all is right."""
-    found = endpoint.check(salt, 1)
+    found = endpoint.check(seed, 1)
     return found and (found.rank, found.wrong_elements, found.offset)
 
 

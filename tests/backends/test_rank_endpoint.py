@@ -82,7 +82,7 @@ def test_a_large_buffer_lies_in_memory_of_whole_huge_pages(size_bytes: int, numb
     assert end <= whole.ctypes.data + whole.nbytes
 
 
-def test_a_launch_is_checked_on_the_data_of_its_salt() -> None:
+def test_a_launch_is_checked_on_the_data_of_its_seed() -> None:
     endpoint = Copying(Mirror(["a", "a"]))
     endpoint.prepare(case())
     endpoint.poison()

@@ -239,7 +239,7 @@ def test_a_slot_that_no_flow_wrote_is_wrong_whatever_it_would_hold() -> None:
     case = case_of("all_gather", "direct", ranks=3, size_bytes=24)
     idle: Schedule = replace(schedule_for("all_gather", "direct", 3), phases=())
     outputs = execute(idle, replace(case, dtype="float64", count=1))
-    found = check(replace(case, dtype="float64", count=1), 0, outputs[0], salt=1, launches=1)
+    found = check(replace(case, dtype="float64", count=1), 0, outputs[0], seed=1, launches=1)
     assert found is not None
     assert found.wrong_elements == 2
 
@@ -317,8 +317,8 @@ def test_a_wrong_group_is_noticed_among_right_ones(monkeypatch: pytest.MonkeyPat
 
     right = executing.execute
 
-    def second_is_stale(schedule: Schedule, case: Case, salt: int) -> list[np.ndarray]:
-        return right(schedule, case, salt if salt == executing.SALT else salt + 1)
+    def second_is_stale(schedule: Schedule, case: Case, seed: int) -> list[np.ndarray]:
+        return right(schedule, case, seed if seed == executing.SEED else seed + 1)
 
     monkeypatch.setattr(executing, "execute", second_is_stale)
     measurement = run(grouped(ranks=4, groups="rank // 2", size_bytes=4096, op="max", dtype="int64"))
@@ -332,8 +332,8 @@ def test_what_runs_beside_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> Non
 
     right = executing.execute
 
-    def nothing_is_gathered(schedule: Schedule, case: Case, salt: int) -> list[np.ndarray]:
-        outputs = right(schedule, case, salt)
+    def nothing_is_gathered(schedule: Schedule, case: Case, seed: int) -> list[np.ndarray]:
+        outputs = right(schedule, case, seed)
         return [one * 0 for one in outputs] if schedule.collective == "all_gather" else outputs
 
     monkeypatch.setattr(executing, "execute", nothing_is_gathered)

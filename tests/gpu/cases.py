@@ -63,11 +63,11 @@ def case_of(
     )
 
 
-def results(endpoint: CudaEndpoint | EmulatedEndpoint, case: Case, salt: int) -> list[NDArray[np.uint8]]:
-    """Every rank's output, as bytes, after one launch on the data of ``salt``."""
+def results(endpoint: CudaEndpoint | EmulatedEndpoint, case: Case, seed: int) -> list[NDArray[np.uint8]]:
+    """Every rank's output, as bytes, after one launch on the data of ``seed``."""
     endpoint.prepare(case)
     endpoint.poison()
-    endpoint.refill(salt)
+    endpoint.refill(seed)
     endpoint.launch(1)
     found = [output.view(np.uint8).copy() for _, output in sorted_outputs(endpoint)]
     endpoint.finish()

@@ -110,12 +110,12 @@ def test_modules_that_were_unloaded_are_loaded_again(opened: Opened, cuda: Cuda)
     endpoint = opened(2)
     (group,) = endpoint.contexts
     group._modules = Modules(cuda, group.facts, most=2)
-    for salt, algorithm in enumerate(2 * ("ring", "tree", "mesh_two_shot", "ll")):
+    for seed, algorithm in enumerate(2 * ("ring", "tree", "mesh_two_shot", "ll")):
         endpoint.prepare(case_of("all_reduce", algorithm, 2))
         endpoint.poison()
-        endpoint.refill(salt)
+        endpoint.refill(seed)
         endpoint.launch(3)
-        assert endpoint.check(salt, 3) is None
+        assert endpoint.check(seed, 3) is None
         endpoint.finish()
 
 

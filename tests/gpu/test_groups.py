@@ -35,8 +35,8 @@ def test_every_kernel_is_right_in_groups(
     for alone in (-1, 1):
         case = grouped(collective, algorithm, groups, alone)
         endpoint.prepare(case)
-        salt = endpoint.next_salt()
-        result = measure(endpoint, case, SAMPLING, salt)
+        seed = endpoint.next_seed()
+        result = measure(endpoint, case, SAMPLING, seed)
         facts = endpoint.facts()
         endpoint.finish()
         assert result.mismatch is None

@@ -26,7 +26,7 @@ def test_every_kernel_measures_and_checks_right(
         if unsupported(case):
             continue
         endpoint.prepare(case)
-        result = measure(endpoint, case, SAMPLING, endpoint.next_salt())
+        result = measure(endpoint, case, SAMPLING, endpoint.next_seed())
         endpoint.finish()
         assert result.mismatch is None, f"count {count}: {result.mismatch}"
         assert np.all(np.diff(result.stamps, axis=2) > 0)

@@ -46,12 +46,12 @@ def test_every_mode_checks_right(opened: Opened, algorithm: str, mode: str, in_p
 
 def test_transports_take_turns(opened: Opened) -> None:
     endpoint = opened(4)
-    for salt, transport in enumerate(3 * ("default", "host")):
+    for seed, transport in enumerate(3 * ("default", "host")):
         endpoint.prepare(case_of("all_reduce", "ring", 4, 5003, transport=transport))
         endpoint.poison()
-        endpoint.refill(salt)
+        endpoint.refill(seed)
         endpoint.launch(5)
-        assert endpoint.check(salt, 5) is None
+        assert endpoint.check(seed, 5) is None
         endpoint.finish()
 
 

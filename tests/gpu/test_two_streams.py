@@ -69,7 +69,7 @@ def test_kernels_of_two_streams_wait_for_each_other_behind_one_gate(
     for count in (1, 4099):
         case = case_of("all_reduce", algorithm, 2, count, mode=mode, transport=transport)
         pair.prepare(case)
-        result = measure(pair, case, SAMPLING, pair.next_salt())
+        result = measure(pair, case, SAMPLING, pair.next_seed())
         pair.finish()
         assert result.mismatch is None
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from ccbench.cases import OVERLAP_PARTS, Case, Sampling
 from ccbench.errors import UsageError
 from ccbench.runner.measure import (
+    ADVERSARIAL_LAUNCHES,
     LAUNCHES_LIMIT,
-    PROVOKED_LAUNCHES,
-    SALTS_PER_ROUND,
+    SEEDS_PER_ROUND,
     RankResult,
     by_last_starter,
     durations,
@@ -123,7 +123,7 @@ class FakeEndpoint:
     ranks: int = 2
     done: list[str] = field(default_factory=list)
     launched: list[int] = field(default_factory=list)
-    salts: list[int] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
     filled_for: list[int] = field(default_factory=list)
 
     stamps: NDArray[np.float64] = field(init=False)
@@ -131,9 +131,9 @@ class FakeEndpoint:
     def __post_init__(self) -> None:
         self.stamps = self.shared.stamps
 
-    def refill(self, salt: int, launches: int = 1) -> None:
+    def refill(self, seed: int, launches: int = 1) -> None:
         self.done.append("refill")
-        self.salts.append(salt)
+        self.seeds.append(seed)
         self.filled_for.append(launches)
 
     def poison(self) -> None:
@@ -158,8 +158,8 @@ class FakeEndpoint:
         self.barrier()
         return agreed
 
-    def check(self, salt: int, launches: int) -> Mismatch | None:
-        self.done.append(f"check {salt} {launches}")
+    def check(self, seed: int, launches: int) -> Mismatch | None:
+        self.done.append(f"check {seed} {launches}")
         return self.mismatch
 
     def watch(self, sample: int) -> None:
@@ -209,12 +209,12 @@ class IdleEndpoint(FakeEndpoint):
     case: Case = field(default=CASE)
     buffer: Array = field(default_factory=lambda: np.zeros(2 * 512, np.float32))
 
-    def refill(self, salt: int, launches: int = 1) -> None:
-        fill(self.case, self.rank, self.buffer, salt, launches)
+    def refill(self, seed: int, launches: int = 1) -> None:
+        fill(self.case, self.rank, self.buffer, seed, launches)
 
-    def check(self, salt: int, launches: int) -> Mismatch | None:
+    def check(self, seed: int, launches: int) -> Mismatch | None:
         output = self.buffer[: self.case.output_count(self.rank)]
-        return check(self.case, self.rank, output, salt, launches)
+        return check(self.case, self.rank, output, seed, launches)
 
 
 def measured(
@@ -265,7 +265,7 @@ def test_the_last_sample_runs_on_fresh_data_and_is_the_one_that_is_checked() -> 
         "poison",
         f"watch {last}",
         "launch",
-        f"check {SALTS_PER_ROUND * 3 + 1} {result.launches}",
+        f"check {SEEDS_PER_ROUND * 3 + 1} {result.launches}",
     ]
 
 
@@ -276,13 +276,13 @@ def test_in_place_nothing_runs_between_filling_and_the_checked_sample() -> None:
     assert endpoint.done[began : began + 4] == ["poison", "refill", f"watch {last}", "launch"]
 
 
-def test_launches_that_provoke_follow_each_with_data_of_its_own() -> None:
+def test_adversarial_launches_follow_each_with_data_of_its_own() -> None:
     (endpoint, _), _ = measured()
     one = ["poison", "refill", "launch"]
-    first = SALTS_PER_ROUND * 3 + 2
-    expected = [[*one, f"check {salt} 1"] for salt in range(first, first + PROVOKED_LAUNCHES)]
-    assert endpoint.done[-4 * PROVOKED_LAUNCHES :] == [step for steps in expected for step in steps]
-    assert endpoint.salts == sorted(endpoint.salts)
+    first = SEEDS_PER_ROUND * 3 + 2
+    expected = [[*one, f"check {seed} 1"] for seed in range(first, first + ADVERSARIAL_LAUNCHES)]
+    assert endpoint.done[-4 * ADVERSARIAL_LAUNCHES :] == [step for steps in expected for step in steps]
+    assert endpoint.seeds == sorted(endpoint.seeds)
 
 
 def test_a_mismatch_belongs_to_the_rank_that_saw_it() -> None:
@@ -295,7 +295,7 @@ def test_a_sample_in_place_has_as_many_launches_as_one_out_of_place_and_no_filli
     for in_place in (False, True):
         (endpoint, _), (result, _) = measured(RULE.of_one_round(17), replace(CASE, in_place=in_place))
         assert result.launches == 17
-        assert endpoint.filled_for == [LAUNCHES_LIMIT, 17, *[1] * PROVOKED_LAUNCHES]
+        assert endpoint.filled_for == [LAUNCHES_LIMIT, 17, *[1] * ADVERSARIAL_LAUNCHES]
 
 
 def test_an_isolated_case_has_one_launch_a_sample() -> None:
@@ -344,7 +344,7 @@ def test_numbers_of_samples_are_within_the_rules(minimum: int, maximum: int) -> 
     assert 1 <= samples <= maximum
     assert samples >= min(minimum, maximum) or result.stop_reason == "budget"
     assert np.all(result.stamps[:, :, 1] >= result.stamps[:, :, 0])
-    beside = 1 + PROVOKED_LAUNCHES  # the warm launch before the checked one, and those that provoke
+    beside = 1 + ADVERSARIAL_LAUNCHES  # the warm launch before the checked one, and the adversarial ones
     assert len(result.warmup_seconds) + samples + beside == len(endpoint.launched)
     assert result.launching_seconds > 0
 
@@ -369,13 +369,15 @@ def test_a_computation_is_as_long_as_the_collective() -> None:
     endpoint = OverlappingEndpoint(0, shared, ranks=1)
     measure(endpoint, replace(OVERLAPPED, ranks=1), THREE_LAUNCHES, 3)
     assert endpoint.kinds == ["matmul"]
-    assert endpoint.computed[-PROVOKED_LAUNCHES - 1] == 60  # three launches of 20 ms in repetitions of 1 ms
+    assert (
+        endpoint.computed[-ADVERSARIAL_LAUNCHES - 1] == 60
+    )  # three launches of 20 ms in repetitions of 1 ms
 
 
 def test_all_ranks_compute_equally_much() -> None:
     (one, other), _ = overlapped()
     assert one.computed == other.computed
-    assert one.computed[-PROVOKED_LAUNCHES - 1] > 1
+    assert one.computed[-ADVERSARIAL_LAUNCHES - 1] > 1
 
 
 def test_a_sample_is_each_alone_and_then_both() -> None:
@@ -386,7 +388,7 @@ def test_a_sample_is_each_alone_and_then_both() -> None:
     ]  # fmt: skip
     assert result.parts == OVERLAP_PARTS
     assert result.part_stamps.shape == (2, 4, *result.stamps.shape[1:])
-    repetitions = endpoint.computed[-PROVOKED_LAUNCHES - 1]
+    repetitions = endpoint.computed[-ADVERSARIAL_LAUNCHES - 1]
     took = result.part_stamps[0, :, :, 1] - result.part_stamps[0, :, :, 0]
     expected = [0.001 * repetitions, 0.060, 0.0012 * repetitions, 0.072]
     np.testing.assert_allclose(took, np.repeat(np.array(expected)[:, None], took.shape[1], axis=1))
@@ -402,13 +404,13 @@ def test_both_begin_when_the_sample_does() -> None:
 
 def test_what_ran_while_computing_is_what_is_checked() -> None:
     (endpoint, _), (result, _) = overlapped()
-    end = endpoint.done.index(f"check {SALTS_PER_ROUND * 3 + 1} {result.launches}")
+    end = endpoint.done.index(f"check {SEEDS_PER_ROUND * 3 + 1} {result.launches}")
     last = result.stamps.shape[1] - 1
     assert endpoint.done[end - 8 : end] == [
         f"watch {last}", "compute", "launch", "poison", "refill", "launch", "poison", "both",
     ]  # fmt: skip
-    assert "launch" not in endpoint.done[end:]  # those that provoke compute too
-    assert endpoint.done[end:].count("both") == PROVOKED_LAUNCHES
+    assert "launch" not in endpoint.done[end:]  # adversarial ones compute too
+    assert endpoint.done[end:].count("both") == ADVERSARIAL_LAUNCHES
 
 
 def test_there_is_room_for_fewer_samples_of_five_stamps() -> None:
@@ -420,7 +422,7 @@ def test_who_stands_by_computes_nothing_while_samples_are_taken() -> None:
     case = replace(OVERLAPPED, groups="[[0], [1]]", active_group=1)
     (idle, busy), _ = overlapped(case)
     assert set(idle.computed) == {0}
-    assert busy.computed[-PROVOKED_LAUNCHES - 1] == 60  # the other rank's times count for nothing
+    assert busy.computed[-ADVERSARIAL_LAUNCHES - 1] == 60  # the other rank's times count for nothing
 
 
 def test_a_backend_that_cannot_compute_meanwhile_says_so() -> None:

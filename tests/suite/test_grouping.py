@@ -142,7 +142,7 @@ def test_a_matrix_of_traffic_is_for_groups_of_as_many_ranks_as_it_has_rows() -> 
 def test_the_size_of_uneven_traffic_is_the_largest_input() -> None:
     (case,) = cases_of({"collective": "all_to_all_v", "size": 4123, "traffic": [[0, 1], [2, 0]]}, ranks=2)
     assert case.size_bytes == 4120
-    assert max(case.input_count(seat) for seat in range(2)) * 4 == 4120
+    assert max(case.input_count(group_rank) for group_rank in range(2)) * 4 == 4120
 
 
 def test_something_is_computed_in_mode_overlap_only() -> None:

@@ -25,14 +25,14 @@ KEEP_BYTES = 512 << 20
 PROGRAMS_KEPT = 512
 
 NO_SAMPLE = -1
-"""What runs is no sample: it warms up, or provokes."""
+"""What runs is no sample: it warms up, or is adversarial."""
 
 PROBE_WINDOWS = 4
 PROBE_ROUND_TRIPS = 50
 
 
 class CpuEndpoint(EndpointBase):
-    """Implements ``ccbench.backends.crew.TeamEndpoint`` on shared memory."""
+    """Implements ``ccbench.backends.worker_group.TeamEndpoint`` on shared memory."""
 
     def __init__(self, rank: int, control: Control, arenas: list[Arena], cores: int) -> None:
         """cores: how many there are; ranks take them by turns, so that rank ``cores`` shares rank 0's."""
@@ -84,11 +84,13 @@ class CpuEndpoint(EndpointBase):
 
     def _compiled(self, side: Side) -> CompiledCase:
         """This rank's program; a case is visited again and again, and compiled once."""
-        key = side.layout, side.seat
+        key = side.layout, side.group_rank
         if key not in self._programs:
             if len(self._programs) >= PROGRAMS_KEPT:
                 self._programs.clear()
-            self._programs[key] = compile_case(side.layout, [] if side.seat is None else [side.seat])
+            self._programs[key] = compile_case(
+                side.layout, [] if side.group_rank is None else [side.group_rank]
+            )
         return self._programs[key]
 
     def _map(self, compiled: list[CompiledCase]) -> None:
@@ -101,8 +103,8 @@ class CpuEndpoint(EndpointBase):
             begin = -(-max(plan.end_bytes for plan in plans[-1]) // PAGE_BYTES) * PAGE_BYTES
         self._refuse_too_much(needed)
         for side, planned in zip(self._sides, plans, strict=True):
-            if side.seat is not None:
-                self._arenas[self.rank].reserve(planned[side.seat].end_bytes)
+            if side.group_rank is not None:
+                self._arenas[self.rank].reserve(planned[side.group_rank].end_bytes)
         self.barrier()
         for side, program, planned, pace in zip(self._sides, compiled, plans, self._paces, strict=False):
             side.bind(program, planned, self._arenas, self.control, pace)
@@ -133,11 +135,11 @@ class CpuEndpoint(EndpointBase):
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 
-    def refill(self, salt: int, launches: int = 1) -> None:
-        """Fill this rank's input with the data of ``salt``."""
+    def refill(self, seed: int, launches: int = 1) -> None:
+        """Fill this rank's input with the data of ``seed``."""
         for side in self._sides:
-            side.refill(salt, launches)
-        self.control.words[self.control.index(self.rank, Word.ARRIVED)] = salt
+            side.refill(seed, launches)
+        self.control.words[self.control.index(self.rank, Word.ARRIVED)] = seed
 
     def poison(self) -> None:
         """Make the output wrong everywhere."""
@@ -222,10 +224,10 @@ class CpuEndpoint(EndpointBase):
         self.barrier()
         return agreed
 
-    def check(self, salt: int, launches: int) -> Mismatch | None:
+    def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare this rank's outputs with what is right."""
         self.say(Activity.CHECKING)
-        found = [side.check(salt, launches, self.control) for side in self._sides]
+        found = [side.check(seed, launches, self.control) for side in self._sides]
         if len(found) > 1 and found[1]:
             found[1] = in_the_concurrent(found[1], self._sides[1].case)
         wrong = [one for one in found if one is not None]
@@ -274,8 +276,8 @@ class CpuEndpoint(EndpointBase):
         return best if self.rank == 0 else None
 
 
-class CpuCrew:
-    """Implements ``ccbench.backends.crew.Crew``: a process for each rank, arenas and control words shared."""
+class CpuWorkerGroup:
+    """Implements ``WorkerGroup``: a process for each rank, arenas and control words shared."""
 
     pinned = True
     whole = False

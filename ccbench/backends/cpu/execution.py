@@ -98,10 +98,10 @@ class Launcher:
         op: str,
         control: Control,
         pace: Pace,
-        seats: Sequence[int],
+        members: Sequence[int],
         waits: bool = True,
     ) -> None:
-        """seats: the team's rank of each of the schedule's; ``rank`` is one of the schedule's.
+        """members: the team's rank of each of the schedule's; ``rank`` is one of the schedule's.
 
         waits: False leaves out every wait, which tests use to show that the checks see it.
         """
@@ -109,7 +109,7 @@ class Launcher:
         bind = _Binder(buffers, op, compiled.layout.schedule.ranks)
 
         def place(peer: int) -> int:
-            return seats[peer] * LINE_WORDS + pace.word
+            return members[peer] * LINE_WORDS + pace.word
 
         self._groups = tuple(
             (

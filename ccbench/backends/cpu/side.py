@@ -16,7 +16,7 @@ from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.model.rank_subset import schedule_of
 from ccbench.schedules.placement import Amounts, Layout, Place, Space
-from ccbench.verification import GROUP_SALTS, Array, Mismatch, Part, part_of, poison
+from ccbench.verification import GROUP_SEEDS, Array, Mismatch, Part, part_of, poison
 
 ONE_SHOT_LIMIT_BYTES = 32 * 1024
 """Up to here one synchronisation less is worth reading every buffer whole (docs/performance.md)."""
@@ -38,7 +38,7 @@ def amounts_of(case: Case) -> Amounts:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where one seat's buffers are in its rank's arena: elements and byte offsets by space, and their end."""
+    """Where one rank's buffers are in its arena: elements and byte offsets by space, and their end."""
 
     elements: tuple[int, ...]
     offsets: tuple[int, ...]
@@ -48,11 +48,11 @@ class Plan:
 class Side:
     """One rank's part in one collective.
 
-    case: as the team sees it. fault: what this rank does wrong in it. salts: how far its data are from those
+    case: as the team sees it. fault: what this rank does wrong in it. seeds: how far its data are from those
     of the collective that it runs beside.
     """
 
-    def __init__(self, case: Case, rank: int, fault: Fault | None, salts: int = 0) -> None:
+    def __init__(self, case: Case, rank: int, fault: Fault | None, seeds: int = 0) -> None:
         self.case = case
         self.rank = rank
         default = default_algorithm(case.collective, case.size_bytes)
@@ -61,13 +61,13 @@ class Side:
         self.part: Part | None = part_of(case, rank)
         self.fault = fault if fault and fault.matches(case, rank) else None
         self.launcher: Launcher | Bystander | None = None
-        self._salts = salts
+        self._seeds = seeds
         self._input = self._output = self._whole_output = np.empty(0, np.uint8)
 
     @property
-    def seat(self) -> int | None:
+    def group_rank(self) -> int | None:
         """This rank's number in its group, None where it stands by."""
-        return self.part.seat if self.part else None
+        return self.part.group_rank if self.part else None
 
     @property
     def label(self) -> str:
@@ -78,12 +78,14 @@ class Side:
     # -- memory --------------------------------------------------------------------------------------------
 
     def plans(self, compiled: CompiledCase, begin_bytes: int) -> list[Plan]:
-        """Of every seat of a group, buffers from ``begin_bytes`` of their ranks' arenas on."""
+        """Of every rank of a group, buffers from ``begin_bytes`` of their ranks' arenas on."""
         size = item_bytes(self.case.dtype)
         plans = []
-        for seat in range(self.case.group_ranks):
-            elements = [self.layout.buffer_elements(seat, space) for space in (Space.INPUT, Space.OUTPUT)]
-            elements.append(compiled.work_elements[seat])
+        for group_rank in range(self.case.group_ranks):
+            elements = [
+                self.layout.buffer_elements(group_rank, space) for space in (Space.INPUT, Space.OUTPUT)
+            ]
+            elements.append(compiled.work_elements[group_rank])
             offsets, end = buffer_offsets([count * size for count in elements])
             shifted = tuple(begin_bytes + offset for offset in offsets)
             plans.append(Plan(tuple(elements), shifted, begin_bytes + end))
@@ -98,46 +100,46 @@ class Side:
             return
         dtype = numpy_dtype(self.case.dtype)
         buffers: Buffers = {
-            (seat, space): arenas[rank].view(plan.offsets[space], plan.elements[space], dtype)
-            for seat, (rank, plan) in enumerate(zip(self.part.members, plans, strict=True))
+            (group_rank, space): arenas[rank].view(plan.offsets[space], plan.elements[space], dtype)
+            for group_rank, (rank, plan) in enumerate(zip(self.part.members, plans, strict=True))
             for space in Space
         }
-        seat = self.part.seat
-        self._whole_output = buffers[(seat, Space.OUTPUT)]
-        self._input = _span(buffers, self.layout.input_places(seat))
-        self._output = _span(buffers, self.layout.output_places(seat))
+        group_rank = self.part.group_rank
+        self._whole_output = buffers[(group_rank, Space.OUTPUT)]
+        self._input = _span(buffers, self.layout.input_places(group_rank))
+        self._output = _span(buffers, self.layout.output_places(group_rank))
         waits = self.fault is None or self.fault.kind != "unsynchronised"
         self.launcher = Launcher(
-            compiled, seat, buffers, self.case.op, control, pace, self.part.members, waits=waits
+            compiled, group_rank, buffers, self.case.op, control, pace, self.part.members, waits=waits
         )
 
     # -- data ----------------------------------------------------------------------------------------------
 
-    def refill(self, salt: int, launches: int = 1) -> None:
-        """Fill the input with the data of ``salt``."""
+    def refill(self, seed: int, launches: int = 1) -> None:
+        """Fill the input with the data of ``seed``."""
         if self.part:
-            self.part.fill(self._input, salt + self._salts, launches)
+            self.part.fill(self._input, seed + self._seeds, launches)
 
     def poison(self) -> None:
         """Make the output wrong everywhere."""
         poison(self._whole_output)
 
-    def check(self, salt: int, launches: int, control: Control) -> Mismatch | None:
+    def check(self, seed: int, launches: int, control: Control) -> Mismatch | None:
         """Compare the output with what is right."""
         if self.fault:
             self.fault.spoil(self._output)
         if not collective(self.case.collective).moves_data:
-            return self._check_arrivals(salt, control)
-        return self.part.check(self._output, salt + self._salts, launches) if self.part else None
+            return self._check_arrivals(seed, control)
+        return self.part.check(self._output, seed + self._seeds, launches) if self.part else None
 
-    def _check_arrivals(self, salt: int, control: Control) -> Mismatch | None:
-        """After a barrier every rank must have come as far as this one: each wrote its salt before."""
+    def _check_arrivals(self, seed: int, control: Control) -> Mismatch | None:
+        """After a barrier every rank must have come as far as this one: each wrote its seed before."""
         members = self.part.members if self.part else ()
         arrived = {rank: control.read(rank, Word.ARRIVED) for rank in members}
-        late = [rank for rank, seen in arrived.items() if seen < salt]
+        late = [rank for rank, seen in arrived.items() if seen < seed]
         if not late:
             return None
-        return Mismatch(self.rank, len(late), late[0], f"{arrived[late[0]]} (rank had not come)", str(salt))
+        return Mismatch(self.rank, len(late), late[0], f"{arrived[late[0]]} (rank had not come)", str(seed))
 
 
 def sides_of(case: Case, rank: int, fault: Fault | None) -> tuple[Side, ...]:
@@ -147,7 +149,7 @@ def sides_of(case: Case, rank: int, fault: Fault | None) -> tuple[Side, ...]:
     if other is None:
         return (main,)
     # Numbered after the case's own groups: what strays from one collective into the other is seen.
-    return main, Side(other, rank, fault, len(case.members) * GROUP_SALTS)
+    return main, Side(other, rank, fault, len(case.members) * GROUP_SEEDS)
 
 
 def _span(buffers: Buffers, places: list[Place]) -> Array:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cpu.memory import Activity, Control
-from ccbench.backends.crew import WholeEndpoint
 from ccbench.backends.cuda.communicator import (
     NOTHING,
     WRITTEN_BY_PEERS,
@@ -52,6 +51,7 @@ from ccbench.backends.kernels.layout import (
 )
 from ccbench.backends.kernels.plans import PlanRequest, plan_for
 from ccbench.backends.kernels.sources import KernelChoice, choose
+from ccbench.backends.worker_group import WholeEndpoint
 from ccbench.cases import ALONE, Case, CaseFacts
 from ccbench.dtypes import numpy_dtype
 from ccbench.machine.flags import Flag
@@ -324,10 +324,10 @@ class CudaRanks(WholeEndpoint):
             for rank in context.ranks:
                 yield context, rank, context.buffers.addresses[rank], self._layout[rank]
 
-    def refill(self, salt: int, launches: int = 1) -> None:
-        """Fill every rank's input with the data of ``salt``."""
+    def refill(self, seed: int, launches: int = 1) -> None:
+        """Fill every rank's input with the data of ``seed``."""
         for context, rank, at, one in self._places():
-            period = input_period(self._case, rank, one.input_bytes, salt, launches)
+            period = input_period(self._case, rank, one.input_bytes, seed, launches)
             context.write_repeated(at + one.input_offset, one.input_bytes, period)
 
     def poison(self) -> None:
@@ -432,13 +432,13 @@ class CudaRanks(WholeEndpoint):
             steps = [*(one.keep_busy for one in self.contexts), *(one.synchronize for one in self.contexts)]
             self.devices.before(lambda: do_all(steps))
 
-    def check(self, salt: int, launches: int) -> Mismatch | None:
+    def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare every rank's output with what is right."""
         self.devices.ended()
         self._raise_errors()
         if not moves_data(self._case):
             return None
-        return self.checked(self._case, self.outputs(), salt, launches)
+        return self.checked(self._case, self.outputs(), seed, launches)
 
     def outputs(self) -> Iterator[tuple[int, DeviceOutput]]:
         """Every rank's output, one at a time with the same memory of the host."""

@@ -101,7 +101,7 @@ class Board:
 
 
 class IpcEndpoint(CudaRanks):
-    """Implements ``ccbench.backends.crew.TeamEndpoint`` for one rank."""
+    """Implements ``ccbench.backends.worker_group.TeamEndpoint`` for one rank."""
 
     def __init__(self, rank: int, control: Control, board: Board, cuda: Cuda) -> None:
         self.rank = rank
@@ -305,8 +305,8 @@ _ERRORS: dict[int, Callable[[str], Exception]] = {
 """What the others raise for each verdict."""
 
 
-class IpcCrew:
-    """Implements ``ccbench.backends.crew.Crew``, and ClosingCrew."""
+class IpcWorkerGroup:
+    """Implements ``ccbench.backends.worker_group.WorkerGroup``, and ClosingWorkerGroup."""
 
     pinned = False
     whole = False

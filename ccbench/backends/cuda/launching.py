@@ -97,11 +97,11 @@ def arguments_for(case: Case, areas: WorkAreas, channels: int, limit_seconds: fl
     return given
 
 
-def input_period(case: Case, rank: int, size_bytes: int, salt: int, launches: int) -> NDArray[np.generic]:
+def input_period(case: Case, rank: int, size_bytes: int, seed: int, launches: int) -> NDArray[np.generic]:
     """The first elements of a rank's input, of which all others are repetitions."""
     dtype = numpy_dtype(case.dtype)
     period: NDArray[np.generic] = np.empty(min(PERIOD_ELEMENTS, size_bytes // dtype.itemsize), dtype)
-    fill(case, rank, period, salt, launches)
+    fill(case, rank, period, seed, launches)
     return period
 
 
@@ -111,7 +111,7 @@ COMPARED_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class DeviceOutput:
-    """Implements ``ccbench.backends.crew.Output``: what lies at ``address``; memory: room for it here."""
+    """Implements ``worker_group.Output``: what lies at ``address``; memory: room for it here."""
 
     context: DeviceContext
     address: int

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
-from ccbench.backends.crew import WholeCrew
 from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.endpoint import CudaRanks
 from ccbench.backends.cuda.gate import Gate, refuse_blocking
@@ -23,10 +22,11 @@ from ccbench.backends.cuda.launching import LIMIT_SECONDS, DeviceOutput
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, open_cuda, starting
 from ccbench.backends.kernels.abi import GivenUp
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
+from ccbench.backends.worker_group import WholeWorkerGroup
 from ccbench.cases import ALL_GROUPS, Case, CaseFacts
 from ccbench.groups import format_ranks, parse_groups
 from ccbench.machine.telemetry import DeviceWatch
-from ccbench.verification import GROUP_SALTS
+from ccbench.verification import GROUP_SEEDS
 
 
 class GroupRanks(CudaRanks):
@@ -162,10 +162,10 @@ class CudaEndpoint(CudaRanks):
         for one in self._here:
             CudaRanks.zero(one)
 
-    def refill(self, salt: int, launches: int = 1) -> None:
+    def refill(self, seed: int, launches: int = 1) -> None:
         """Fill every rank's input; groups have different data, so that what strays is seen."""
         for number, one in enumerate(self._here):
-            CudaRanks.refill(one, salt + number * GROUP_SALTS, launches)
+            CudaRanks.refill(one, seed + number * GROUP_SEEDS, launches)
 
     def poison(self) -> None:
         """Make every rank's output wrong everywhere."""
@@ -240,8 +240,8 @@ def runs(members: Sequence[int], shares: Sequence[range]) -> list[tuple[int, ran
     return [(device, range(group[0], group[-1] + 1)) for device, group in listed]
 
 
-class CudaCrew(WholeCrew):
-    """Implements ``ccbench.backends.crew.Crew``."""
+class CudaWorkerGroup(WholeWorkerGroup):
+    """Implements ``ccbench.backends.worker_group.WorkerGroup``."""
 
     def endpoint(self, process: int) -> CudaEndpoint:
         """The one endpoint; CUDA starts here, in the process that uses it."""

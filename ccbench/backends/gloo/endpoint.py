@@ -33,7 +33,7 @@ AT_ONCE = "each collective runs in the thread of a process group of its own"
 
 
 class GlooEndpoint(RankEndpoint):
-    """Implements ``ccbench.backends.crew.TeamEndpoint`` for a rank in a process of its own."""
+    """Implements ``ccbench.backends.worker_group.TeamEndpoint`` for a rank in a process of its own."""
 
     def __init__(self, exchange: ControlChannel) -> None:
         super().__init__(exchange)
@@ -63,8 +63,8 @@ class GlooEndpoint(RankEndpoint):
             return self._everyone
         if (members, lane) not in self._groups:
             name = f"{lane} of {members}"
-            seat = members.index(self.rank)
-            self._groups[members, lane] = open_group(self._route, name, seat, len(members))
+            group_rank = members.index(self.rank)
+            self._groups[members, lane] = open_group(self._route, name, group_rank, len(members))
         return self._groups[members, lane]
 
     def bind(self) -> Any:
@@ -84,8 +84,8 @@ class GlooEndpoint(RankEndpoint):
         tensors = (_tensor(lane.input), _tensor(lane.output), _tensor(scratch))
         if lane.case.pair:  # the group of all has both, under the numbers that the suite gave
             return Call(lane.case, Place(self._everyone, self.rank, self.ranks, *tensors))
-        assert lane.seat is not None, "a rank that stands by binds nothing"
-        group = self._group_of(lane.seat.members, lane.lane)
+        assert lane.membership is not None, "a rank that stands by binds nothing"
+        group = self._group_of(lane.membership.members, lane.lane)
         return Call(lane.part, Place(group, lane.member, lane.part.ranks, *tensors))
 
     def tells_apart(self, other: Case) -> bool:

@@ -84,8 +84,10 @@ def _largest_count(case: Case) -> int:
     if case.collective != UNEVEN:
         return case.count * max(1, case.ranks)
     unit = 1 if case.dtype in TYPES else item_bytes(case.dtype)
-    seats = range(case.group_ranks)
-    return unit * max(max(case.input_count(seat), case.output_count(seat)) for seat in seats)
+    group_ranks = range(case.group_ranks)
+    return unit * max(
+        max(case.input_count(group_rank), case.output_count(group_rank)) for group_rank in group_ranks
+    )
 
 
 IN_PLACE = "MPI_IN_PLACE"

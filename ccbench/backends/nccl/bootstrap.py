@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 
 from ccbench.backends.base import CannotRun, ControlChannel, Position, local_rank
 from ccbench.backends.cpu.memory import Control, anonymous_file
-from ccbench.backends.crew import WholeCrew
 from ccbench.backends.cuda.gate import TOKEN_BYTES, GateBoard, board_bytes, refuse_blocking
 from ccbench.backends.cuda.runtime import Cuda, device_count, device_uuid, open_cuda, starting
 from ccbench.backends.endpoint import PerProcessEndpoint
@@ -26,6 +25,7 @@ from ccbench.backends.nccl.calls import version_text
 from ccbench.backends.nccl.collectives import Call
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.hangs import limit_for
+from ccbench.backends.worker_group import WholeWorkerGroup
 from ccbench.cases import Case
 from ccbench.errors import BackendUnavailable
 
@@ -165,8 +165,8 @@ class OneProcess:
         """Do nothing: the leader reads the control words."""
 
 
-class NcclCrew(WholeCrew):
-    """Implements ``ccbench.backends.crew.Crew``."""
+class NcclWorkerGroup(WholeWorkerGroup):
+    """Implements ``ccbench.backends.worker_group.WorkerGroup``."""
 
     def endpoint(self, process: int) -> NcclRanks:
         """Return the one endpoint; CUDA and NCCL start here, in the process that uses them."""

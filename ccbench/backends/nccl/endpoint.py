@@ -17,7 +17,6 @@ import numpy as np
 
 from ccbench.backends.base import CannotRun, ControlChannel, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
-from ccbench.backends.crew import WholeEndpoint, of_all_ranks
 from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.gate import GateBoard, open_gate, without_gate
 from ccbench.backends.cuda.launching import DeviceOutput, input_period, sample_launches
@@ -37,6 +36,7 @@ from ccbench.backends.nccl.settings import (
     observed_choice,
     other_than_asked,
 )
+from ccbench.backends.worker_group import WholeEndpoint, of_all_ranks
 from ccbench.cases import OVERLAP, Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
@@ -51,7 +51,7 @@ ABORT_SECONDS = 3.0
 
 
 class NcclRanks(WholeEndpoint):
-    """The ranks that this process drives. Implements ``ccbench.backends.crew.TeamEndpoint``.
+    """The ranks that this process drives. Implements ``ccbench.backends.worker_group.TeamEndpoint``.
 
     devices: rank of the team -> device of this process. ranks_of_team: all of them. gated: keep the devices
     from starting until what must be enqueued is, where that can be had; by ``gate_side`` together with other
@@ -238,15 +238,15 @@ class NcclRanks(WholeEndpoint):
         """Return the ranks here."""
         return self._contexts
 
-    def refill(self, salt: int, launches: int = 1) -> None:
-        """Fill the inputs of every rank here with the data of ``salt``."""
+    def refill(self, seed: int, launches: int = 1) -> None:
+        """Fill the inputs of every rank here with the data of ``seed``."""
         assert self._prepared is not None
         for one in self._prepared.bindings:
             if not collective(one.part.case.collective).moves_data:
                 continue
             place = one.part.place(one.rank)
             for address, size in one.inputs():
-                period = input_period(one.part.case, place, size, one.part.salted(salt), launches)
+                period = input_period(one.part.case, place, size, one.part.seeded(seed), launches)
                 one.context.device.write_repeated(address, size, period)
 
     def poison(self) -> None:
@@ -256,14 +256,14 @@ class NcclRanks(WholeEndpoint):
             for address, size in one.outputs():
                 one.context.device.set_bytes(address, POISON_BYTE, size)
 
-    def check(self, salt: int, launches: int) -> Mismatch | None:
+    def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare every output with what is right: the first wrong rank's, with the wrong elements of all."""
         self.say(Activity.CHECKING)
         self._devices.ended()  # devices cool while the host compares
         return of_all_ranks(
             [
                 self.compared(
-                    rank, output, part.case, part.place(rank), part.salted(salt),
+                    rank, output, part.case, part.place(rank), part.seeded(seed),
                     launches if part.stream == MAIN_STREAM else 1,
                 )
                 for rank, part, output in self.outputs()

@@ -19,7 +19,7 @@ from ccbench.backends.nccl.settings import nccl_algorithms
 from ccbench.cases import ALL_GROUPS, NO_OP, UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
 from ccbench.groups import Groups, Pair, format_ranks, parse_groups
-from ccbench.verification import GROUP_SALTS, PREMULTIPLIER
+from ccbench.verification import GROUP_SEEDS, PREMULTIPLIER
 
 BARRIER_COUNT = 1
 """Elements of the collective that stands for a barrier."""
@@ -46,9 +46,9 @@ class Part:
     groups: Groups = ()
     pair: Pair | None = None
 
-    def salted(self, salt: int) -> int:
+    def seeded(self, seed: int) -> int:
         """Return the seed of this part's data."""
-        return salt + self.number * GROUP_SALTS
+        return seed + self.number * GROUP_SEEDS
 
     def place(self, rank: int) -> int:
         """Return what the team's ``rank`` is among the members."""

@@ -33,8 +33,8 @@ from multiprocessing.connection import Connection
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Word
-from ccbench.backends.crew import TeamEndpoint, open_launched
 from ccbench.backends.endpoint import Apart
+from ccbench.backends.worker_group import TeamEndpoint, open_launched
 from ccbench.cases import Case, Conditions, Sampling, Status
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.machine.files import Files
@@ -99,7 +99,7 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     cpu_began, began, times_began = time.process_time(), time.perf_counter(), read_cpu_times()
     queued_began = queued_seconds()
     latency_before = endpoint.core_latency_seconds()
-    result = measure(endpoint, case, sampling, endpoint.next_salt())
+    result = measure(endpoint, case, sampling, endpoint.next_seed())
     latency_after = endpoint.core_latency_seconds()
     cpu_seconds, seconds = time.process_time() - cpu_began, time.perf_counter() - began
     queued_ended = queued_seconds()

@@ -24,8 +24,8 @@ from multiprocessing.connection import Connection
 from typing import BinaryIO
 
 from ccbench.backends.base import Launch
-from ccbench.backends.crew import ClosingCrew, ClosingEndpoint, Crew
 from ccbench.backends.mpi.library import OPEN_MPI, as_root, launcher_vendor
+from ccbench.backends.worker_group import ClosingEndpoint, ClosingWorkerGroup, WorkerGroup
 from ccbench.capabilities import capabilities_of
 from ccbench.errors import BackendUnavailable, CcbenchError, UsageError
 from ccbench.machine.files import without_values
@@ -234,12 +234,12 @@ class CommandLauncher(Launcher):
 class ForkedRanks(Launcher):
     """Ranks that are forked, each pinned to a processor of its own as far as there are enough."""
 
-    def __init__(self, crew: Crew, bound: Sequence[int], runner: Connection) -> None:
+    def __init__(self, group: WorkerGroup, bound: Sequence[int], runner: Connection) -> None:
         super().__init__("the leader", Launch())
         self.members: list[Member] = []
         self._codes: dict[int, int] = {}
         leader, here = os.getpid(), this_place()
-        for rank in range(crew.control.ranks):
+        for rank in range(group.control.ranks):
             ours, theirs = Pipe()
             pid = os.fork()
             if pid == 0:
@@ -251,7 +251,7 @@ class ForkedRanks(Launcher):
                         connection.close()
                     if bound:
                         os.sched_setaffinity(0, {bound[rank]})
-                    _serve(crew, rank, theirs)
+                    _serve(group, rank, theirs)
                     status = 0
                 except BaseException:  # os._exit would lose it
                     traceback.print_exc()
@@ -280,14 +280,14 @@ class ForkedRanks(Launcher):
         self._reap(0)
 
 
-def _serve(crew: Crew, rank: int, connection: Connection) -> None:
+def _serve(group: WorkerGroup, rank: int, connection: Connection) -> None:
     try:
-        endpoint = crew.endpoint(rank)
+        endpoint = group.endpoint(rank)
     except CcbenchError as error:  # no driver, no peer access: a sentence, not a traceback
         refuse_all(str(error), connection)
         return
     run_rank(endpoint, connection)
-    if isinstance(crew, ClosingCrew) and isinstance(endpoint, ClosingEndpoint):
+    if isinstance(group, ClosingWorkerGroup) and isinstance(endpoint, ClosingEndpoint):
         endpoint.close()
 
 

@@ -6,7 +6,7 @@ the rest and ends. Ranks die with the leader, the leader with the runner, whatev
 listens, on loopback unless ranks may be on other hosts, has their processes started by a launcher, and waits
 until as many have connected as it asked for. Those it ends by their process descriptors on its own host, by
 the launcher's process group, and elsewhere because their connection breaks. Where one process drives all
-ranks (``Crew.whole``), that process is watched as a rank is elsewhere.
+ranks (``WorkerGroup.whole``), that process is watched as a rank is elsewhere.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from multiprocessing.connection import Connection, wait
 
 from ccbench.backends.base import Launch, Position
 from ccbench.backends.cpu.memory import Activity, Control, Word
-from ccbench.backends.crew import ClosingCrew, Crew, open_crew
 from ccbench.backends.faults import fault_from_environment
+from ccbench.backends.worker_group import ClosingWorkerGroup, WorkerGroup, open_worker_group
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable, CcbenchError, Hung
 from ccbench.machine.flags import Flag
@@ -64,15 +64,19 @@ PARTING_SECONDS = 3.0
 class Leader:
     """Starts the ranks of one team, watches them, and ends them."""
 
-    def __init__(self, request: GroupRequest, crew: Crew | None = None) -> None:
-        """crew: where the ranks are forked; default: the backend's."""
+    def __init__(self, request: GroupRequest, group: WorkerGroup | None = None) -> None:
+        """group: where the ranks are forked; default: the backend's."""
         self.backend, self.ranks, self.launch = request.backend, request.ranks, request.launch
         if self.launch is None:
-            self.crew = crew or open_crew(self.backend, self.ranks, SAMPLE_CAPACITY, request.processes)
-            self.control, self.whole = self.crew.control, self.crew.whole
+            self.group = group or open_worker_group(
+                self.backend, self.ranks, SAMPLE_CAPACITY, request.processes
+            )
+            self.control, self.whole = self.group.control, self.group.whole
             self.ranks = self.control.ranks
-            pinned, self.oversubscribed = self.crew.pinned, self.crew.oversubscribed
-            self._parting_seconds = self.crew.closing_seconds if isinstance(self.crew, ClosingCrew) else 0.0
+            pinned, self.oversubscribed = self.group.pinned, self.group.oversubscribed
+            self._parting_seconds = (
+                self.group.closing_seconds if isinstance(self.group, ClosingWorkerGroup) else 0.0
+            )
         else:
             self.control, self.whole = Control(self.ranks, 1), False
             pinned, self.oversubscribed = self.launch.pinned, self.ranks > usable_cores()
@@ -107,7 +111,7 @@ class Leader:
     def start(self, runner: Connection) -> None:
         """Bring all ranks up; BackendUnavailable says why that failed, EOFError that the runner is gone."""
         if self.launch is None:
-            forked = ForkedRanks(self.crew, self.bound, runner)
+            forked = ForkedRanks(self.group, self.bound, runner)
             self._launcher, self.members = forked, forked.members
         else:
             deadline = time.monotonic() + START_LIMIT_SECONDS

@@ -78,7 +78,7 @@ def test_data_of_another_group_are_wrong_data() -> None:
     for rank in range(RANKS):
         part = part_of(case, rank)
         assert part
-        part.fill(block[rank // 2, rank % 2], salt=7)
+        part.fill(block[rank // 2, rank % 2], seed=7)
     assert mine.check(block[0].reshape(-1), 7, 1) is None
     strayed = mine.check(block[1].reshape(-1), 7, 1)
     assert strayed
@@ -95,4 +95,4 @@ def test_who_is_in_no_group_has_no_part_and_a_source_gets_nothing() -> None:
     source, target = part_of(case, 3), part_of(case, 1)
     assert source
     assert target
-    assert (source.receives, target.receives, target.seat) == (False, True, 1)
+    assert (source.receives, target.receives, target.group_rank) == (False, True, 1)

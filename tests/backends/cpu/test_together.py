@@ -69,16 +69,16 @@ class World:
         for arena in arenas:
             os.close(arena.file)  # what is mapped stays mapped
 
-    def run(self, seed: int, salt: int = 5, launches: int = LAUNCHES) -> list[Mismatch]:
-        """Launch a few times in an order that ``seed`` draws; what was wrong.
+    def run(self, shuffle: int, seed: int = 5, launches: int = LAUNCHES) -> list[Mismatch]:
+        """Launch a few times in an order that ``shuffle`` draws; what was wrong.
 
-        As launches that provoke do: every rank fills its buffers when it comes, enters, and looks at its
+        As adversarial launches do: every rank fills its buffers when it comes, enters, and looks at its
         result as soon as it is out.
         """
         self.wrong: list[Mismatch] = []
-        chooser = random.Random(seed)
+        chooser = random.Random(shuffle)
         weights = [chooser.choice([1, 1, 20]) for _ in self.ranks]
-        going = {number: self._round(number, rank, salt, launches) for number, rank in enumerate(self.ranks)}
+        going = {number: self._round(number, rank, seed, launches) for number, rank in enumerate(self.ranks)}
         stuck = 0
         while going:
             number = chooser.choices(list(going), [weights[one] for one in going])[0]
@@ -92,14 +92,14 @@ class World:
                 weights = [chooser.choice([1, 1, 20]) for _ in self.ranks]
         return self.wrong
 
-    def _round(self, number: int, rank: Rank, salt: int, launches: int) -> Iterator[bool]:
+    def _round(self, number: int, rank: Rank, seed: int, launches: int) -> Iterator[bool]:
         for side in rank.sides:
             side.poison()
-            side.refill(salt)
-        self.control.words[self.control.index(number, Word.ARRIVED)] = salt
+            side.refill(seed)
+        self.control.words[self.control.index(number, Word.ARRIVED)] = seed
         for _ in range(launches):
             yield from rank.together.steps()
-        checked = [side.check(salt, launches, self.control) for side in rank.sides]
+        checked = [side.check(seed, launches, self.control) for side in rank.sides]
         self.wrong += [found for found in checked if found]
 
 
@@ -129,10 +129,10 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-@given(case=cases(), seed=st.integers(0, 2**32))
+@given(case=cases(), shuffle=st.integers(0, 2**32))
 @settings(max_examples=300, deadline=None)
-def test_both_are_right_in_any_order_and_never_stuck(case: Case, seed: int) -> None:
-    assert World(case).run(seed) == []
+def test_both_are_right_in_any_order_and_never_stuck(case: Case, shuffle: int) -> None:
+    assert World(case).run(shuffle) == []
 
 
 @pytest.mark.parametrize(
@@ -143,18 +143,18 @@ def test_a_rank_that_does_not_wait_is_seen_in_either_collective(name: str, besid
     case = case_of(name, 40, groups="rank // 2", concurrent=f"{beside} on rank % 2")
     fault = Fault("unsynchronised", rank=2, collective=faulty)
     # One launch: those that follow bring the same data once more.
-    assert any(World(case, fault).run(seed, launches=1) for seed in range(30))
+    assert any(World(case, fault).run(shuffle, launches=1) for shuffle in range(30))
 
 
 def test_counters_that_are_mixed_up_are_seen() -> None:
     case = case_of("all_reduce", 40, algorithm="ring", concurrent="all_gather on rank % 2")
-    assert any(mixed_up(case, seed) for seed in range(30))
+    assert any(mixed_up(case, shuffle) for shuffle in range(30))
 
 
-def mixed_up(case: Case, seed: int) -> bool:
+def mixed_up(case: Case, shuffle: int) -> bool:
     """Whether one counter for both programs of a rank shows."""
     try:
-        return bool(World(case, second_word=Word.PROGRESS).run(seed, launches=1))
+        return bool(World(case, second_word=Word.PROGRESS).run(shuffle, launches=1))
     except Deadlock:
         return True
 

@@ -36,7 +36,7 @@ class Endpoint:
         self._seen[self._rank] = ENDED
 
 
-class PlainCrew:
+class PlainWorkerGroup:
     """Its endpoints are not asked to close."""
 
     processes = RANKS
@@ -51,7 +51,7 @@ class PlainCrew:
         return Endpoint(self.seen, process, self._closing)
 
 
-class Closing(PlainCrew):
+class Closing(PlainWorkerGroup):
     """Its endpoints are."""
 
     closing_seconds = GRACE_SECONDS
@@ -67,10 +67,10 @@ def first_hangs(rank: int) -> None:
         time.sleep(FOREVER_SECONDS)
 
 
-HOW: dict[str, Callable[[], PlainCrew]] = {
+HOW: dict[str, Callable[[], PlainWorkerGroup]] = {
     "closing": lambda: Closing(at_once),
     "hanging": lambda: Closing(first_hangs),
-    "plain": lambda: PlainCrew(at_once),
+    "plain": lambda: PlainWorkerGroup(at_once),
 }
 
 
@@ -84,8 +84,8 @@ def is_there(pid: int) -> bool:
 
 
 def main(how: str) -> None:
-    crew = HOW[how]()
-    leader = Leader(GroupRequest("cpu", RANKS, None), crew)  # type: ignore[arg-type]  # endpoints without cases
+    group = HOW[how]()
+    leader = Leader(GroupRequest("cpu", RANKS, None), group)  # type: ignore[arg-type]  # endpoints without cases
     ours, theirs = socket.socketpair()
     runner = Connection(theirs.detach())
     leader.start(runner)
@@ -93,7 +93,7 @@ def main(how: str) -> None:
     leader.lead(runner)
     leader.end()
     for rank in range(RANKS):
-        print(crew.seen[rank])
+        print(group.seen[rank])
     print(sum(is_there(member.place.pid) for member in leader.members))
 
 

@@ -15,10 +15,10 @@ from types import ModuleType
 
 import numpy as np
 
-from ccbench.backends.crew import Crew, open_crew
 from ccbench.backends.cuda import ipc, modules
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.kernels.building import Build, built
+from ccbench.backends.worker_group import WorkerGroup, open_worker_group
 from ccbench.cases import PER_GPU, Case
 from ccbench.runner.workers.leader import Leader
 from ccbench.runner.workers.messages import GroupRequest
@@ -45,15 +45,15 @@ def replace(module: ModuleType, name: str, stand_in: object) -> None:
 @contextmanager
 def led(cuda_of: Callable[[int], Cuda]) -> Iterator[tuple[Leader, Connection]]:
     """A team, each process with a CUDA of its own, and the runner's end of its leader."""
-    crew: Crew = open_crew("cuda", RANKS, 64, PER_GPU)
-    made = crew.endpoint
+    group: WorkerGroup = open_worker_group("cuda", RANKS, 64, PER_GPU)
+    made = group.endpoint
 
     def endpoint(process: int) -> object:
         replace(ipc, "open_cuda", lambda: cuda_of(process))
         return made(process)
 
-    crew.endpoint = endpoint  # type: ignore[method-assign,assignment]  # a CUDA of its own in each process
-    leader = Leader(GroupRequest("cuda", RANKS, None, PER_GPU), crew)
+    group.endpoint = endpoint  # type: ignore[method-assign,assignment]  # a CUDA of its own in each process
+    leader = Leader(GroupRequest("cuda", RANKS, None, PER_GPU), group)
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as runner, Connection(theirs.detach()):
         leader.start(runner)

@@ -119,7 +119,7 @@ def test_streams_of_one_device_have_queues_of_their_own_before_cuda_starts(
 
     monkeypatch.setattr(single_process, "open_cuda", refuse)
     with pytest.raises(BackendUnavailable):
-        single_process.CudaCrew(2, 16).endpoint(0)
+        single_process.CudaWorkerGroup(2, 16).endpoint(0)
     assert seen == ["32"]
 
 
@@ -205,9 +205,13 @@ def test_allocations_are_whole_pages_and_other_errors_pass_through() -> None:
         cuda_calls.allocate(1)
 
 
-@pytest.mark.parametrize(("module", "made"), [(single_process, single_process.CudaCrew), (ipc, ipc.IpcCrew)])
+@pytest.mark.parametrize(
+    ("module", "made"), [(single_process, single_process.CudaWorkerGroup), (ipc, ipc.IpcWorkerGroup)]
+)
 def test_a_device_that_cannot_be_had_is_one_sentence(
-    module: ModuleType, made: type[single_process.CudaCrew | ipc.IpcCrew], monkeypatch: pytest.MonkeyPatch
+    module: ModuleType,
+    made: type[single_process.CudaWorkerGroup | ipc.IpcWorkerGroup],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def exclusive() -> Cuda:
         raise CudaError(46)

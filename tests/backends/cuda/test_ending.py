@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends.crew import ClosingCrew, open_crew
 from ccbench.backends.cuda import ipc
 from ccbench.backends.cuda.ipc import IpcEndpoint
+from ccbench.backends.worker_group import ClosingWorkerGroup, open_worker_group
 from ccbench.cases import ONE_PROCESS, PER_GPU
 from ccbench.machine.host import single_threaded
 from ccbench.runner.workers.team import CLOSE_SECONDS
@@ -44,7 +44,9 @@ def test_ranks_that_must_close_do_before_they_are_ended_and_nothing_is_left(
 
 def test_only_ranks_that_opened_each_others_memory_take_time_to_close() -> None:
     asked = [("cpu", ONE_PROCESS), ("cuda", ONE_PROCESS), ("cuda", PER_GPU), ("cuda-host", ONE_PROCESS)]
-    closing = [one for one in asked if isinstance(open_crew(one[0], 2, 4, one[1]), ClosingCrew)]
+    closing = [
+        one for one in asked if isinstance(open_worker_group(one[0], 2, 4, one[1]), ClosingWorkerGroup)
+    ]
     assert closing == [("cuda", PER_GPU)]
 
 

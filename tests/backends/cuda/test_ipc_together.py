@@ -12,7 +12,7 @@ import pytest
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda import ipc
-from ccbench.backends.cuda.ipc import Board, IpcCrew, IpcEndpoint
+from ccbench.backends.cuda.ipc import Board, IpcEndpoint, IpcWorkerGroup
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.kernels.layout import all_buffers
 from ccbench.backends.kernels.sources import choose
@@ -180,16 +180,16 @@ def test_a_rank_without_a_device_is_waited_for_by_nobody(
     assert world.all(IpcEndpoint.close, range(2)) == [None, None]
 
 
-def test_a_crew_leaves_word_of_a_rank_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_group_leaves_word_of_a_rank_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def exclusive() -> Cuda:
         raise CudaError(46)
 
     monkeypatch.setattr(ipc, "open_cuda", exclusive)
-    crew = IpcCrew(2, 16)
+    group = IpcWorkerGroup(2, 16)
     with pytest.raises(BackendUnavailable):
-        crew.endpoint(1)
-    assert crew._board.absence(0) == ""
-    assert crew._board.absence(1) == "CUDA does not start: CudaError: cudaError 46"
+        group.endpoint(1)
+    assert group._board.absence(0) == ""
+    assert group._board.absence(1) == "CUDA does not start: CudaError: cudaError 46"
 
 
 @pytest.mark.parametrize("text", ["", "short", "ä" * 1000])

@@ -125,7 +125,7 @@ def measured_with_facts(
         results = []
         for case in cases:
             endpoint.prepare(case)
-            result = measure(endpoint, case, QUICK, endpoint.next_salt())
+            result = measure(endpoint, case, QUICK, endpoint.next_seed())
             results.append((result, endpoint.facts()))
             endpoint.finish()
         endpoint.close()

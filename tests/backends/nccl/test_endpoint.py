@@ -229,7 +229,7 @@ def test_what_runs_beside_starts_when_the_own_collective_may(monkeypatch: pytest
 def test_the_slowest_device_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint, _ = opened(3)
     endpoint.prepare(case_of("all_reduce", 3))
-    monkeypatch.setattr(RankContext, "elapsed_seconds", lambda seat, lane: (2.0, 3.0, 1.0)[seat.rank])
+    monkeypatch.setattr(RankContext, "elapsed_seconds", lambda context, lane: (2.0, 3.0, 1.0)[context.rank])
     endpoint.launch(1)
     assert endpoint.device_seconds() == 3.0
 
@@ -287,9 +287,9 @@ def test_a_stream_is_let_go_after_the_first_launch_and_a_graph_after_the_last(
     enqueued: list[int] = []
     launches, enqueue, launch_graph = endpoint._launches, endpoint._launches.enqueue, RankContext.launch_graph
 
-    def noted_graph(seat: RankContext, size: int) -> None:
-        enqueued.extend([1] * size if seat.rank == 0 else ())
-        launch_graph(seat, size)
+    def noted_graph(context: RankContext, size: int) -> None:
+        enqueued.extend([1] * size if context.rank == 0 else ())
+        launch_graph(context, size)
 
     def noted() -> None:
         enqueued.extend([1] if mode == "streaming" else ())
@@ -533,8 +533,8 @@ def test_a_failure_that_nccl_notices_ends_the_wait_before_the_limit(monkeypatch:
     process.world.stopped.add(0)
     end = RankContext.end
 
-    def break_down(seat: RankContext, lane: int) -> None:
-        end(seat, lane)
+    def break_down(context: RankContext, lane: int) -> None:
+        end(context, lane)
         process.last_error = b"connection to rank 1 lost"
         for member in process.members_of(1):
             member.error = 6

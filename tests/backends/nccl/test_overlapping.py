@@ -87,8 +87,10 @@ def test_on_one_stream_they_would_take_turns(kind: str, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("held", [MAIN_STREAM, COMPUTE_STREAM])
 def test_neither_waits_for_the_other(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint, process, _ = computing_endpoint("matmul", monkeypatch)
-    seats = list(endpoint._contexts.values())
-    streams = {lane: [seat.stream(lane).handle for seat in seats] for lane in (MAIN_STREAM, COMPUTE_STREAM)}
+    contexts = list(endpoint._contexts.values())
+    streams = {
+        lane: [context.stream(lane).handle for context in contexts] for lane in (MAIN_STREAM, COMPUTE_STREAM)
+    }
     queues = process.world.streams
     monkeypatch.setattr(endpoint._launches, "wait", lambda limit: None)
     endpoint.launch_while_computing(2, 4)
@@ -111,12 +113,12 @@ def test_data_are_right_after_a_launch_that_something_was_computed_beside(
 ) -> None:
     traffic = "hot:0.6" if collective == "all_to_all_v" else ""
     endpoint, process, _ = computing_endpoint(kind, monkeypatch, collective, traffic=traffic)
-    for salt in (2, 3):
+    for seed in (2, 3):
         endpoint.poison()
-        endpoint.refill(salt)
-        assert endpoint.check(salt, 1) is not None
+        endpoint.refill(seed)
+        assert endpoint.check(seed, 1) is not None
         endpoint.launch_while_computing(1, 5)
-        assert endpoint.check(salt, 1) is None
+        assert endpoint.check(seed, 1) is None
     endpoint.poison()
     endpoint.refill(4)
     endpoint.compute(5)
@@ -150,7 +152,7 @@ def test_products_go_to_the_stream_of_computations_on_every_device(monkeypatch: 
 
     monkeypatch.setattr(blas, "gemmEx", multiply_and_note)
     endpoint.compute(3)
-    streams = [seat.stream(COMPUTE_STREAM).handle for seat in endpoint._contexts.values()]
+    streams = [context.stream(COMPUTE_STREAM).handle for context in endpoint._contexts.values()]
     assert seen == streams * 3
     assert blas.stream == 0  # nobody else's current stream has changed
 
@@ -257,8 +259,8 @@ def test_no_more_is_enqueued_behind_a_closed_gate_than_a_queue_takes(
 
 def _longest(process: Process, endpoint: NcclRanks) -> int:
     """Launches and repetitions on one device that have not run."""
-    seat = endpoint._contexts[0]
-    streams = [process.world.streams[seat.stream(lane).handle] for lane in (MAIN_STREAM, COMPUTE_STREAM)]
+    context = endpoint._contexts[0]
+    streams = [process.world.streams[context.stream(lane).handle] for lane in (MAIN_STREAM, COMPUTE_STREAM)]
     return sum(len(one.queue) for one in streams) - 2  # the event, and the wait for it
 
 
@@ -317,14 +319,14 @@ def test_a_group_computes_while_it_communicates_and_the_others_stand_by(
 
 def test_a_seat_knows_both_ends_by_one_start() -> None:
     endpoint, process = opened(1)
-    (seat,) = endpoint._contexts.values()
-    assert isinstance(seat, RankContext)
-    seat.begin(MAIN_STREAM)
-    seat.follow(COMPUTE_STREAM)
-    seat.end(COMPUTE_STREAM)
-    seat.end(MAIN_STREAM)
+    (context,) = endpoint._contexts.values()
+    assert isinstance(context, RankContext)
+    context.begin(MAIN_STREAM)
+    context.follow(COMPUTE_STREAM)
+    context.end(COMPUTE_STREAM)
+    context.end(MAIN_STREAM)
     process.world.advance()
-    assert seat.elapsed_seconds(COMPUTE_STREAM, MAIN_STREAM) == seat.elapsed_seconds(MAIN_STREAM) == 0.0
+    assert context.elapsed_seconds(COMPUTE_STREAM, MAIN_STREAM) == context.elapsed_seconds(MAIN_STREAM) == 0.0
 
 
 @pytest.mark.exhaustive

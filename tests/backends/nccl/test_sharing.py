@@ -196,7 +196,7 @@ def test_a_spoilt_result_of_any_part_is_found_with_its_rank(part: int) -> None:
 def test_no_two_parts_have_the_same_data_or_communicators() -> None:
     case = case_of("all_gather", groups="rank // 2", concurrent="all_gather on rank // 2")
     parts = parts_of(case)
-    assert len({one.salted(0) for one in parts}) == len(parts) == 4
+    assert len({one.seeded(0) for one in parts}) == len(parts) == 4
     endpoint, _ = opened()
     endpoint.prepare(case)
     assert len({one.communicator.handle for one in bindings(endpoint)}) == 8

@@ -1,4 +1,4 @@
-"""Crews: who drives what, and what happens where nobody can."""
+"""Worker groups: who drives what, and what happens where nobody can."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control, Word
-from ccbench.backends.crew import TeamEndpoint, WholeEndpoint, open_crew
+from ccbench.backends.worker_group import TeamEndpoint, WholeEndpoint, open_worker_group
 from ccbench.capabilities import DECLARED
 from ccbench.cases import Case, Sampling, Status
 from ccbench.errors import UsageError
@@ -122,15 +122,15 @@ MODELS = [(name, model) for name, able in DECLARED.items() for model in able.wor
 
 
 @pytest.mark.parametrize(("backend", "processes"), MODELS)
-def test_a_crew_has_a_process_for_every_rank_or_one_for_all(backend: str, processes: str) -> None:
-    crew = open_crew(backend, 3, 16, processes)
-    assert crew.processes == (1 if crew.whole else 3)
-    assert crew.control.stamps.shape == (crew.processes, 16, 2)
+def test_a_worker_group_has_a_process_for_every_rank_or_one_for_all(backend: str, processes: str) -> None:
+    group = open_worker_group(backend, 3, 16, processes)
+    assert group.processes == (1 if group.whole else 3)
+    assert group.control.stamps.shape == (group.processes, 16, 2)
 
 
 def test_a_backend_without_processes_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'simulated' starts no processes .*; one of cpu, "):
-        open_crew("simulated", 2, 16)
+        open_worker_group("simulated", 2, 16)
 
 
 def test_who_cannot_start_answers_every_case_with_the_reason() -> None:

@@ -1,4 +1,4 @@
-"""How a team's ranks are spread over processes: a crew is made by the leader before it forks.
+"""How a team's ranks are spread over processes: a worker group is made by the leader before it forks.
 
 The capabilities of a backend whose cases run in worker processes name where their group is made, for each
 process model, to be called with (ranks, sample_capacity). What all processes share is made by that call; each
@@ -27,7 +27,7 @@ from ccbench.verification import Array, Mismatch, Piece, check, expected_pieces,
 class TeamEndpoint(Endpoint, Protocol):
     """What the team's leader asks of an endpoint besides measuring.
 
-    ``rank`` and ``ranks`` number the processes of the crew; one process may drive many ranks of a case.
+    ``rank`` and ``ranks`` number the group's processes; one process may drive many ranks of a case.
     prefix: what errors of this process begin with. flags: of every measurement, such as ``loopback``.
     """
 
@@ -35,7 +35,7 @@ class TeamEndpoint(Endpoint, Protocol):
     prefix: str
     flags: tuple[str, ...]
 
-    def next_salt(self) -> int:
+    def next_seed(self) -> int:
         """A number that is new in every round and the same in all processes."""
 
     def prepare(self, case: Case) -> str:
@@ -54,7 +54,7 @@ class TeamEndpoint(Endpoint, Protocol):
         """The case is over: keep only what the next one can use."""
 
 
-class Crew(Protocol):
+class WorkerGroup(Protocol):
     """The processes of one team.
 
     pinned: every process gets a processor of its own. whole: one process drives all ranks.
@@ -72,8 +72,8 @@ class Crew(Protocol):
 
 
 @runtime_checkable
-class ClosingCrew(Protocol):
-    """A crew whose processes should give things back in order, before their end takes them.
+class ClosingWorkerGroup(Protocol):
+    """A worker group whose processes should give things back in order, before their end takes them.
 
     Their endpoints are ClosingEndpoints. closing_seconds: what is not closed by then is killed.
     """
@@ -89,13 +89,15 @@ class ClosingEndpoint(Protocol):
         """Called once, when the leader has hung up; may wait for the other processes, but not for long."""
 
 
-def open_crew(backend: str, ranks: int, sample_capacity: int, processes: str = ONE_PROCESS) -> Crew:
-    """The crew of a backend; UsageError for one whose ranks are no processes, or not such ones."""
+def open_worker_group(
+    backend: str, ranks: int, sample_capacity: int, processes: str = ONE_PROCESS
+) -> WorkerGroup:
+    """The worker group of a backend; UsageError for one whose ranks are no processes, or not such ones."""
     home = capabilities_of(backend).workers.get(processes)
     if not home:
-        crews = ", ".join(name for name in backend_names() if processes in capabilities_of(name).workers)
-        raise UsageError(f"backend {backend!r} starts no processes ({processes}); one of {crews}")
-    made: Crew = made_by(home)(ranks, sample_capacity)
+        known = ", ".join(name for name in backend_names() if processes in capabilities_of(name).workers)
+        raise UsageError(f"backend {backend!r} starts no processes ({processes}); one of {known}")
+    made: WorkerGroup = made_by(home)(ranks, sample_capacity)
     return made
 
 
@@ -109,7 +111,7 @@ def open_launched(backend: str, exchange: ControlChannel) -> TeamEndpoint:
     return made
 
 
-class WholeCrew:
+class WholeWorkerGroup:
     """One process that drives all ranks."""
 
     processes = 1
@@ -165,7 +167,7 @@ class WholeEndpoint(EndpointBase):
         return value
 
     def checked(
-        self, case: Case, outputs: Iterable[tuple[int, Output]], salt: int, launches: int
+        self, case: Case, outputs: Iterable[tuple[int, Output]], seed: int, launches: int
     ) -> Mismatch | None:
         """The first wrong rank's mismatch, with the wrong elements of all ranks.
 
@@ -176,14 +178,14 @@ class WholeEndpoint(EndpointBase):
         for rank, output in outputs:
             part = part_of(case, rank)
             if part and part.receives:
-                salted = part.salted(salt)
-                found.append(self.compared(rank, output, part.case, part.seat, salted, launches))
+                seeded = part.seeded(seed)
+                found.append(self.compared(rank, output, part.case, part.group_rank, seeded, launches))
         return of_all_ranks(found)
 
     def compared(
-        self, rank: int, output: Output, case: Case, seat: int, salt: int, launches: int
+        self, rank: int, output: Output, case: Case, group_rank: int, seed: int, launches: int
     ) -> Mismatch | None:
-        """As ``verification.check`` of what is number ``seat`` in ``case``, on the device where that will do.
+        """As ``verification.check`` of rank ``group_rank`` of ``case``, on the device where that will do.
 
         It does from a case's second round on, where no bit may differ and none does. In the first one the
         host compares too, and it alone once the device has been wrong.
@@ -191,7 +193,7 @@ class WholeEndpoint(EndpointBase):
         found = None
         if self._device_compares and not self._any_fault and not rounding_of(case):
             try:
-                pieces = [*expected_pieces(case, seat, output.elements, salt, launches)]
+                pieces = [*expected_pieces(case, group_rank, output.elements, seed, launches)]
                 found = output.differing(pieces) if pieces else NONE_DIFFERS
             # No compiler for the device, no room on it, or what CuPy raises of the driver, which refuses the
             # kernel; of a device that is broken ``read`` says so next.
@@ -202,7 +204,7 @@ class WholeEndpoint(EndpointBase):
         read = output.read()
         for _, fault in [one for one in self._faults if one[0] == rank]:
             fault.spoil(read)
-        wrong = check(case, seat, read, salt, launches)
+        wrong = check(case, group_rank, read, seed, launches)
         if found is not None:
             self._compared_by_both.add(self._case)
             if found != ((wrong.wrong_elements, wrong.offset) if wrong else NONE_DIFFERS):

@@ -156,7 +156,7 @@ def main(arguments: Sequence[str]) -> int:
         request = TeamRequest(len(hosts), host or load_machine("cpu-shared-memory"), launch=launch)
         team = open_team(open_backend(options.backend), request)
         try:
-            network = probe_network(team, options.backend, len(hosts))
+            network = probe_network(team.run, options.backend, len(hosts))
             print(network)
             for point in points_of(team, options.backend, len(hosts), network, host):
                 points.append(point)

@@ -84,19 +84,17 @@ class NetworkLooks:
     def look(self, team: Team, case: Case) -> None:
         """Add to ``found``; BackendUnavailable where there is nothing to be found, then or ever."""
         kind = case.backend, case.ranks
-        self.found[kind] = probe_network(team, *kind, self._largest_bytes.pop(kind))
+        self.found[kind] = probe_network(team.run, *kind, self._largest_bytes.pop(kind))
 
 
-def probe_network(team: Team, backend: str, ranks: int, largest_bytes: int | None = None) -> HostNetwork:
-    """Measure the network of ``team``; BackendUnavailable when its ranks cannot send to each other.
+def probe_network(
+    measured: Measured, backend: str, ranks: int, largest_bytes: int | None = None
+) -> HostNetwork:
+    """Measure the network between ranks; BackendUnavailable when they cannot send to each other.
 
-    largest_bytes: of the cases to come, where that is known; on one host nothing much larger is sent.
+    measured: measures a case, as a team's ``run`` does. largest_bytes: of the cases to come, where that is
+    known; on one host nothing much larger is sent.
     """
-    return probed(team.run, backend, ranks, largest_bytes)
-
-
-def probed(measured: Measured, backend: str, ranks: int, largest_bytes: int | None = None) -> HostNetwork:
-    """Do as ``probe_network``, by whatever measures a case."""
     if ranks < 2:
         return HostNetwork(backend, ("",), (0,) * ranks)
     first = _ok(measured(_case(backend, ranks, SIZES_BYTES[0]), SAMPLING))

@@ -16,7 +16,7 @@ from ccbench.model.host_network import HostNetwork, MessageTimes, swaps
 from ccbench.model.host_plans import GLOO_PLANS, MPI_PLANS
 from ccbench.model.machine import load_machine
 from ccbench.model.prediction import Prediction
-from ccbench.runner.network_probe import ONE_HOST_SIZES_BYTES, SIZES_BYTES, host_pairs, probed
+from ccbench.runner.network_probe import ONE_HOST_SIZES_BYTES, SIZES_BYTES, host_pairs, probe_network
 from tests.report.synthetic import case as case_with
 
 LATENCY = 50e-6
@@ -297,7 +297,7 @@ class PlantedTeam:
 
 @pytest.mark.parametrize("node_of_rank", [(0, 1, 2, 3), (0, 0, 1, 1), (0, 0, 0), (0, 1), (0, 0)])
 def test_a_probe_finds_the_planted_figures(node_of_rank: tuple[int, ...]) -> None:
-    found = probed(PlantedTeam(node_of_rank), "gloo", len(node_of_rank))
+    found = probe_network(PlantedTeam(node_of_rank), "gloo", len(node_of_rank))
     planted = network_of(node_of_rank)
     assert found.hosts == planted.hosts
     assert found.host_of_rank == node_of_rank
@@ -325,14 +325,14 @@ def test_what_a_barrier_costs_beyond_messages_is_paid_where_all_ranks_are_busy_a
 
 def test_two_ranks_of_one_host_are_a_pair_that_is_looked_at_once() -> None:
     team = PlantedTeam((0, 0))
-    found = probed(team, "gloo", 2)
+    found = probe_network(team, "gloo", 2)
     assert found.inside == found.together == network_of((0, 0)).inside
     assert set(team.asked) == {"", "0>1"}
 
 
 @given(st.integers(0, 1 << 30))
 def test_on_one_host_nothing_much_larger_than_the_cases_to_come_is_sent(largest: int) -> None:
-    found = probed(PlantedTeam((0, 0)), "gloo", 2, largest).inside
+    found = probe_network(PlantedTeam((0, 0)), "gloo", 2, largest).inside
     assert found is not None
     sizes = found.sizes_bytes
     assert sizes == ONE_HOST_SIZES_BYTES[: len(sizes)]
@@ -352,14 +352,14 @@ def test_a_probe_that_fails_says_which_message_and_why() -> None:
         return Measurement(case, Status.TIMED_OUT, "rank 1 on h1 is silent")
 
     with pytest.raises(BackendUnavailable, match=r"network probe: send_recv .* timed_out: rank 1 on h1"):
-        probed(failing, "gloo", 2)
+        probe_network(failing, "gloo", 2)
 
 
 def test_one_rank_has_no_network_to_probe() -> None:
     def never(case: Case, sampling: Sampling) -> Measurement:
         raise AssertionError
 
-    assert probed(never, "gloo", 1).ranks == 1
+    assert probe_network(never, "gloo", 1).ranks == 1
 
 
 def test_a_pipeline_streams_its_pieces() -> None:
@@ -387,8 +387,8 @@ def test_what_a_barrier_takes_beyond_its_messages_is_the_librarys_call() -> None
         messages = 2 * (LATENCY + SIZES_BYTES[0] / RATE)
         return replace(found, samples_seconds=(messages + 3e-4,))
 
-    assert probed(measured, "gloo", 4).call_seconds == pytest.approx(3e-4)
-    assert probed(team, "gloo", 4).call_seconds == 0.0
+    assert probe_network(measured, "gloo", 4).call_seconds == pytest.approx(3e-4)
+    assert probe_network(team, "gloo", 4).call_seconds == 0.0
 
 
 @pytest.mark.parametrize("node_of_rank", [(0, 1, 2, 3), (0, 0, 1, 1)])
@@ -402,4 +402,4 @@ def test_a_second_in_which_everything_is_slow_spoils_no_figure(node_of_rank: tup
         slower = 100 if 30 <= len(asked) < 30 + len(SIZES_BYTES) else 1
         return replace(found, samples_seconds=tuple(one * slower for one in found.samples_seconds))
 
-    assert probed(disturbed, "gloo", 4) == probed(team, "gloo", 4)
+    assert probe_network(disturbed, "gloo", 4) == probe_network(team, "gloo", 4)

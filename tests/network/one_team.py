@@ -40,7 +40,7 @@ def main(backend: str, hosts: str) -> None:
         answer("open")
         for line in sys.stdin:
             if line.strip() == "probe":
-                network = probe_network(team, backend, ranks)
+                network = probe_network(team.run, backend, ranks)
                 answer({"hosts": network.hosts, "host_of_rank": network.host_of_rank})
                 continue
             collective, size, seconds = line.split()

@@ -95,20 +95,6 @@ def test_a_launch_is_checked_on_the_data_of_its_seed() -> None:
     assert endpoint.check(8, 3) is not None
 
 
-def test_what_is_wrong_in_both_of_two_collectives_is_counted_together() -> None:
-    endpoint = Copying(Mirror(["a", "a"]))
-    endpoint.prepare(case(concurrent="all_reduce"))
-    endpoint.poison()
-    endpoint.refill(7)
-    both = endpoint.check(7, 1)
-    assert both is not None
-    assert both.wrong_elements == 128
-    endpoint.launch(1)  # of which only the case's own is right
-    second = endpoint.check(7, 1)
-    assert second is not None
-    assert (second.wrong_elements, second.expected.endswith("in the all_reduce beside")) == (64, True)
-
-
 @pytest.mark.parametrize(
     ("name", "source", "target", "own", "result"),
     [
@@ -145,11 +131,20 @@ def test_stamps_of_one_clock_are_kept_and_of_several_become_lengths() -> None:
         assert ("clocks of their own" in endpoint.remark()) == (not one_clock)
 
 
-def test_memory_is_counted_host_by_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_buffers, "available_memory_bytes", lambda: 700)
-    with pytest.raises(OutOfMemory, match=r"needs 1024 bytes on 2 ranks, 630 are to be had"):
-        Copying(Mirror(["a", "a"])).prepare(case())
-    Copying(Mirror(["a", "b"])).prepare(case())
+@pytest.mark.parametrize(
+    ("concurrent", "available", "words"),
+    [
+        ("", 700, "needs 1024 bytes on 2 ranks, 630 are"),
+        ("all_reduce", 1500, "needs 2048 bytes on 2 ranks, 1350 are"),
+    ],
+)
+def test_memory_is_counted_host_by_host_and_of_both_collectives(
+    monkeypatch: pytest.MonkeyPatch, concurrent: str, available: int, words: str
+) -> None:
+    monkeypatch.setattr(rank_buffers, "available_memory_bytes", lambda: available)
+    with pytest.raises(OutOfMemory, match=f"needs {words} to be had"):
+        Copying(Mirror(["a", "a"])).prepare(case(concurrent=concurrent))
+    Copying(Mirror(["a", "b"])).prepare(case(concurrent=concurrent))
 
 
 def test_the_leader_hears_only_of_changes() -> None:
@@ -192,8 +187,8 @@ class CopyingBoth(RankEndpoint):
         """Nobody is late."""
 
 
-@pytest.mark.parametrize("lanes", [(0,), (1,), (0, 1)])
-def test_data_of_both_collectives_are_checked(lanes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("lanes", "wrong"), [((), 128), ((0,), 64), ((1,), 64), ((0, 1), 0)])
+def test_what_is_wrong_in_both_collectives_is_counted_together(lanes: tuple[int, ...], wrong: int) -> None:
     endpoint = CopyingBoth(Mirror(["a", "a"]))
     endpoint.lanes = lanes
     endpoint.prepare(case(concurrent="broadcast on all"))
@@ -201,13 +196,11 @@ def test_data_of_both_collectives_are_checked(lanes: tuple[int, ...]) -> None:
     endpoint.refill(7)
     endpoint.launch(1)
     mismatch = endpoint.check(7, 1)
-    if lanes == (0, 1):
-        assert mismatch is None
-        assert endpoint.other is not None
-        assert (endpoint.other.source != endpoint.own.source).any()
-        return
-    assert mismatch is not None
-    assert mismatch.expected.endswith("in the broadcast beside") == (lanes == (0,))
+    assert (mismatch.wrong_elements if mismatch else 0) == wrong
+    if mismatch is not None and lanes:
+        assert mismatch.expected.endswith("in the broadcast beside") == (lanes == (0,))
+    assert endpoint.other is not None
+    assert (endpoint.other.source != endpoint.own.source).any()
 
 
 @pytest.mark.parametrize("kind", ["", "slow:rank=0"])
@@ -225,13 +218,6 @@ def test_samples_of_both_are_gathered_from_all_ranks(monkeypatch: pytest.MonkeyP
     endpoint.finish()
     endpoint.prepare(case())
     assert endpoint.facts().parts == ()
-
-
-def test_memory_of_both_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_buffers, "available_memory_bytes", lambda: 1500)
-    Copying(Mirror(["a", "a"])).prepare(case())
-    with pytest.raises(OutOfMemory, match=r"needs 2048 bytes on 2 ranks, 1350 are to be had"):
-        Copying(Mirror(["a", "a"])).prepare(case(concurrent="all_reduce"))
 
 
 def test_a_rank_of_no_group_takes_no_memory_and_is_never_wrong() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -11,15 +13,20 @@ from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.backends.cuda_host import EmulatedEndpoint
 from ccbench.backends.kernels.building import compiler
 from ccbench.backends.kernels.sources import kernel_algorithms
-from ccbench.cases import NO_ROOT, ONE_PROCESS, Case, Sampling
+from ccbench.cases import Case, Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import MissingDependency
+from tests.backends import measuring
 
 SAMPLING = Sampling(rounds=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)
 
 POINTS = [(name, algorithm) for name in COLLECTIVES for algorithm in kernel_algorithms(name)]
 REDUCING = [(name, algorithm) for name, algorithm in POINTS if COLLECTIVES[name].reduces]
+
+KERNELS = [(collective, algorithm) for collective, algorithm in POINTS if ":" not in algorithm]
+STAGED = [*KERNELS, ("all_reduce", "schedule:ring"), ("all_to_all", "schedule:pairwise")]
+"""What ``transport: host`` is tried with."""
 
 OPS = ("sum", "prod", "min", "max", "avg")
 SHARE = 5
@@ -37,30 +44,11 @@ def case_of(
     count: int = 5003,
     dtype: str = "float32",
     op: str = "sum",
-    in_place: bool = False,
-    mode: str = "streaming",
-    transport: str = "default",
-    processes: str = ONE_PROCESS,
+    **changes: Any,
 ) -> Case:
     """A case of the cuda backend."""
-    row = COLLECTIVES[collective]
-    count = count if row.moves_data else 0
-    return Case(
-        suite="gpu",
-        backend="cuda",
-        collective=collective,
-        algorithm=algorithm,
-        dtype=dtype,
-        op=op if row.reduces else "none",
-        size_bytes=row.size_bytes(count, ranks, ITEM_BYTES[dtype]),
-        count=count,
-        ranks=ranks,
-        root=ranks - 1 if row.rooted else NO_ROOT,
-        in_place=in_place,
-        mode=mode,
-        transport=transport,
-        processes=processes,
-    )
+    op = op if COLLECTIVES[collective].reduces else "none"
+    return measuring.case_of("cuda", collective, algorithm, ranks, count, dtype=dtype, op=op, **changes)
 
 
 def results(endpoint: CudaEndpoint | EmulatedEndpoint, case: Case, seed: int) -> list[NDArray[np.uint8]]:

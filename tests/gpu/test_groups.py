@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from ccbench.cases import Case
-from ccbench.collectives import COLLECTIVES
-from ccbench.dtypes import ITEM_BYTES
-from ccbench.runner.measure import measure
+from tests.backends.measuring import measured
 
 from .cases import POINTS, SAMPLING, case_of, emulated, results
 from .conftest import Opened
@@ -19,11 +15,7 @@ RANKS = 4
 
 
 def grouped(collective: str, algorithm: str, groups: str, alone: int = -1) -> Case:
-    """A case in groups; its root is one of a group."""
-    case = replace(case_of(collective, algorithm, RANKS), groups=groups, active_group=alone)
-    row = COLLECTIVES[collective]
-    size = row.size_bytes(case.count, case.group_ranks, ITEM_BYTES[case.dtype])
-    return replace(case, size_bytes=size, root=case.group_ranks - 1 if row.rooted else case.root)
+    return case_of(collective, algorithm, RANKS, groups=groups, active_group=alone)
 
 
 @pytest.mark.parametrize("groups", ["rank // 2", "rank % 2"])
@@ -34,11 +26,7 @@ def test_every_kernel_is_right_in_groups(
     endpoint = opened(RANKS)
     for alone in (-1, 1):
         case = grouped(collective, algorithm, groups, alone)
-        endpoint.prepare(case)
-        seed = endpoint.next_seed()
-        result = measure(endpoint, case, SAMPLING, seed)
-        facts = endpoint.facts()
-        endpoint.finish()
+        result, facts = measured(endpoint, case, SAMPLING)
         assert result.mismatch is None
         assert len(facts.parts) == (2 if alone < 0 else 0)
         assert all(second > 0 for one in facts.group_samples_seconds for second in one)

@@ -9,12 +9,13 @@ import pytest
 from ccbench.backends.base import TeamRequest
 from ccbench.backends.cuda.runtime import Cuda, device_count
 from ccbench.backends.mpi import BACKEND
-from ccbench.cases import DEVICE_MEMORY, NO_ROOT, Case, Status
+from ccbench.cases import DEVICE_MEMORY, Case, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.flags import Flag
 from ccbench.model.machine import load_machine
 from ccbench.runner.workers.team import WorkerTeam, open_team
+from tests.backends import measuring
 
 from .cases import SAMPLING
 
@@ -22,25 +23,8 @@ MODES = ("streaming", "nonblocking", "persistent")
 
 
 def case_of(name: str, count: int, in_place: bool, mode: str) -> Case:
-    row = COLLECTIVES[name]
-    count = count if row.moves_data else 0
-    op, root = "sum" if row.reduces else "none", 1 if row.rooted else NO_ROOT
-    size_bytes = row.size_bytes(count, 2, 4)
-    return Case(
-        "gpu",
-        "mpi",
-        name,
-        "default",
-        "float32",
-        op,
-        size_bytes,
-        count,
-        2,
-        root=root,
-        in_place=in_place,
-        mode=mode,
-        memory=DEVICE_MEMORY,
-    )
+    changes = {"in_place": in_place, "mode": mode, "memory": DEVICE_MEMORY}
+    return measuring.case_of("mpi", name, "default", 2, count, **changes)
 
 
 @pytest.fixture(scope="module")

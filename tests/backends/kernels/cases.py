@@ -17,12 +17,15 @@ from ccbench.backends.kernels.plans import channel_trees, natural_orders, ring_p
 from ccbench.backends.kernels.programs import compiled_program
 from ccbench.backends.kernels.sources import entries
 from ccbench.verification import Piece
-from tests.backends.kernels.ll_reference import ll_reference, packets_bytes
-from tests.backends.kernels.mesh_reference import mesh_reference
 from tests.backends.kernels.orders import Array
-from tests.backends.kernels.ring_reference import ring_reference
+from tests.backends.kernels.references import (
+    ll_reference,
+    mesh_reference,
+    packets_bytes,
+    ring_reference,
+    tree_reference,
+)
 from tests.backends.kernels.schedule_reference import chunk_bytes, schedule_of, schedule_reference
-from tests.backends.kernels.tree_reference import tree_reference
 from tests.backends.kernels.worlds import Prepared, Reference, Trial, check, prepare
 
 STAGING_BYTES = 1 << 16

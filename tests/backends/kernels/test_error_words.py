@@ -9,6 +9,7 @@ import pytest
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import HostCall, HostOptions, HostWorld, KernelFailed, KernelRace
 from tests.backends.kernels.cases import KernelCase, prepared_launch, world_for
+from tests.backends.kernels.worlds import check
 
 RANKS = 4
 LIMIT_NANOSECONDS = 1000
@@ -51,6 +52,38 @@ def test_two_ranks_that_stay_away_are_one_lanes_word_and_no_race(name: str, seed
     first = [error for error in world.errors() if error.rank == waits]
     assert {error.channel for error in first} == set(range(world.channels))
     assert {error.peer for error in first} <= set(away)
+
+
+RANK_0 = "rank 0, channel 0: waited too long for rank 2 "
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        *[
+            (KernelCase(f"ll_{name}", root=0), "waited too long for a packet of rank 2")
+            for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+        ],
+        (KernelCase("mesh_one_shot_all_reduce"), RANK_0 + "to send"),
+        (
+            KernelCase("mesh_two_shot_all_reduce"),
+            "rank 0, channel 0: waited too long for rank 2 at a barrier",
+        ),
+        (KernelCase("tree_all_reduce"), "rank 1, channel 0: waited too long for rank 2 to send"),
+        (KernelCase("schedule", "all_reduce two_shot", ranks=4), RANK_0 + r"to send \(message 1"),
+    ],
+    ids=lambda one: one.entry if isinstance(one, KernelCase) else "",
+)
+def test_a_rank_that_stays_away_is_named_and_a_reset_world_works(case: KernelCase, words: str) -> None:
+    case = replace(case, channels=1)
+    world, build = world_for(case), Build(case.kernel_file)
+    one, reference = prepared_launch(case, world, 0, seed=0)
+    options = HostOptions(lanes=4, devices=case.ranks, limit_nanoseconds=1_000_000)
+    with pytest.raises(KernelFailed, match=words):
+        world.run(build, [one.call], options, instead={2: replace(one.call, iterations=0)})
+    world.reset()
+    world.run(build, [one.call], options)
+    check(world, one, reference)
 
 
 @pytest.mark.parametrize("sanitize", [False, True], ids=["plain", "sanitized"])

@@ -16,7 +16,7 @@ from ccbench.backends.kernels.host_engine import (
     sanitized,
 )
 from ccbench.backends.kernels.plans import natural_orders, ring_plan
-from tests.backends.kernels.ring_reference import ring_reference
+from tests.backends.kernels.references import ring_reference
 from tests.backends.kernels.worlds import Prepared, Trial, check, prepare
 
 RING = Build("ring.cu")

@@ -1,4 +1,4 @@
-"""The mesh kernels: launches that follow each other, in place in part, many ranks, ranks that stay away."""
+"""The mesh kernels: launches that follow each other, in place in part, many ranks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import HostOptions, HostWorld, KernelFailed
 from tests.backends.kernels.cases import KernelCase
 from tests.backends.kernels.in_a_row import run_in_a_row
-from tests.backends.kernels.mesh_reference import mesh_reference
 from tests.backends.kernels.orders import same
+from tests.backends.kernels.references import mesh_reference
 from tests.backends.kernels.worlds import Trial, check, prepare
 
 MESH = Build("mesh.cu")
@@ -73,22 +73,6 @@ def test_all_to_all_works_where_only_some_ranks_work_in_place() -> None:
     for rank in range(ranks):
         seen = world.view(outputs[rank], ranks * count * 4).view("f4")
         assert seen.tolist() == expected[rank].tolist()
-
-
-@pytest.mark.parametrize(
-    ("entry", "awaited"),
-    [("mesh_one_shot_all_reduce", "rank 2 to send"), ("mesh_two_shot_all_reduce", "rank 2 at a barrier")],
-)
-def test_a_rank_that_stays_away_is_named_within_the_limit(entry: str, awaited: str) -> None:
-    world = HostWorld(3, 1)
-    one = prepare(world, Trial(entry, "all_reduce"), None)
-    away = replace(one.call, iterations=0)
-    options = HostOptions(devices=3, limit_nanoseconds=1000)
-    with pytest.raises(KernelFailed, match=f"rank 0, channel 0: waited too long for {awaited}"):
-        world.run(MESH, [one.call], options, instead={2: away})
-    world.reset()
-    world.run(MESH, [one.call], options)
-    check(world, one, mesh_reference(1))
 
 
 def test_more_ranks_than_a_block_has_places_for_are_refused() -> None:

@@ -1,0 +1,148 @@
+"""What the kernels of each file must leave in every output, in their order of summation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ccbench.backends.kernels.abi import TYPE_BYTES
+from ccbench.backends.kernels.layout import rounded_up
+from ccbench.backends.kernels.plans import Tree
+from ccbench.collectives import reference as plain_reference
+from tests.backends.kernels.orders import Array, channel_parts, combined, finished, folded, ring_pieces
+from tests.backends.kernels.worlds import Reference, Trial
+
+Orders = Sequence[Sequence[int]]
+
+
+def ring_reference(orders: Orders, slot_bytes: int) -> Reference:
+    """The reference for these rings, one order of ranks per channel in use."""
+
+    def outputs(trial: Trial, inputs: Sequence[Array]) -> list[Array]:
+        if trial.collective == "all_reduce":
+            return _ring_all_reduce(trial, inputs, orders, slot_bytes)
+        if trial.collective == "reduce_scatter":
+            return [_ring_block(trial, inputs, orders, rank) for rank in range(len(inputs))]
+        if trial.collective == "reduce":
+            return _ring_reduce(trial, inputs, orders)
+        return plain_reference(inputs, trial.op, trial.collective, trial.root)
+
+    return outputs
+
+
+def _ring_turned(order: Sequence[int], last: int) -> list[int]:
+    """The ring's ranks so that ``last`` comes last."""
+    place = list(order).index(last)
+    return [*order[place + 1 :], *order[: place + 1]]
+
+
+def _ring_all_reduce(trial: Trial, inputs: Sequence[Array], orders: Orders, slot_bytes: int) -> list[Array]:
+    result = np.empty_like(inputs[0])
+    for begin, end, adding in ring_pieces(trial.count, orders, slot_bytes, TYPE_BYTES[trial.dtype]):
+        result[begin:end] = folded([inputs[rank][begin:end] for rank in adding], trial.op, len(inputs))
+    return [result] * len(inputs)
+
+
+def _ring_block(trial: Trial, inputs: Sequence[Array], orders: Orders, owner: int) -> Array:
+    start = owner * trial.count
+    result = np.empty_like(inputs[0][: trial.count])
+    parts = channel_parts(trial.count, len(orders), TYPE_BYTES[trial.dtype])
+    for order, (begin, end) in zip(orders, parts, strict=True):
+        pieces = [inputs[rank][start + begin : start + end] for rank in _ring_turned(order, owner)]
+        result[begin:end] = folded(pieces, trial.op, len(inputs))
+    return result
+
+
+def _ring_reduce(trial: Trial, inputs: Sequence[Array], orders: Orders) -> list[Array]:
+    result = np.empty_like(inputs[0])
+    parts = channel_parts(trial.count, len(orders), TYPE_BYTES[trial.dtype])
+    for order, (begin, end) in zip(orders, parts, strict=True):
+        pieces = [inputs[rank][begin:end] for rank in _ring_turned(order, trial.root)]
+        result[begin:end] = folded(pieces, trial.op, len(inputs))
+    return [result if rank == trial.root else result[:0] for rank in range(len(inputs))]
+
+
+def mesh_reference(channels: int) -> Reference:
+    """The reference for so many channels in use."""
+
+    def outputs(trial: Trial, inputs: Sequence[Array]) -> list[Array]:
+        ranks = len(inputs)
+        if trial.entry == "mesh_one_shot_all_reduce":
+            return [folded(inputs, trial.op, ranks)] * ranks
+        if trial.collective in ("all_reduce", "reduce"):
+            result = _mesh_pieces(trial, inputs, channels)
+            everybody = trial.collective == "all_reduce"
+            return [result if everybody or rank == trial.root else result[:0] for rank in range(ranks)]
+        if trial.collective == "reduce_scatter":
+            return [_mesh_block(trial, inputs, rank) for rank in range(ranks)]
+        return plain_reference(inputs, trial.op, trial.collective, trial.root)
+
+    return outputs
+
+
+def _mesh_turned(inputs: Sequence[Array], first: int) -> list[Array]:
+    return [*inputs[first:], *inputs[:first]]
+
+
+def _mesh_block(trial: Trial, inputs: Sequence[Array], owner: int) -> Array:
+    own = slice(owner * trial.count, (owner + 1) * trial.count)
+    return folded([one[own] for one in _mesh_turned(inputs, owner)], trial.op, len(inputs))
+
+
+def _mesh_pieces(trial: Trial, inputs: Sequence[Array], channels: int) -> Array:
+    """Every channel's part is cut into as many pieces of whole vectors as there are ranks."""
+    ranks, item = len(inputs), TYPE_BYTES[trial.dtype]
+    result = np.empty_like(inputs[0])
+    for begin, end in channel_parts(trial.count, channels, item):
+        size = rounded_up(rounded_up(end - begin, ranks) // ranks, 16 // item)
+        for rank in range(ranks):
+            low, high = min(begin + rank * size, end), min(begin + (rank + 1) * size, end)
+            result[low:high] = folded([one[low:high] for one in _mesh_turned(inputs, rank)], trial.op, ranks)
+    return result
+
+
+PACKET_AREAS = 4 * 2
+"""Channels that have boxes, and halves of each."""
+
+
+def packets_bytes(ranks: int, packets: int) -> int:
+    """Room for ``packets`` of 8 bytes of every sender in one round."""
+    return packets * 8 * PACKET_AREAS * ranks
+
+
+def ll_reference(trial: Trial, inputs: Sequence[Array]) -> list[Array]:
+    """Contributions are combined in the order of ranks."""
+    ranks, count = len(inputs), trial.count
+    if ranks == 1:
+        return [inputs[0]]
+    if trial.collective == "all_reduce":
+        return [folded(inputs, trial.op, ranks)] * ranks
+    if trial.collective == "reduce_scatter":
+        blocks = [[one[rank * count : (rank + 1) * count] for one in inputs] for rank in range(ranks)]
+        return [folded(block, trial.op, ranks) for block in blocks]
+    return plain_reference(inputs, trial.op, trial.collective, trial.root)
+
+
+def tree_reference(trees: Sequence[Tree]) -> Reference:
+    """The reference for these trees, one per channel in use."""
+
+    def outputs(trial: Trial, inputs: Sequence[Array]) -> list[Array]:
+        if trial.collective == "broadcast":
+            return plain_reference(inputs, trial.op, trial.collective, trial.root)
+        result = np.empty_like(inputs[0])
+        parts = channel_parts(trial.count, len(trees), TYPE_BYTES[trial.dtype])
+        for tree, (begin, end) in zip(trees, parts, strict=True):
+            total = _tree_climbed(tree, tree.root, [one[begin:end] for one in inputs], trial.op)
+            result[begin:end] = finished(total, trial.op, len(inputs))
+        everybody = trial.collective == "all_reduce"
+        return [result if everybody or rank == trial.root else result[:0] for rank in range(len(inputs))]
+
+    return outputs
+
+
+def _tree_climbed(tree: Tree, rank: int, inputs: Sequence[Array], op: str) -> Array:
+    """(first child + own) + second child."""
+    below = [_tree_climbed(tree, child, inputs, op) for child in tree.children[rank]]
+    total = combined(below[0], inputs[rank], op) if below else inputs[rank]
+    return combined(total, below[1], op) if len(below) > 1 else total

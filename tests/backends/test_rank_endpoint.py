@@ -134,8 +134,8 @@ def test_stamps_of_one_clock_are_kept_and_of_several_become_lengths() -> None:
 @pytest.mark.parametrize(
     ("concurrent", "available", "words"),
     [
-        ("", 700, "needs 1024 bytes on 2 ranks, 630 are"),
-        ("all_reduce", 1500, "needs 2048 bytes on 2 ranks, 1350 are"),
+        ("", 700, "1024 bytes on 2 ranks, 630 are"),
+        ("all_reduce", 1500, "2048 bytes on 2 ranks, 1350 are"),
     ],
 )
 def test_memory_is_counted_host_by_host_and_of_both_collectives(

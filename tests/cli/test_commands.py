@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,18 +23,18 @@ POINT_KEYS = [
     "algbw_GB_s", "busbw_GB_s", "bottleneck",
 ]  # fmt: skip
 MACHINE = "cpu-shared-memory"
+ALL_REDUCE = ("--collective", "all_reduce")
 
 
-def price(ccbench: Command, *arguments: str) -> list[dict[str, float]]:
-    ended = ccbench("predict", "--machine", MACHINE, "--json", *arguments)
+def price(ccbench: Command, *arguments: str, machine: str = MACHINE) -> list[dict[str, Any]]:
+    ended = ccbench("predict", "--machine", machine, "--json", *arguments)
     assert ended.code == 0, ended.err
-    points: list[dict[str, float]] = ended.json
+    points: list[dict[str, Any]] = ended.json
     return points
 
 
 def test_predict_prints_the_promised_keys(ccbench: Command) -> None:
-    ring = ("--collective", "all_reduce", "--algorithm", "ring", "--ranks", "4")
-    (point,) = price(ccbench, *ring, "--sizes", "1MiB")
+    (point,) = price(ccbench, *ALL_REDUCE, "--algorithm", "ring", "--ranks", "4", "--sizes", "1MiB")
     assert list(point) == POINT_KEYS
     assert point["size_bytes"] == 1 << 20
     assert 0 < point["bound_seconds"] <= point["predicted_seconds"]
@@ -70,32 +71,25 @@ def test_predict_refuses_sizes_that_never_end(ccbench: Command, sizes: str) -> N
     assert "8:1GiB:2" in ended.err
 
 
-def cluster_points(ccbench: Command, *arguments: str) -> list[dict[str, float | str]]:
-    ended = ccbench("predict", "--json", "--collective", "all_reduce", *arguments)
-    assert ended.code == 0, ended.err
-    points: list[dict[str, float | str]] = ended.json
-    return points
-
-
 def test_predict_shows_a_library_changing_its_mind_as_sizes_grow(ccbench: Command) -> None:
-    points = cluster_points(ccbench, "--machine", "hgx-h100", "--sizes", "8:16GiB:2")
+    points = price(ccbench, *ALL_REDUCE, "--sizes", "8:16GiB:2", machine="hgx-h100")
     assert list(points[0])[: len(POINT_KEYS)] == POINT_KEYS
     assert len({(point["algorithm"], point["protocol"]) for point in points}) > 1
     assert points[-1]["algorithm"] == "nvls"
-    assert float(points[-1]["busbw_GB_s"]) == pytest.approx(480, rel=0.05)
+    assert points[-1]["busbw_GB_s"] == pytest.approx(480, rel=0.05)
 
 
 def test_predict_joins_machines_with_a_network(ccbench: Command) -> None:
     network = ("--nodes", "4", "--network", "ib-hdr-200x8")
-    (point,) = cluster_points(ccbench, "--machine", "dgx-a100", *network, "--sizes", "4GiB")
+    (point,) = price(ccbench, *ALL_REDUCE, *network, "--sizes", "4GiB", machine="dgx-a100")
     assert point["ranks"] == 32
-    assert float(point["busbw_GB_s"]) == pytest.approx(191, rel=0.08)
+    assert point["busbw_GB_s"] == pytest.approx(191, rel=0.08)
 
 
 def test_predict_prices_own_schedules_on_the_links(ccbench: Command) -> None:
-    points = cluster_points(ccbench, "--machine", "hgx-h100", "--model", "schedule", "--sizes", "64MiB")
-    assert {"ring", "two_shot"} <= {str(point["algorithm"]) for point in points}
-    assert all("nvswitch" in str(point["bottleneck"]) for point in points if point["algorithm"] == "ring")
+    points = price(ccbench, *ALL_REDUCE, "--model", "schedule", "--sizes", "64MiB", machine="hgx-h100")
+    assert {"ring", "two_shot"} <= {point["algorithm"] for point in points}
+    assert all("nvswitch" in point["bottleneck"] for point in points if point["algorithm"] == "ring")
 
 
 @pytest.mark.parametrize(

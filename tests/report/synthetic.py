@@ -12,6 +12,7 @@ import numpy as np
 from ccbench.cases import NO_OP, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES, collective
 from ccbench.model.prediction import Prediction
+from ccbench.report.figure import Figure, Grid
 from ccbench.results import Run, RunFolder, load_run
 
 MANIFEST: Mapping[str, Any] = {
@@ -113,3 +114,8 @@ def sweep(
 ) -> list[Case]:
     """Sizes 1 KiB to 2**last, factor 4, for every algorithm."""
     return [case(name, one, 2**power, **changes) for one in algorithms for power in range(10, last + 1, 2)]
+
+
+def grid_of(figure: Figure) -> Grid:
+    assert figure.grid is not None
+    return figure.grid

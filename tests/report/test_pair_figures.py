@@ -26,6 +26,7 @@ from ccbench.report.matplotlib_renderer import render
 from ccbench.results import Run, RunFolder, load_run
 from ccbench.tables import markdown_table
 from tests.analysis.health import machines
+from tests.report.synthetic import grid_of
 
 
 def made(machine: str = "hgx-h100", ranks: int = 8, slow: float = 1.0) -> list[PairMatrix]:
@@ -55,9 +56,7 @@ def test_every_matrix_has_a_figure_with_its_own_file() -> None:
 
 
 def test_cells_have_numbers_and_their_links_where_links_differ() -> None:
-    mesh, switch = (pair_figures(made(machine))[-1].grid for machine in ("dgx-1v", "hgx-h100"))
-    assert mesh is not None
-    assert switch is not None
+    mesh, switch = (grid_of(pair_figures(made(machine))[-1]) for machine in ("dgx-1v", "hgx-h100"))
     assert mesh.texts[0][1].endswith("\nNV1")
     assert "\n" not in switch.texts[0][1]
     assert switch.texts[0][0] == ""
@@ -67,16 +66,14 @@ def test_beyond_sixteen_ranks_cells_have_no_numbers() -> None:
     random = np.random.default_rng(5)
     many = machines.pairs(random, 17, sizes=(8,))
     for figure in pair_figures(pair_matrices(machines.run_of(many, {}))):
-        assert figure.grid is not None
-        assert figure.grid.texts == ()
-        assert len(figure.grid.values) == 17
+        assert grid_of(figure).texts == ()
+        assert len(grid_of(figure).values) == 17
 
 
 def test_slow_pairs_are_framed_in_both_cells_and_named_below() -> None:
     one_way, both = pair_figures(made(slow=2.0))[2:]
     for figure in (one_way, both):
-        assert figure.grid is not None
-        assert figure.grid.marked == ((2, 5), (5, 2))
+        assert grid_of(figure).marked == ((2, 5), (5, 2))
         assert any("Framed, more than 15 % worse" in note for note in figure.footnote)
     assert any("2<>5" in note for note in both.footnote)
 
@@ -142,10 +139,9 @@ def lightness(figure: Figure, *cells: tuple[int, int]) -> list[float]:
     from matplotlib.figure import Figure as Canvas
 
     axes = Canvas().add_axes((0.1, 0.1, 0.6, 0.8))
-    assert figure.grid is not None
-    draw_map(figure, figure.grid, axes)
+    draw_map(figure, grid_of(figure), axes)
     (image,) = axes.images
-    values = np.array([figure.grid.values[row][column] for row, column in cells], dtype=float)
+    values = np.array([grid_of(figure).values[row][column] for row, column in cells], dtype=float)
     colours = np.asarray(image.cmap(image.norm(values)))
     return [float(one) for one in colours[:, :3].mean(axis=1)]
 

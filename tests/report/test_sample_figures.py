@@ -11,7 +11,7 @@ import pytest
 from ccbench.cases import Measurement
 from ccbench.report.maps import DARKEST, MOST_COLUMNS, MOST_MAPS, sample_figures, spike_text
 from ccbench.report.matplotlib_renderer import render
-from tests.report.synthetic import flagged, sweep, write_run
+from tests.report.synthetic import flagged, grid_of, sweep, write_run
 
 
 def test_one_case_of_a_kind_gets_a_map_with_a_row_for_each_rank(tmp_path: Path) -> None:
@@ -19,9 +19,8 @@ def test_one_case_of_a_kind_gets_a_map_with_a_row_for_each_rank(tmp_path: Path) 
     found = sample_figures(run.points)
     assert len(found) == 2
     for figure in found:
-        assert figure.grid is not None
-        assert len(figure.grid.values) == 4
-        assert {len(row) for row in figure.grid.values} == {30}
+        assert len(grid_of(figure).values) == 4
+        assert {len(row) for row in grid_of(figure).values} == {30}
         assert render(figure, "svg").startswith(b"<?xml")
 
 
@@ -36,9 +35,8 @@ def test_no_spike_is_lost_where_columns_stand_for_several_samples(tmp_path: Path
 
     run = write_run(tmp_path / "run", sweep(last=10), {0: long})
     (figure,) = sample_figures(run.points)
-    assert figure.grid is not None
-    assert len(figure.grid.values[0]) <= MOST_COLUMNS
-    assert max(value or 0.0 for value in figure.grid.values[0]) == pytest.approx(3.0)
+    assert len(grid_of(figure).values[0]) <= MOST_COLUMNS
+    assert max(value or 0.0 for value in grid_of(figure).values[0]) == pytest.approx(3.0)
     assert "1 beyond 1.5 times the median, 1 in most ranks at once" in figure.subtitle
 
 
@@ -50,8 +48,7 @@ def test_one_huge_outlier_leaves_the_rest_its_shades(tmp_path: Path) -> None:
 
     run = write_run(tmp_path / "run", sweep(last=10), {0: spiked})
     (figure,) = sample_figures(run.points)
-    assert figure.grid is not None
-    assert figure.grid.values[1][3] == DARKEST
+    assert grid_of(figure).values[1][3] == DARKEST
     assert any("are alike, up to 5" in note and note.endswith("x") for note in figure.footnote)
 
 

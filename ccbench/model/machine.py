@@ -350,8 +350,7 @@ def _first_problem(first: Mapping[str, Any]) -> str:
         return f"{shown(first['loc'][0])} is not a field; remove it"
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
     seen = "" if first["type"] == "missing" else f"; seen {shown(first['input'])}"
-    # YAML 1.1 reads 1e-7 as text: a float needs its point and the sign of its exponent.
     text_number = isinstance(first["input"], str) and first["type"] in {"float_type", "int_type"}
-    cure = "; write numbers without quotes, exponents as in 1.0e-7" if text_number else ""
+    cure = "; write numbers without quotes" if text_number else ""
     message = first["msg"][0].lower() + first["msg"][1:]
     return f"{place.lstrip('.') or 'the file'}: {message}{seen}{cure}"

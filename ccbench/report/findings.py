@@ -166,7 +166,7 @@ def _not_measured(points: Sequence[Point]) -> Iterator[Finding]:
 
 
 def _beating(points: Sequence[Point]) -> Iterator[Finding]:
-    """Cases faster than their bound; one rank has none, and emulated cases have no time."""
+    """Cases faster than their bound (``Point.beats_bound``); one rank has none, emulation no time."""
     beating = [one for one in points if one.status == Status.OK and one.beats_bound and not one.emulated]
     beating.sort(key=lambda one: -(one.bound_share or 1.0))
     if beating:

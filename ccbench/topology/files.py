@@ -192,8 +192,8 @@ def _whole(lowest: int | None, most: int | None = None) -> Check:
 
 
 def _quantity(value: Any, place: str) -> float:
-    """A number, zero or more. YAML 1.1 reads 1e-7 as text, which the error explains."""
-    cure = " without quotes, exponents as in 1.0e-7" if isinstance(value, str) else ""
+    """Return a number, zero or more."""
+    cure = ", without quotes" if isinstance(value, str) else ""
     try:
         number = math.nan if isinstance(value, (bool, str)) else float(value)
     except (TypeError, OverflowError):

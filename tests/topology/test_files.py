@@ -140,7 +140,7 @@ DEVICES = to_plain(TWO)["devices"]
             changed(
                 links=[{"source": "gpu0", "target": "gpu1", "kind": "nvlink", "latency_seconds": "1e-7"}]
             ),
-            "without quotes, exponents as in 1.0e-7",
+            "a number, zero or more, without quotes",
         ),
         (
             changed(links=[{"source": "gpu0", "target": "gpu1", "kind": "pcie", "latency_seconds": -1}]),

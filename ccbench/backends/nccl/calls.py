@@ -1,8 +1,10 @@
 """What NCCL's header says, as data: its functions, when each came, enumerations, and the two structures.
 
 Source of everything here is ``nccl.h`` of the release named beside it (https://github.com/NVIDIA/nccl,
-src/nccl.h.in); ``tests/backends/nccl/headers`` keeps what the released wheels' headers declare, and a test
-lays these tables beside it. Versions are written as ncclGetVersion gives them: 22809 is 2.28.9.
+src/nccl.h.in); ``tests/backends/nccl/recorded`` keeps what the released wheels' headers declare, and a test
+lays these tables beside it. Which function a collective calls is said by ``collectives.NATIVE``; the call is
+made by ``communicators.Communicator.prepared``. Versions are written as ncclGetVersion gives them: 22809 is
+2.28.9.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The size of ccbench/, counted from the source and held under ceilings.
 
-A ceiling is the figure of the day it was written (a package's: and 1 % more). It may be lowered,
-never raised: code that needs room makes it by removing what stands twice. A line of code holds a
-token other than a comment, and no docstring; a function's length is that of its lines of code.
+A ceiling is the figure of the day it was written. It may be lowered, never raised: code that needs room makes
+it by removing what stands twice; only what moves between packages takes its lines along. A line of code holds
+a token other than a comment, and no docstring; a function's length is that of its lines of code.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (lines of code, files) of ccbench/; to reach: 36,000 lines and 210 files.
-WHOLE = (54_666, 423)
+WHOLE = (48_583, 310)
 
 # Of every package (lines of code, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
-    "analysis": (3_256, 36),
-    "backends": (10_230, 92),
-    "cli": (1_991, 22),
-    "machine": (2_615, 20),
-    "model": (6_342, 48),
-    "plan": (3_061, 17),
-    "report": (5_926, 47),
-    "results": (5_589, 39),
-    "runner": (3_731, 22),
-    "schedules": (1_461, 20),
-    "suite": (1_372, 8),
-    "topology": (7_526, 40),
-    FLAT: (1_566, 12),
+    "analysis": (2_792, 23),
+    "backends": (8_974, 61),
+    "cli": (1_683, 16),
+    "machine": (2_516, 17),
+    "model": (5_294, 32),
+    "plan": (2_715, 15),
+    "report": (5_142, 29),
+    "results": (4_586, 31),
+    "runner": (3_669, 21),
+    "schedules": (1_419, 12),
+    "suite": (1_134, 7),
+    "topology": (6_688, 32),
+    FLAT: (1_971, 14),
 }
 
 # Functions; to reach: 12 % private helpers that are used once, none over 60 lines.
-HELPERS_USED_ONCE_PERCENT = 30.3
-MEDIAN_FUNCTION, LONGEST_FUNCTION = 12, 58
+HELPERS_USED_ONCE_PERCENT = 27.3
+MEDIAN_FUNCTION, LONGEST_FUNCTION = 12, 55
 
 # A floor, not a ceiling: comment lines per 100 lines of code that say why; to reach: 3 to 6.
-COMMENTS_PER_100 = 0.6
+COMMENTS_PER_100 = 1.1
 
 NO_CODE = {
     tokenize.COMMENT,

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,12 +76,13 @@ def trial(planted: str, rank: int, options: argparse.Namespace, folder: Path) ->
             run.kill()
     verdicts = json.loads(printed)["verdicts"]
     word = re.match(r"(NOT HEALTHY|NO VERDICT|HEALTHY)", verdicts[0])
-    named = tuple(
-        found.group(1)
-        for line in verdicts
-        if (found := re.match(r"\s+slow (?:rank|pair|group): ([^:]+):", line))
-    )
-    return Trial(planted, rank, word.group(1) if word else "?", named, time.monotonic() - began)
+    return Trial(planted, rank, word.group(1) if word else "?", named_in(verdicts), time.monotonic() - began)
+
+
+def named_in(verdicts: Sequence[str]) -> tuple[str, ...]:
+    """Return the slow ranks, pairs and groups that a verdict's lines accuse."""
+    found = (re.match(r"\s+Problem: Slow (?:rank|pair|group): ([^;]+);", line) for line in verdicts)
+    return tuple(one.group(1) for one in found if one)
 
 
 def _limit(runner: int, rank: int, ranks: int, over: threading.Event) -> None:

@@ -125,6 +125,12 @@ def fitted(table: Table, width: int) -> tuple[list[str], tuple[str, ...]]:
     return lines, tuple(dropped)
 
 
+def fitted_lines(table: Table, width: int) -> list[str]:
+    """Lines of ``fitted`` and, where columns were left out, one that names them."""
+    lines, dropped = fitted(table, width)
+    return lines + (wrapped(f"not shown for want of width: {', '.join(dropped)}", width) if dropped else [])
+
+
 def wrapped(text: object, width: int) -> list[str]:
     """``text`` on lines of at most ``width`` characters, safe to print."""
     return textwrap.wrap(plain(text, 2000), width)

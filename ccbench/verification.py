@@ -7,7 +7,7 @@ in any order. Floating point products are of powers of two. Averages are of numb
 ranks and yet add up to a whole multiple of ranks.
 The values repeat with a prime period, and a *seed* shifts them, so that a buffer left over from an earlier
 sample is not taken for the result. One stale element can still hold the right value by chance:
-``stale_match_probability`` says how often, and of a stale chunk every element must do so.
+how often, the tests compute; and of a stale chunk every element must do so.
 
 In place a result is the next launch's input. Data for several launches are such that every launch has the
 same result, wherever a library leaves it, so samples in place and out of place have equally many (``_kind``).
@@ -155,33 +155,6 @@ def _averaged(dtype: str, ranks: int) -> _Averaged:
 def _split(case: Case) -> bool:
     """True when a rank's values follow from what all ranks together shall give."""
     return case.op == "avg" or (case.op == "prod" and not _is_whole(case.dtype))
-
-
-def stale_match_probability(case: Case) -> float:
-    """How probably one element of a result equals the one of another seed.
-
-    That is the sum of the squared probabilities of all results: two independent draws are equal.
-    """
-    dtype, ranks = case.dtype, case.ranks
-    if not collective(case.collective).reduces:
-        return 1 / len(_copied(dtype))
-    if case.op == "prod":  # whole numbers: uniform on a group of a quarter of all, see _odd_values
-        lowest, highest = EXPONENTS.get(dtype, (0, 0))
-        return 4.0 / 2 ** (8 * item_bytes(dtype)) if _is_whole(dtype) else 0.5 / (highest - lowest + 1)
-    if case.op == "avg":
-        of = _averaged(dtype, ranks)
-        means = of.highest - of.lowest + 1
-        return 1 / means if of.highest == 0 or dtype.startswith("uint") else 0.5 / means
-    if case.op in ("min", "max"):
-        distinct = len(_copied(dtype))
-        below = (np.arange(distinct + 1) / distinct) ** ranks
-        return float(np.sum(np.diff(below) ** 2))
-    addends = _addends(dtype, ranks)
-    # The distribution of a sum by its Fourier transform (Parseval), around a circle that sums do not pass or,
-    # in one byte, pass as they wrap.
-    circle = 256 if item_bytes(dtype) == 1 else 1 << int(2 * ranks * int(addends.max()) + 1).bit_length()
-    shares = np.bincount(addends % circle, minlength=circle) / len(addends)
-    return float(np.mean(np.abs(np.fft.fft(shares)) ** (2 * ranks)))
 
 
 def _odd_values(dtype: str, generator: np.random.Generator) -> Array:

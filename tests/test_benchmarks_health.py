@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.health import ASLEEP, HEALTHY, LIMITED, Trial, process_of_rank
+from benchmarks.health import ASLEEP, HEALTHY, LIMITED, Trial, named_in, process_of_rank
 from ccbench.backends.mpi import BACKEND
 from ccbench.runner.workers.team import WorkerTeam
+from ccbench.topology.graph import Finding
 from tests.backends.mpi.test_teams import team as launched_team
 
 NO_MPI = BACKEND.unavailable()
@@ -49,3 +50,11 @@ def test_a_trial_is_right_when_it_names_the_planted_rank_and_no_other(
     planted: str, named: tuple[str, ...], right: bool
 ) -> None:
     assert Trial(planted, 1, "NOT HEALTHY", named, 1.0).right is right
+
+
+def test_whom_a_verdict_accuses_is_read_off_its_lines() -> None:
+    slow = Finding(
+        "problem", "slow_rank", ("rank 2",), "late in 40 of 42 cases", "look at it", "Slow rank: rank 2"
+    )
+    other = Finding("problem", "device", ("GPU 1",), "thermal", "cool it", "Device: GPU 1")
+    assert named_in([f"NOT HEALTHY: {slow.subject}", f"  {slow}", f"  {other}"]) == ("rank 2",)

@@ -23,23 +23,23 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (lines of code, files) of ccbench/; to reach: 36,000 lines and 210 files.
-WHOLE = (48_583, 310)
+WHOLE = (48_582, 310)
 
 # Of every package (lines of code, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
-    "analysis": (2_792, 23),
-    "backends": (8_974, 61),
-    "cli": (1_683, 16),
-    "machine": (2_516, 17),
+    "analysis": (2_795, 23),
+    "backends": (8_975, 61),
+    "cli": (1_684, 16),
+    "machine": (2_519, 17),
     "model": (5_294, 32),
     "plan": (2_715, 15),
-    "report": (5_142, 29),
+    "report": (5_146, 29),
     "results": (4_586, 31),
-    "runner": (3_669, 21),
+    "runner": (3_670, 21),
     "schedules": (1_419, 12),
     "suite": (1_134, 7),
-    "topology": (6_688, 32),
-    FLAT: (1_971, 14),
+    "topology": (6_690, 32),
+    FLAT: (1_955, 14),
 }
 
 # Functions; to reach: 12 % private helpers that are used once, none over 60 lines.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ccbench.cases import Case
 from ccbench.report.figures_across import bias_text
 from ccbench.report.writing import file_name
-from ccbench.tables import csv_text, markdown
+from ccbench.tables import Column, Table, columns, csv_text, fitted_lines, markdown
 from ccbench.units import percent, plain, plural
 
 
@@ -81,3 +81,12 @@ def test_what_is_many_times_as_much_is_told_as_a_ratio() -> None:
 def test_a_case_of_one_rank_has_one_rank() -> None:
     case = Case("s", "cpu", "all_reduce", "default", "float32", "sum", 8, 2, 1)
     assert "8 B, 1 rank, cpu" in case.label
+
+
+def test_what_a_narrow_screen_leaves_out_is_named() -> None:
+    asked = (Column("case", right=False, tells=True), Column("size", keep=9), *columns("base", "new"))
+    rows = [("all_reduce ring", "8 B", "1.2 us", "2 us"), ("all_reduce ring", "16 B", "1.3 us", "3 us")]
+    lines = fitted_lines(Table(asked, rows), 12)
+    assert " ".join(lines).endswith("not shown for want of width: base")
+    assert [line.split()[0] for line in lines if " B " in line] == ["8", "16"]
+    assert "want of width" not in " ".join(fitted_lines(Table(asked, rows), 80))

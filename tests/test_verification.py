@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ccbench import verification
 from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES, OPS, collective, reference, sent_elements
 from ccbench.dtypes import CPU_DTYPES, EXACT_LIMIT, item_bytes, numpy_dtype
@@ -23,7 +24,6 @@ from ccbench.verification import (
     check,
     fill,
     poison,
-    stale_match_probability,
 )
 from tests.tiers import examples
 
@@ -105,6 +105,37 @@ def _at_start(case: Case, inputs: Outputs, outputs: Outputs) -> Outputs:
 
 
 # -- right results are never reported ----------------------------------------------------------------------
+
+
+def stale_match_probability(case: Case) -> float:
+    """How probably one element of a result equals the one of another seed.
+
+    That is the sum of the squared probabilities of all results: two independent draws are equal.
+    """
+    dtype, ranks = case.dtype, case.ranks
+    if not collective(case.collective).reduces:
+        return 1 / len(verification._copied(dtype))
+    if case.op == "prod":  # whole numbers: uniform on a group of a quarter of all, see _odd_values
+        lowest, highest = verification.EXPONENTS.get(dtype, (0, 0))
+        return (
+            4.0 / 2 ** (8 * item_bytes(dtype))
+            if verification._is_whole(dtype)
+            else 0.5 / (highest - lowest + 1)
+        )
+    if case.op == "avg":
+        of = verification._averaged(dtype, ranks)
+        means = of.highest - of.lowest + 1
+        return 1 / means if of.highest == 0 or dtype.startswith("uint") else 0.5 / means
+    if case.op in ("min", "max"):
+        distinct = len(verification._copied(dtype))
+        below = (np.arange(distinct + 1) / distinct) ** ranks
+        return float(np.sum(np.diff(below) ** 2))
+    addends = verification._addends(dtype, ranks)
+    # The distribution of a sum by its Fourier transform (Parseval), around a circle that sums do not pass or,
+    # in one byte, pass as they wrap.
+    circle = 256 if item_bytes(dtype) == 1 else 1 << int(2 * ranks * int(addends.max()) + 1).bit_length()
+    shares = np.bincount(addends % circle, minlength=circle) / len(addends)
+    return float(np.mean(np.abs(np.fft.fft(shares)) ** (2 * ranks)))
 
 
 @examples(

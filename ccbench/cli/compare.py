@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccbench.cli.output import check_writable, fraction, leave, say, say_problems, screen_width
+from ccbench.cli.output import check_writable, fraction, leave, say, screen_width
 from ccbench.cli.report import baseline_completions
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.machine.flags import Flag
@@ -118,14 +118,12 @@ def _compared(base: str, new: str, against_model: bool, settings: Settings) -> C
 
     newer = open_run(new, details=False)
     if against_model:
-        say_problems(newer.problems)
         return compare_with_model(newer, settings)
     try:
         older = open_run(base, details=False)
     except RunFolderError as error:
         say(f"ccbench: no verdict: nothing to compare with: {' '.join(str(error).split())}")
         return None
-    say_problems([*older.problems, *newer.problems])
     return compare(older, newer, settings)
 
 

@@ -89,6 +89,8 @@ def report(
     if export is not None:
         if len(chosen) > 1 or len(loaded) > 1:
             raise UsageError(f"report: {export} is of one run and no other format beside; ask for it alone")
+        if behind is not None:
+            raise UsageError(f"--baseline: {export} has no baseline; leave it out")
         _export(loaded[0], export, output)
         return code
     files = drawn_as_far_as_possible(lambda: write_report(loaded, output, chosen, baseline=behind))
@@ -122,7 +124,8 @@ def _formats_for(output: Path | None) -> Sequence[str]:
     from ccbench.report.writing import ONE_FILE
 
     ending = output.suffix.lstrip(".").lower() if output is not None and not output.is_dir() else ""
-    return (ending,) if ending in ONE_FILE else ("prometheus",) if ending == "prom" else DEFAULT_FORMATS
+    form = {"prom": "prometheus", "json": "json"}.get(ending, ending)
+    return (form,) if form in (*ONE_FILE, *EXPORTS) else DEFAULT_FORMATS
 
 
 def _beside(run: Run, baseline: Run | None) -> list[str]:

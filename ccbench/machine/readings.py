@@ -151,7 +151,10 @@ def _reading(device: Mapping[str, Any], look: Mapping[str, Any]) -> DeviceReadin
     known = {one.name for one in fields(DeviceReading)}
     found = {name: value for name, value in {**device, **look}.items() if name in known}
     found |= {name: tuple(found[name]) for name in ("clock_reasons", "xids") if name in found}
-    found["links"] = {int(link): counts for link, counts in found.get("links", {}).items()}
+    found["links"] = {
+        int(link): {str(what): int(count) for what, count in counts.items() if count is not None}
+        for link, counts in found.get("links", {}).items()
+    }
     return DeviceReading(**found)
 
 

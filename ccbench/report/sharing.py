@@ -18,7 +18,7 @@ from ccbench.report.figure import Axis, Figure, measured_series
 from ccbench.report.points import footnote, labelled, series_key, series_names
 from ccbench.results import Point
 from ccbench.stats import rounds_interval
-from ccbench.tables import Column, Table, csv_file, fitted, wrapped
+from ccbench.tables import Column, Table, csv_file, fitted_lines, wrapped
 from ccbench.units import format_seconds, format_size, percent, plain, plural
 
 SHARING_FILE = "sharing.csv"
@@ -183,7 +183,8 @@ def sharing_tables(sharing: Sequence[Shared]) -> tuple[Table, ...]:
     tables = []
     for question in (GROUPS, CONCURRENT, OVERLAPPED):
         rows = [_cells(one) for one in sharing if one.question is question]
-        titles = [Column(title, keep=10) for title in question.titles[1:]]
+        # Rows of one case differ by their size first.
+        titles = [Column(title, keep=12 if title == "size" else 10) for title in question.titles[1:]]
         case = Column(question.titles[0], right=False, tells=True)
         tables += [Table((case, *titles), rows, question.title, question.text)] * bool(rows)
     return tuple(tables)
@@ -233,7 +234,7 @@ def sharing_lines(sharing: Sequence[Shared], width: int) -> list[str]:
     """The tables for a screen: a case to a line above its figures where both do not fit."""
     lines: list[str] = []
     for table in sharing_tables(sharing):
-        lines += ["", *wrapped(f"{table.title}. {table.text}", width), *fitted(table, width)[0]]
+        lines += ["", *wrapped(f"{table.title}. {table.text}", width), *fitted_lines(table, width)]
     return lines
 
 

@@ -50,6 +50,8 @@ def test_a_file_is_replaced_as_a_whole_and_nothing_else_is_left(ccbench: Command
 
 
 def test_a_name_the_collector_would_not_read_is_remarked_on(ccbench: Command) -> None:
+    assert ccbench("report", "run", "-o", "summary.json").code == 0
+    assert Path("summary.json").is_file()
     assert "end in .prom" in ccbench("report", "run", "--format", "prometheus", "-o", "metrics.txt").err
 
 

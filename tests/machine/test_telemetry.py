@@ -240,6 +240,14 @@ TROUBLES: list[tuple[Callable[[Gpu], None], str]] = [
 ]
 
 
+@pytest.mark.parametrize("links", ['{"0": 3}', '{"0": {"crc": "many"}}', "[1]"])
+def test_stored_links_that_are_no_counts_are_refused(links: str) -> None:
+    look = f'{{"links": {links}}}'
+    text = f'[{{"bus_id": "0000:5e:00.0", "vendor": "nvidia", "before": {look}, "after": {look}}}]'
+    with pytest.raises(RunFolderError, match=r"device_readings: .* is not a list of devices"):
+        readings_from_json(text)
+
+
 @pytest.mark.parametrize(("trouble", "flag"), TROUBLES)
 def test_what_goes_wrong_during_a_case_is_its_only_flag(trouble: Callable[[Gpu], None], flag: str) -> None:
     gpu = Gpu(bus_id="00000000:5E:00.0", links=eight_links(replays=5))

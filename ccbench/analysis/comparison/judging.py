@@ -220,7 +220,7 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
             results.append(Facing(point, old, now, told))
         else:
             results.append(_without(point, old, now, obstacle, settings))
-    notes = (*notes_on(base, new), *_repeats(faces))
+    notes = (*base.problems, *new.problems, *notes_on(base, new), *_repeats(faces))
     return Compared(
         str(base.path), str(new.path), settings, _judged(results, settings), notes, _left_out(left_out),
         unread=len(base.problems) + len(new.problems),
@@ -243,7 +243,7 @@ def compare_with_model(run: Run | Path | str, settings: Settings | None = None) 
         else:
             results.append(_against_model(points[0], side, settings))
     return Compared(
-        "model", str(run.path), settings, tuple(results), (), _left_out(left_out),
+        "model", str(run.path), settings, tuple(results), tuple(run.problems), _left_out(left_out),
         unread=len(run.problems),
     )  # fmt: skip
 

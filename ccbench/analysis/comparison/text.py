@@ -22,7 +22,7 @@ from ccbench.analysis.comparison.points import (
 )
 from ccbench.analysis.comparison.self_check import INJECTED_THRESHOLDS, MOST_FALSE, SelfCheck
 from ccbench.results.points import ORDER
-from ccbench.tables import Column, Table, columns, fitted, markdown_table
+from ccbench.tables import Column, Table, columns, fitted_lines, markdown_table
 from ccbench.tables import markdown as markdown_text
 from ccbench.units import format_change, format_seconds, plain
 
@@ -38,7 +38,11 @@ LONGEST_CELL = 160
 LONGEST_TEXT = 2000
 
 _SIGNS = {FINE: "✅", REGRESSION: "❌"}
-_COLUMNS = (Column("point", right=False, tells=True), *columns("size", "base", "new", "time", "interval"))
+# A point without its size, or its change, says nothing.
+_COLUMNS = (
+    Column("point", right=False, tells=True), Column("size", keep=9), *columns("base", "new"),
+    Column("time", keep=9), *columns("interval"),
+)  # fmt: skip
 
 
 def _cells(one: Comparison) -> tuple[str, ...]:
@@ -60,7 +64,7 @@ def screen(compared: Compared, width: int = 80) -> str:
     lines = _wrapped(f"{compared.base} -> {compared.new} (time: new over base, minus one)", width)
     for title, points in blocks.items():
         if points:
-            rows, _ = fitted(Table(_COLUMNS, [_cells(one) for one in points[:MOST_ROWS]]), width)
+            rows = fitted_lines(Table(_COLUMNS, [_cells(one) for one in points[:MOST_ROWS]]), width)
             more = len(points) - MOST_ROWS
             lines += [f"{title}: {len(points)}", *rows, *[f"and {more} more"] * (more > 0)]
     told = _causes([one for one in undecided if one.cause is not Cause.TOO_WIDE]) + _reasons(compared)

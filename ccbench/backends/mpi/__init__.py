@@ -92,7 +92,8 @@ class MpiBackend(DeclaredBackend):
                 )
             launch = local_launch(self._library(), request.ranks)
         # A rank's number says nothing about which processors are near its GPU.
-        return replace(launch, pinned=(MEMORY_VARIABLE, DEVICE_MEMORY) not in request.environment)
+        memory = dict(request.environment).get(MEMORY_VARIABLE) or os.environ.get(MEMORY_VARIABLE)
+        return replace(launch, pinned=memory != DEVICE_MEMORY)
 
 
 BACKEND = MpiBackend()

@@ -72,7 +72,11 @@ def _finding(change: Change, figure: str) -> Finding:
     seen = (when(change.created_at), f"run {change.run}", change.machine)
     confirmed = f"{plural(change.runs_after, 'run')} on the new level"
     reasons = "; ".join(change.environment)
-    advice = f"look at what changed with it: {reasons}" if reasons else "nothing that was recorded changed"
+    advice = (
+        f"look at what changed with it: {reasons}"
+        if reasons
+        else "look for what runs do not record: nothing that they do changed"
+    )
     return Finding(
         "doubt" if change.change > 0 else "note",
         figure,

@@ -24,6 +24,7 @@ from ccbench.backends.base import Launch, Position
 from ccbench.backends.cpu.memory import Activity, Control, Word
 from ccbench.backends.faults import fault_from_environment
 from ccbench.backends.worker_group import ClosingWorkerGroup, WorkerGroup, open_worker_group
+from ccbench.capabilities import capabilities_of
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable, CcbenchError, Hung
 from ccbench.machine.flags import Flag
@@ -79,8 +80,9 @@ class Leader:
             )
         else:
             self.control, self.whole = Control(self.ranks, 1), False
-            pinned, self.oversubscribed = self.launch.pinned, self.ranks > usable_cores()
-            pinned = pinned and not self.launch.several_hosts
+            pinned = self.launch.pinned and not self.launch.several_hosts
+            # Ranks whose GPUs do the work leave processors to others while they wait.
+            self.oversubscribed = not capabilities_of(self.backend).on_gpus and self.ranks > usable_cores()
             self._parting_seconds = PARTING_SECONDS
         cpus = spread_over_cores(allowed_cpus()) if pinned else []
         self.bound = tuple(cpus[rank % len(cpus)] for rank in range(self.ranks)) if cpus else ()

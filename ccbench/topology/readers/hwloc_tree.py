@@ -220,7 +220,9 @@ class Tree:
             "gpu_memory_numa_nodes": sorted(self.memory),
             "gpu_memory_numa_to_bus": {str(node): bus for node, bus in self.memory.items() if bus},
             "cpu_threads": self.threads,
-            "gpu_pci_device": one_or_all([gpu.attributes["pci_id"] for gpu in gpus]),
+            "gpu_pci_device": one_or_all(
+                [gpu.attributes["pci_id"] for gpu in gpus if gpu.attributes["pci_id"] != "0000:0000"]
+            ),
             "gpu_pci_link_GBps": one_or_all(speeds),
             "nvswitch_pci_device": one_or_all([pci_id for pci_id in known if pci_id != "0000:0000"]),
         }

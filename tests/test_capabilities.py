@@ -72,8 +72,8 @@ def test_the_rows_of_libraries_are_what_their_tables_of_calls_have() -> None:
 ALSO_MEANING = {
     "cpu": (4, "a kind of machine in machine files, and of clock"),
     "simulated": (0, "the column that says that times were computed"),
-    "nccl": (5, "what importing takes a tool's output to be of, tables of constants, a model to fit"),
-    "rccl": (3, "the same, and tables of constants"),
+    "nccl": (4, "what importing takes a tool's output to be of, tables of constants, a model to fit"),
+    "rccl": (2, "the same, and tables of constants"),
     "hccl": (1, "what importing takes a tool's output to be of"),
     "mpi": (6, "the same"),
     "gloo": (2, "the same, and the extra that installs torch"),

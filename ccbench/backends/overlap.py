@@ -80,6 +80,21 @@ class HostComputation:
         self._begin = 0 if end >= len(self._source) else end
 
 
+class OnProcessors:
+    """What an endpoint computes on its rank's processor while it communicates (half of ``Overlapping``)."""
+
+    _computation: HostComputation | None = None
+
+    def prepare_computing(self, kind: str) -> None:
+        """Get ready for ``matmul`` or ``memory``."""
+        self._computation = HostComputation(kind)
+
+    def compute(self, repetitions: int) -> None:
+        """The computation alone, to its end."""
+        assert self._computation is not None, "it is prepared"
+        self._computation.run(repetitions)
+
+
 class Background(Protocol):
     """One launch at a time that goes on by itself. tells: whether ``over`` can be asked."""
 

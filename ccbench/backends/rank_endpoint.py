@@ -18,7 +18,7 @@ from ccbench.backends.base import ControlChannel, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.endpoint import PerProcessEndpoint
 from ccbench.backends.faults import Fault
-from ccbench.backends.overlap import Background, HostComputation, run_while_computing
+from ccbench.backends.overlap import Background, OnProcessors, run_while_computing
 from ccbench.backends.rank_buffers import (
     HostMemory,
     LaneTimes,
@@ -36,7 +36,7 @@ SAMPLE_CAPACITY = 4096
 Call = Callable[[], object]
 
 
-class RankEndpoint(PerProcessEndpoint, ABC):
+class RankEndpoint(OnProcessors, PerProcessEndpoint, ABC):
     """Most of ``worker_group.TeamEndpoint`` and of ``endpoint.Overlapping`` in ``ccbench.backends``.
 
     A subclass binds its library's call in ``bind``, and has a ``barrier``. Where two collectives run at the
@@ -54,7 +54,6 @@ class RankEndpoint(PerProcessEndpoint, ABC):
         several = len(set(exchange.hosts)) > 1
         self.prefix = f"rank {self.rank}{f' on {exchange.hosts[self.rank]}' if several else ''}: "
         self.memory = HostMemory(self)
-        self._computation: HostComputation | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -237,15 +236,6 @@ class RankEndpoint(PerProcessEndpoint, ABC):
         )
 
     # -- Overlapping ---------------------------------------------------------------------------------------
-
-    def prepare_computing(self, kind: str) -> None:
-        """Make the computation that is to hide the collective."""
-        self._computation = HostComputation(kind)
-
-    def compute(self, repetitions: int) -> None:
-        """The computation alone."""
-        assert self._computation is not None, "it is prepared"
-        self._computation.run(repetitions)
 
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
         """Both at once; the seconds until the computation was over, and until the collective was."""

@@ -26,7 +26,8 @@ from ccbench.plan.computing import (
     step_flops,
     utilization,
 )
-from ccbench.plan.document import DeviceKeys, Plan, Wanted
+from ccbench.plan.document import Plan, Wanted
+from ccbench.plan.keys import DeviceKeys
 from ccbench.plan.memory import Device, Memory, holdings, largest_memory, named_device, stage_order
 from ccbench.plan.pricing import MeasuredPoints, Prices
 from ccbench.plan.shape import ModelShape

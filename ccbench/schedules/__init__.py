@@ -9,8 +9,7 @@ from ccbench.schedules.registry import (
     parse_algorithm,
     schedule_for,
 )
-from ccbench.schedules.schedule import Advance, Phase, Schedule, Step
-from ccbench.schedules.traffic import received_pieces, sent_pieces
+from ccbench.schedules.schedule import Advance, Phase, Schedule, Step, received_pieces, sent_pieces
 
 __all__ = [
     "ALGORITHMS",

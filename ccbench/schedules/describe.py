@@ -9,8 +9,7 @@ import numpy as np
 from ccbench.collectives import collective
 from ccbench.schedules.proof import Contributions
 from ccbench.schedules.registry import ALGORITHMS
-from ccbench.schedules.schedule import Phase, Schedule, Step
-from ccbench.schedules.traffic import sent_pieces
+from ccbench.schedules.schedule import Phase, Schedule, Step, sent_pieces
 from ccbench.units import plural
 
 MOST_RANKS_SHOWN = 8

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.schedules import ALGORITHMS, Algorithm, Schedule, received_pieces, schedule_for, sent_pieces
-from ccbench.schedules.schedule import Advance, phase
-from ccbench.schedules.traffic import busiest_share
+from ccbench.schedules.schedule import Advance, busiest_share, phase
 
 POWERS = [2, 4, 8, 16, 32, 64]
 OTHERS = [3, 5, 6, 7, 12, 13, 24, 33, 63]

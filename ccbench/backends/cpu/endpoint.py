@@ -12,7 +12,7 @@ from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.backends.cpu.side import Plan, Side, sides_of
 from ccbench.backends.cpu.together import Together, while_computing
 from ccbench.backends.endpoint import EndpointBase
-from ccbench.backends.overlap import HostComputation
+from ccbench.backends.overlap import OnProcessors
 from ccbench.backends.rank_buffers import MEMORY_SHARE, group_names, group_samples, in_the_concurrent
 from ccbench.cases import Case, CaseFacts
 from ccbench.machine.host import available_memory_bytes, usable_cores
@@ -31,7 +31,7 @@ PROBE_WINDOWS = 4
 PROBE_ROUND_TRIPS = 50
 
 
-class CpuEndpoint(EndpointBase):
+class CpuEndpoint(OnProcessors, EndpointBase):
     """Implements ``ccbench.backends.worker_group.TeamEndpoint`` on shared memory."""
 
     def __init__(self, rank: int, control: Control, arenas: list[Arena], cores: int) -> None:
@@ -54,7 +54,6 @@ class CpuEndpoint(EndpointBase):
         self._sides: tuple[Side, ...] = ()
         self._program: Launcher | Bystander | None = None
         self._together: Together | None = None
-        self._computation: HostComputation | None = None
         self._samples, self._sample = 0, NO_SAMPLE
 
     # -- one case ------------------------------------------------------------------------------------
@@ -181,15 +180,6 @@ class CpuEndpoint(EndpointBase):
         self._sample = NO_SAMPLE
 
     # -- Overlapping ---------------------------------------------------------------------------------------
-
-    def prepare_computing(self, kind: str) -> None:
-        """Get ready for ``matmul`` or ``memory``."""
-        self._computation = HostComputation(kind)
-
-    def compute(self, repetitions: int) -> None:
-        """The computation alone, to its end."""
-        assert self._computation is not None, "it is prepared"
-        self._computation.run(repetitions)
 
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
         """Both at once; between repetitions what can go on of the collective goes on."""

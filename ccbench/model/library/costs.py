@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,13 +178,9 @@ def cost(
     )
 
 
-def _bases(system: LibrarySystem) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = TABLES["rccl" if is_amd(system) else "nccl"]["base"]
-    return found
-
-
-def _hop_tables(system: LibrarySystem) -> dict[str, dict[str, list[float]]]:
-    found: dict[str, dict[str, list[float]]] = TABLES["rccl" if is_amd(system) else "nccl"]["hop"]
+def _library_table(system: LibrarySystem) -> dict[str, Any]:
+    """Return the constants of the library that drives the system's GPUs: ``base`` and ``hop``."""
+    found: dict[str, Any] = TABLES["rccl" if is_amd(system) else "nccl"]
     return found
 
 
@@ -203,8 +200,8 @@ def _fill(
 def _base(shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]) -> float:
     if shape.algorithm in SWITCH_ALGORITHMS:
         return table["nvls_base_us"] * MICRO
-    bases = _bases(system)
-    row = bases.get(shape.algorithm, bases["ring"])
+    bases = _library_table(system)["base"]
+    row: list[float] = bases.get(shape.algorithm, bases["ring"])
     scale = table["pairwise_base"] if shape.peers else table["base"]
     ranks = system.ranks * PAT_RANK_MICROSECONDS if shape.algorithm == "pat" else 0.0
     return (row[PROTOCOLS.index(protocol)] + ranks) * scale * MICRO
@@ -227,9 +224,9 @@ def _inside_hop(shape: Shape, protocol: str, system: LibrarySystem, table: Mappi
         others = system.ranks_per_node - 1
         direct = COLLNET_DIRECT_HOP_MICROSECONDS + COLLNET_DIRECT_PEER_MICROSECONDS * others
         return (direct if collnet_is_direct(system) else COLLNET_CHAIN_HOP_MICROSECONDS) * table["hop.simple"]
-    tables = _hop_tables(system)
+    tables = _library_table(system)["hop"]
     local = "pci" if system.intra in {Intra.PCIE, Intra.HOST} else "nvlink"
-    hop = tables[local][_row(shape, system)][PROTOCOLS.index(protocol)] * table[f"hop.{protocol}"]
+    hop: float = tables[local][_row(shape, system)][PROTOCOLS.index(protocol)] * table[f"hop.{protocol}"]
     if system.nodes == 1:
         return hop
     # On several nodes each hop inside waits for the proxy thread that feeds the network.
@@ -240,8 +237,8 @@ def _inside_hop(shape: Shape, protocol: str, system: LibrarySystem, table: Mappi
 def _network_hop(shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]) -> float:
     """Microseconds."""
     simple = protocol == "simple"
-    tables = _hop_tables(system)
-    across = tables["network"][_row(shape, system)][PROTOCOLS.index(protocol)]
+    tables = _library_table(system)["hop"]
+    across: float = tables["network"][_row(shape, system)][PROTOCOLS.index(protocol)]
     if shape.algorithm == "collnet":
         across = COLLNET_NETWORK_MICROSECONDS["direct" if collnet_is_direct(system) else "chain"]
     across *= table["network_hop.simple" if simple else "network_hop.ll"]

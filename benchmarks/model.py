@@ -16,11 +16,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
 
 from ccbench.collectives import COLLECTIVES
+from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.costs import protocols
 from ccbench.model.library.predictor import predict_library
 from ccbench.model.library.shapes import shapes
-from ccbench.model.library.system import LibraryRequest, LibrarySystem
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.node_nics import parse_network
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ccbench.cases import Case, Measurement, Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.model.prediction import Prediction
+from ccbench.model import Prediction
 from ccbench.results import RunFolder
 
 MOST_SECONDS = 60.0

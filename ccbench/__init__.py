@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ccbench.backends import open_backend
     from ccbench.cases import Case, Measurement, Sampling, Status
     from ccbench.errors import CcbenchError
-    from ccbench.model import predict
     from ccbench.model.machine import Machine, load_machine
+    from ccbench.model.pricing import predict
     from ccbench.report import write_report
     from ccbench.results import Point, Run, load_run, load_runs
     from ccbench.runner.run import run_suite
@@ -74,7 +74,7 @@ _HOMES = {
     "load_runs": "ccbench.results",
     "load_suite": "ccbench.suite",
     "open_backend": "ccbench.backends",
-    "predict": "ccbench.model",
+    "predict": "ccbench.model.pricing",
     "run_suite": "ccbench.runner.run",
     "schedule_for": "ccbench.schedules",
     "write_report": "ccbench.report",

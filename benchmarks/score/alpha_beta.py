@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.shapes import busy_nics, links_share, shapes
-from ccbench.model.library.system import LibraryRequest, LibrarySystem
 
 Floats = NDArray[np.float64]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from benchmarks.score.network_words import ports_of
 from ccbench.errors import MachineError
+from ccbench.model.library import Generation, Intra, LibrarySystem, NetworkPorts
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.generations import (
     generations_in,
@@ -23,7 +24,6 @@ from ccbench.model.library.generations import (
     pcie_rate,
     xgmi_rate,
 )
-from ccbench.model.library.system import Generation, Intra, LibrarySystem, NetworkPorts
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.classes import is_card, is_module
 from ccbench.units import shown

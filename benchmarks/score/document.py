@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.score.holdout import HoldoutScores
 from benchmarks.score.scores import LogScore, Scores
 from benchmarks.score.statistics import Score
-from ccbench.model.library.system import LibrarySystem
+from ccbench.model.library import LibrarySystem
 
 Plain = dict[str, Any]
 

@@ -12,8 +12,8 @@ from benchmarks.score.logs import LogPoints
 from benchmarks.score.scores import Errors, Predictor, errors_of
 from benchmarks.score.statistics import Score
 from ccbench.errors import CcbenchError
+from ccbench.model.library import LibrarySystem
 from ccbench.model.library.calibration import Observation
-from ccbench.model.library.system import LibrarySystem
 
 FEWEST_SIZES = 4
 """A calibration needs two sizes for its scale of latency and its scale of rate, and the test some others."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
+from ccbench.model.library import LibrarySystem
 from ccbench.model.library.calibration import LOSS_SCALE, Observation
 from ccbench.model.library.constants import (
     CONSTANTS,
@@ -26,7 +27,6 @@ from ccbench.model.library.constants import (
     shipped,
 )
 from ccbench.model.library.predictor import kinds_of, seconds_of
-from ccbench.model.library.system import LibrarySystem
 
 Floats = NDArray[np.float64]
 

@@ -14,8 +14,8 @@ from benchmarks.score.network_words import switches_add
 from benchmarks.score.teams import Team, team_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError
+from ccbench.model.library import LibrarySystem
 from ccbench.model.library.calibration import Observation
-from ccbench.model.library.system import LibrarySystem
 from ccbench.results.importers import read_log
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable
 from ccbench.results.importers.observed import asked_of, sized

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
+from ccbench.model.library import PROTOCOLS, Host, Intra, LibraryRequest, LibrarySystem
 from ccbench.model.library.costs import (
     LL_MOST_GBYTES,
     PROXY_ELSEWHERE_MICROSECONDS,
@@ -23,7 +24,6 @@ from ccbench.model.library.costs import (
     TABLES,
     table_row,
 )
-from ccbench.model.library.system import PROTOCOLS, Host, Intra, LibraryRequest, LibrarySystem
 
 BASE_MICROSECONDS = TABLES["nccl"]["base"]
 HOP_MICROSECONDS = TABLES["nccl"]["hop"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ccbench.errors import MachineError
-from ccbench.model.library.system import Generation, NetworkPorts
+from ccbench.model.library import Generation, NetworkPorts
 from ccbench.topology.node_nics import MOST_GIGABITS, MOST_NICS, PORT_GIGABITS
 from ccbench.units import shown
 

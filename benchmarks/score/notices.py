@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from benchmarks.score.logs import LogPoints
 from ccbench.errors import CcbenchError
 from ccbench.model.cluster import PAIRWISE_SCHEDULES
-from ccbench.model.library.system import Intra
+from ccbench.model.library import Intra
 
 SEEN_SHARE = 0.5
 """A log counts as seen when this share of its points is among the published figures that ship: some of a

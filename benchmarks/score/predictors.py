@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.score.scores import Predictor
+from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.calibration import Observation
-from ccbench.model.library.system import LibraryRequest, LibrarySystem
 
 ALPHA_BETA, NCCL_CONSTANTS = "alpha_beta", "nccl_constants"
 

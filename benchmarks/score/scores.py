@@ -11,8 +11,8 @@ from benchmarks.score.logs import LogPoints
 from benchmarks.score.manifest import ManifestEntry
 from benchmarks.score.statistics import Score, score
 from ccbench.errors import CcbenchError
+from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.calibration import Observation
-from ccbench.model.library.system import LibraryRequest, LibrarySystem
 
 Predictor = Callable[[LibrarySystem, LibraryRequest], Sequence[float]]
 """Seconds for every size of a request; a CcbenchError where it has none."""

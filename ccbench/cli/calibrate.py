@@ -78,8 +78,8 @@ def calibrate(
 
 
 def _measure(output: Path, seconds: float | None) -> None:
-    from ccbench.model import save_machine
     from ccbench.model.calibration import measure_machine
+    from ccbench.model.machine import save_machine
     from ccbench.units import parse_duration
 
     seconds = parse_duration(DEFAULT_TIME) if seconds is None else seconds

@@ -72,7 +72,7 @@ def _backends() -> Listing:
 
 
 def _machines() -> Listing:
-    from ccbench.model import load_machine, machine_names
+    from ccbench.model.machine import load_machine, machine_names
     from ccbench.topology.catalog import catalog_names, load_catalog
 
     hosts = {name: load_machine(name) for name in machine_names()}

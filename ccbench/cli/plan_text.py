@@ -12,7 +12,7 @@ from ccbench.units import format_seconds, format_size, plural
 
 if TYPE_CHECKING:
     from ccbench.cases import Case
-    from ccbench.model.prediction import Prediction
+    from ccbench.model import Prediction
     from ccbench.runner.planning import Plan
 
 MOST_LISTED = 30

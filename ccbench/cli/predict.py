@@ -13,10 +13,11 @@ from ccbench.cli.schedule import algorithm_completions, collective_completions
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from ccbench.model import Machine, Prediction
+    from ccbench.model import Prediction
     from ccbench.model.calibrated import CalibratedCluster
     from ccbench.model.cluster import Cluster, ClusterPoint
-    from ccbench.model.library.system import LibraryRequest
+    from ccbench.model.library import LibraryRequest
+    from ccbench.model.machine import Machine
 
 Point = dict[str, Any]
 
@@ -61,7 +62,7 @@ class Asked:
     def of_library(self, ranks: int) -> LibraryRequest:
         """As a library's model takes it."""
         from ccbench.dtypes import item_bytes
-        from ccbench.model.library.system import ALGORITHMS, PROTOCOLS, LibraryRequest
+        from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 
         return LibraryRequest(
             self.collective,
@@ -137,8 +138,7 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
 
 def _host(name: str, of_clusters: tuple[object, ...]) -> Machine | None:
     """A machine whose ranks are processes on processors; None where ``name`` is one with GPUs."""
-    from ccbench.model import load_machine, machine_names
-    from ccbench.model.machine import is_machine_file
+    from ccbench.model.machine import is_machine_file, load_machine, machine_names
 
     if name == "detect":
         from ccbench.machine.detection import load_topology
@@ -182,7 +182,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _host_points(machine: Machine, asked: Asked, ranks: int | None) -> list[Point]:
     from ccbench.dtypes import item_bytes
-    from ccbench.model import price_sizes
+    from ccbench.model.pricing import price_sizes
     from ccbench.schedules import schedule_for
 
     if ranks is None:

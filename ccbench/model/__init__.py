@@ -1,16 +1,22 @@
-"""What this machine should give: machines with numbers, prices of schedules, bounds, calibration."""
+"""Predictions and bounds: host memory, links of a fabric, libraries of GPUs and of hosts, calibration."""
 
-from ccbench.model.machine import Machine, load_machine, machine_names, save_machine
-from ccbench.model.prediction import Prediction
-from ccbench.model.pricing import Prices, predict, price_sizes
+from __future__ import annotations
 
-__all__ = [
-    "Machine",
-    "Prediction",
-    "Prices",
-    "load_machine",
-    "machine_names",
-    "predict",
-    "price_sizes",
-    "save_machine",
-]
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Times in seconds for one launch of one case; ``bound_seconds <= predicted_seconds`` always.
+
+    bound_seconds: no schedule can be faster on this machine.
+    predicted_seconds: price of the schedule that runs.
+    latency_seconds, bandwidth_seconds: the two parts of predicted_seconds.
+    bottleneck: a sentence naming the term or link that costs most.
+    """
+
+    bound_seconds: float
+    predicted_seconds: float
+    latency_seconds: float
+    bandwidth_seconds: float
+    bottleneck: str

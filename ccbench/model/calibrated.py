@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
 from ccbench.model.cluster import Cluster, ClusterPoint, cluster_of, library_points
+from ccbench.model.library import LibraryRequest
 from ccbench.model.library.calibration import Calibrated, floor_seconds
 from ccbench.model.library.constants import constants_of
 from ccbench.model.library.predictor import predict_library, seconds_of
-from ccbench.model.library.system import LibraryRequest
 from ccbench.model.machine import STRICT, Floats, typed, write_plain
 from ccbench.units import shown
 

@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ccbench.errors import MachineError
+from ccbench.model import Prediction
 from ccbench.model.fabric_loads import FabricCosts
 from ccbench.model.fabric_pricing import FabricPrices, price_algorithm
 from ccbench.model.graph_bounds import bound_on_fabric
+from ccbench.model.library import Generation, Intra, LibraryPoint, LibraryRequest, LibrarySystem
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.constants import read_table, shipped
 from ccbench.model.library.predictor import predict_library
-from ccbench.model.library.system import Generation, Intra, LibraryPoint, LibraryRequest, LibrarySystem
-from ccbench.model.prediction import Prediction
 from ccbench.topology.fabrics import LINK_KINDS, Fabric
 from ccbench.topology.graph import LinkKind, Topology
 from ccbench.topology.node_nics import Network, parse_network

@@ -29,6 +29,7 @@ from ccbench.model.calibrated import (
     ScaleEstimate,
 )
 from ccbench.model.cluster import Cluster, bound_seconds, cluster_of
+from ccbench.model.library import LibraryRequest
 from ccbench.model.library.calibration import (
     FEWEST_POINTS,
     LOSS_SCALE,
@@ -43,7 +44,6 @@ from ccbench.model.library.calibration import (
 )
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.predictor import priced, seconds_of
-from ccbench.model.library.system import LibraryRequest
 from ccbench.model.machine import Floats
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import Network

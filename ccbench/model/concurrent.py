@@ -13,13 +13,13 @@ import numpy as np
 
 from ccbench.cases import Case
 from ccbench.errors import ScheduleError
+from ccbench.model import Prediction
 from ccbench.model.cluster import Cluster
 from ccbench.model.group_points import group_points, link_seconds, subset_points, subset_prices
 from ccbench.model.group_systems import group_systems
+from ccbench.model.library import LibraryRequest
 from ccbench.model.library.predictor import busy_seconds
-from ccbench.model.library.system import LibraryRequest
 from ccbench.model.machine import Machine
-from ccbench.model.prediction import Prediction
 from ccbench.model.pricing import case_prices
 from ccbench.model.rank_subset import schedule_of, subset_of
 from ccbench.schedules import algorithms_of

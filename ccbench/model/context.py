@@ -12,16 +12,16 @@ from ccbench.cases import DEFAULT, NO_ROOT, ONE_PROCESS, OVERLAP, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import item_bytes
 from ccbench.errors import CcbenchError, MachineError
+from ccbench.model import Prediction
 from ccbench.model.cluster import Cluster, cluster_of, library_points, schedule_points
 from ccbench.model.concurrent import cheapest, library_at_once, schedules_at_once
 from ccbench.model.group_points import group_points, subset_points
 from ccbench.model.host_collectives import predict_host_library
 from ccbench.model.host_network import HostNetwork
+from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO
-from ccbench.model.library.system import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.model.machine import Machine, is_machine_file, load_machine, machine_names
-from ccbench.model.prediction import Prediction
 from ccbench.model.pricing import predict
 from ccbench.model.rank_subset import ALL_RANKS, schedule_of, subset_of
 from ccbench.topology.graph import Topology

@@ -20,9 +20,9 @@ import numpy as np
 from ccbench.errors import MachineError, UsageError
 from ccbench.groups import DENSE_AXES, Groups, Layout
 from ccbench.model.cluster import Cluster, without_gpus
+from ccbench.model.library import Intra, LibrarySystem
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.shapes import FULL_MESHES
-from ccbench.model.library.system import Intra, LibrarySystem
 from ccbench.topology.fabrics import Fabric
 from ccbench.topology.graph import Topology
 from ccbench.topology.routing import Floats, Ints

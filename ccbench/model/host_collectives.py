@@ -16,6 +16,7 @@ from ccbench.capabilities import PricedBy, capabilities_of
 from ccbench.cases import Case, Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
+from ccbench.model import Prediction
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.host_plans import (
     GLOO_PLANS,
@@ -28,7 +29,6 @@ from ccbench.model.host_plans import (
     pipeline_broadcast,
 )
 from ccbench.model.machine import Machine
-from ccbench.model.prediction import Prediction
 from ccbench.model.pricing import bound_seconds
 from ccbench.model.rank_subset import subset_of
 from ccbench.units import format_rate, format_seconds

@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike
 from ccbench.cases import Case
 from ccbench.collectives import Collective, collective
 from ccbench.dtypes import item_bytes as bytes_of_item
+from ccbench.model import Prediction
 from ccbench.model.loads import StepLoad, completed_load, step_loads
 from ccbench.model.machine import AVERAGE, Floats, Machine, SharedMemory, arithmetic_key, calls_of
-from ccbench.model.prediction import Prediction
 from ccbench.model.rank_subset import ALL_RANKS, RankSubset, subset_of
 from ccbench.schedules.schedule import Schedule
 from ccbench.units import format_seconds

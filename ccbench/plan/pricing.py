@@ -15,7 +15,7 @@ from ccbench.groups import Groups, Layout
 from ccbench.model.cluster import Cluster
 from ccbench.model.group_points import group_points
 from ccbench.model.group_systems import GroupPlacement, axis_placement, placement_of
-from ccbench.model.library.system import LibraryRequest
+from ccbench.model.library import LibraryRequest
 from ccbench.plan.communication import Communication
 from ccbench.results import Point, Run
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from ccbench.cases import MORE_ROUNDS, Measurement, Status
 from ccbench.errors import RunFolderError
-from ccbench.model.prediction import Prediction
+from ccbench.model import Prediction
 from ccbench.results.rows import Origin, measurement_of, row_of
 from ccbench.results.schema import SCHEMA_VERSION, arrow_schema
 

@@ -20,7 +20,7 @@ from typing import Any
 from ccbench.cases import OVERLAP, Case, Conditions, Measurement, Status, case_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
-from ccbench.model.prediction import Prediction
+from ccbench.model import Prediction
 from ccbench.results.schema import SCHEMA
 from ccbench.stats import rounds_interval, tukey_outliers
 

@@ -19,8 +19,8 @@ from ccbench.errors import BackendUnavailable
 from ccbench.machine.detection import detect
 from ccbench.machine.flags import Flag
 from ccbench.machine.host import Terminated, terminated_by_signals
+from ccbench.model import Prediction
 from ccbench.model.context import PredictionContext
-from ccbench.model.prediction import Prediction
 from ccbench.results import RunFolder, arrow_schema
 from ccbench.runner.network_probe import NetworkLooks
 from ccbench.runner.planning import (

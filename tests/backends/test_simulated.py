@@ -14,8 +14,8 @@ from ccbench.backends.simulated import BACKEND, NOISE_SIGMA
 from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, item_bytes
-from ccbench.model import load_machine
 from ccbench.model.cluster import open_cluster, schedule_points
+from ccbench.model.machine import load_machine
 from ccbench.runner.rounds import merged
 from ccbench.schedules import algorithms_of, schedule_for
 from ccbench.schedules.schedule import Schedule

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ccbench.model.calibrated import load_calibrated
+from ccbench.model.library import LibraryRequest
 from ccbench.model.library.calibration import TERMS, scaled_table
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.predictor import seconds_of
-from ccbench.model.library.system import LibraryRequest
 from tests.cli.conftest import Command
 from tests.cli.test_commands import POINT_KEYS
 from tests.model.planted import SCALES, base

@@ -13,7 +13,7 @@ from ccbench.backends.kernels.sources import kernel_algorithms
 from ccbench.capabilities import backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.doctor import Check
-from ccbench.model import Machine, load_machine, machine_names
+from ccbench.model.machine import Machine, load_machine, machine_names
 from ccbench.topology.catalog import catalog_names
 from ccbench.topology.node_nics import KINDS, parse_network
 from tests.cli.conftest import Command

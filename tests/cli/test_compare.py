@@ -9,7 +9,7 @@ import pytest
 from defusedxml import ElementTree  # type: ignore[import-untyped]  # ships no types
 
 from ccbench.machine.flags import Flag
-from ccbench.model.prediction import Prediction
+from ccbench.model import Prediction
 from ccbench.results import RunFolder
 from tests.analysis.comparison.synthetic import MANIFEST, case, measured
 from tests.cli.conftest import Command

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
+from ccbench.model import Prediction
 from ccbench.model.calibration_worker import KEYS
 from ccbench.model.machine import Machine, RatePoint, Rates, SharedMemory
-from ccbench.model.prediction import Prediction
 from ccbench.model.pricing import price_sizes
 from ccbench.schedules import Schedule
 

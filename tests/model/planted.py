@@ -9,10 +9,10 @@ import numpy as np
 
 from ccbench.model.calibrated import CalibratedCluster
 from ccbench.model.cluster_calibration import Base, Provenance, calibrate_cluster, open_base
+from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.calibration import TERMS, scaled_table
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.predictor import seconds_of
-from ccbench.model.library.system import LibraryRequest, LibrarySystem
 
 SIZES = tuple(1 << power for power in range(3, 33))
 

@@ -31,8 +31,8 @@ from ccbench.model.calibrated import (
     load_calibrated,
     save_calibrated,
 )
+from ccbench.model.library import LibraryRequest
 from ccbench.model.library.constants import shipped
-from ccbench.model.library.system import LibraryRequest
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.files import to_plain
 from tests.model.machines import refusal

@@ -18,9 +18,9 @@ from ccbench.model.cluster import (
     open_cluster,
     schedule_points,
 )
+from ccbench.model.library import LibraryRequest, NetworkPorts
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.predictor import predict_library
-from ccbench.model.library.system import LibraryRequest, NetworkPorts
 from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.graph import LinkKind
 from tests.model.library.systems import COLLECTIVES

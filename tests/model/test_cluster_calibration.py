@@ -17,8 +17,8 @@ from ccbench.model.cluster_calibration import (
     open_base,
     scale_intervals,
 )
+from ccbench.model.library import LibraryRequest
 from ccbench.model.library.calibration import TERMS, Observation, calibrate
-from ccbench.model.library.system import LibraryRequest
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.files import save_topology
 from tests.model.planted import PROVENANCE, SCALES, SIZES, base, calibrated, measured

@@ -10,10 +10,10 @@ import pytest
 
 from ccbench.cases import PER_GPU, Case
 from ccbench.errors import CcbenchError
+from ccbench.model import Prediction
 from ccbench.model.cluster import Cluster
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.model.machine import Machine, load_machine, save_machine
-from ccbench.model.prediction import Prediction
 
 SIZE = 64 << 20
 ON_GPUS = Case("s", "nccl", "all_reduce", "default", "float32", "sum", SIZE, SIZE // 4, 8)

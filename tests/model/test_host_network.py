@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable, MachineError
+from ccbench.model import Prediction
 from ccbench.model.context import predict_case
 from ccbench.model.host_collectives import plan_seconds, predict_host_library
 from ccbench.model.host_network import HostNetwork, MessageTimes, swaps
 from ccbench.model.host_plans import GLOO_PLANS, MPI_PLANS
 from ccbench.model.machine import load_machine
-from ccbench.model.prediction import Prediction
 from ccbench.runner.network_probe import ONE_HOST_SIZES_BYTES, SIZES_BYTES, host_pairs, probe_network
 from tests.report.synthetic import case as case_with
 

@@ -13,7 +13,7 @@ from ccbench.groups import Layout
 from ccbench.model.cluster import open_cluster
 from ccbench.model.group_points import group_points
 from ccbench.model.group_systems import axis_placement
-from ccbench.model.library.system import LibraryRequest
+from ccbench.model.library import LibraryRequest
 from ccbench.plan.communication import Communication
 from ccbench.plan.pricing import MEASURED, PREDICTED, MeasuredPoints, Price, Prices, measured_points
 from ccbench.results import RunFolder, load_run

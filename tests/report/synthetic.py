@@ -11,7 +11,7 @@ import numpy as np
 
 from ccbench.cases import NO_OP, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES, collective
-from ccbench.model.prediction import Prediction
+from ccbench.model import Prediction
 from ccbench.report.figure import Figure, Grid
 from ccbench.results import Run, RunFolder, load_run
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ccbench.cases import Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.groups import Pair
-from ccbench.model.prediction import Prediction
+from ccbench.model import Prediction
 from ccbench.results import Manifest, Run, arrow_schema
 from ccbench.results.loading import in_order
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import OVERLAP, Case, Measurement, Status
-from ccbench.model.prediction import Prediction
+from ccbench.model import Prediction
 from ccbench.runner.progress import (
     Forecast,
     Left,

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.score.logs import LogPoints
+from ccbench.model.library import Generation, Intra, LibraryRequest, LibrarySystem
 from ccbench.model.library.calibration import Observation
-from ccbench.model.library.system import Generation, Intra, LibraryRequest, LibrarySystem
 from tests.score.corpora import entry
 
 

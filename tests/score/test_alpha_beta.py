@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.score.alpha_beta import INSIDE_SECONDS, NETWORK_SECONDS, alpha_beta
-from ccbench.model.library.system import LibraryRequest
+from ccbench.model.library import LibraryRequest
 from tests.model.library.systems import A100, HDR, clustered
 
 

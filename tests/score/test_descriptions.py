@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from benchmarks.score.descriptions import described
 from ccbench.errors import MachineError
+from ccbench.model.library import Generation, Host, Intra
 from ccbench.model.library.clusters import library_system
-from ccbench.model.library.system import Generation, Host, Intra
 from ccbench.topology.catalog import load_catalog
 
 

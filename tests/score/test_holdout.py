@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from benchmarks.score.holdout import FEWEST_SIZES, on_other_sizes, on_other_systems, system_key
 from benchmarks.score.scores import Predictor
 from ccbench.errors import MachineError
+from ccbench.model.library import Host
 from ccbench.model.library.calibration import Observation
-from ccbench.model.library.system import Host
 from tests.score.corpora import entry
 from tests.score.observations import log_points, system, twice_as_slow
 
@@ -71,7 +71,7 @@ def test_a_calibration_that_fails_says_so_and_the_others_go_on() -> None:
 
 
 def log_network() -> object:
-    from ccbench.model.library.system import NetworkPorts
+    from ccbench.model.library import NetworkPorts
 
     return NetworkPorts("ib-ndr", 50e9, 8)
 

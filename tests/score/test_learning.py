@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from benchmarks.score.learning import domain_of, fit
+from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.calibration import Observation
 from ccbench.model.library.constants import BY_NAME, STARTS, constants_of
 from ccbench.model.library.predictor import seconds_of
-from ccbench.model.library.system import LibraryRequest, LibrarySystem
 from tests.model.library.systems import A100, H100, HDR, clustered, lone
 
 SIZES = tuple(1 << power for power in range(3, 34, 3))

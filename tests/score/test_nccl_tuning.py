@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.score.nccl_tuning import graph_rates, nccl_estimate
 from ccbench.errors import MachineError
-from ccbench.model.library.system import LibraryRequest, LibrarySystem
+from ccbench.model.library import LibraryRequest, LibrarySystem
 from tests.model.library.systems import A100, H100, HDR, clustered
 
 LARGE = 1 << 40

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from benchmarks.score.network_words import ports_of
 from ccbench.errors import MachineError
-from ccbench.model.library.system import Generation, NetworkPorts
+from ccbench.model.library import Generation, NetworkPorts
 from ccbench.topology.node_nics import KINDS
 
 

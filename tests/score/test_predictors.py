@@ -13,8 +13,8 @@ from benchmarks.score.predictors import (
     rivals,
 )
 from ccbench.errors import MachineError
+from ccbench.model.library import LibraryRequest
 from ccbench.model.library.calibration import Observation
-from ccbench.model.library.system import LibraryRequest
 from tests.score.observations import system
 
 SIZES = tuple(1 << power for power in range(10, 31, 2))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from benchmarks.score.logs import LogPoints
 from benchmarks.score.scores import errors_of, scored
 from ccbench.errors import MachineError
+from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.calibration import Observation
-from ccbench.model.library.system import LibraryRequest, LibrarySystem
 from tests.score.corpora import entry
 from tests.score.observations import log_points, observation, twice_as_slow
 

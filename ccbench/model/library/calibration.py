@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
+from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.constants import BY_NAME, LibraryConstants, constants_of, shipped
 from ccbench.model.library.predictor import priced, seconds_of
-from ccbench.model.library.system import LibraryRequest, LibrarySystem
 
 Floats = NDArray[np.float64]
 

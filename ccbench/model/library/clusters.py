@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ccbench.errors import MachineError
+from ccbench.model.library import Generation, Host, Intra, LibrarySystem, NetworkPorts
 from ccbench.model.library.generations import (
     generation_of_capability,
     generations_in,
@@ -20,7 +21,6 @@ from ccbench.model.library.generations import (
     pcie_rate,
     xgmi_rate,
 )
-from ccbench.model.library.system import Generation, Host, Intra, LibrarySystem, NetworkPorts
 from ccbench.topology.classes import topology_class
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass, carries
 from ccbench.topology.node_nics import Network

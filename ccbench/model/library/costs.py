@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.model.library import PROTOCOLS, Generation, Host, Intra, LibrarySystem
 from ccbench.model.library.constants import FOLDER, read_table
 from ccbench.model.library.shapes import (
     MOST_NVLSTREE_NICS,
@@ -29,7 +30,6 @@ from ccbench.model.library.shapes import (
     is_amd,
     links_share,
 )
-from ccbench.model.library.system import PROTOCOLS, Generation, Host, Intra, LibrarySystem
 
 Floats = NDArray[np.float64]
 MICRO = 1e-6

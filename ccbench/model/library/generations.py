@@ -12,8 +12,8 @@ import re
 from functools import cache
 from typing import Any
 
+from ccbench.model.library import Generation, Host
 from ccbench.model.library.constants import FOLDER, read_table
-from ccbench.model.library.system import Generation, Host
 from ccbench.topology.classes import OF_CAPABILITY, XGMI, nvlinks_of_model
 from ccbench.topology.pci import CODING, GENERATIONS
 

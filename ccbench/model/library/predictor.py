@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ccbench.cases import UNEVEN
 from ccbench.collectives import shares
 from ccbench.errors import MachineError
+from ccbench.model.library import Generation, Intra, LibraryPoint, LibraryRequest, LibrarySystem
 from ccbench.model.library.constants import Domain, LibraryConstants, shipped
 from ccbench.model.library.costs import MICRO, SWITCH_ALGORITHMS, Cost, Floats, cost, protocols
 from ccbench.model.library.shapes import (
@@ -31,7 +32,6 @@ from ccbench.model.library.shapes import (
     relays,
     shapes,
 )
-from ccbench.model.library.system import Generation, Intra, LibraryPoint, LibraryRequest, LibrarySystem
 from ccbench.units import format_seconds, format_size
 
 

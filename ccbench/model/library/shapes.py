@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ccbench.errors import MachineError
-from ccbench.model.library.system import Generation, Intra, LibrarySystem
+from ccbench.model.library import Generation, Intra, LibrarySystem
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ccbench.cases import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import UsageError
-from ccbench.model.library.system import ALGORITHMS, PROTOCOLS, LibraryRequest
+from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.importers.log import ImportedLog, ImportedTable
 from ccbench.results.importers.pricing import gpus_per_process

@@ -11,9 +11,9 @@ from typing import Any
 
 from ccbench.cases import Measurement
 from ccbench.errors import MachineError
+from ccbench.model import Prediction
 from ccbench.model.cluster import Cluster, cluster_of
 from ccbench.model.context import predict_case
-from ccbench.model.prediction import Prediction
 from ccbench.results.importers.log import ImportedLog, ImportedTable
 from ccbench.results.importers.ranks import Given
 from ccbench.results.importers.same_machine import Difference, cure, difference

@@ -14,7 +14,7 @@ from ccbench.analysis.comparison.points import Cause, Compared, Settings, Verdic
 from ccbench.analysis.comparison.text import junit
 from ccbench.analysis.comparison.thresholds import Thresholds
 from ccbench.cases import IDENTITY, Conditions, Measurement, Status
-from ccbench.model.prediction import Prediction
+from ccbench.model import Prediction
 from ccbench.results import Manifest, Run, RunFolder
 from tests.report.synthetic import sweep, write_run
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
+from ccbench.model.library import LibraryRequest
 from ccbench.model.library.calibration import TERMS, Observation, calibrate, floor_seconds, scaled_table
 from ccbench.model.library.constants import BY_NAME, shipped
 from ccbench.model.library.predictor import seconds_of
-from ccbench.model.library.system import LibraryRequest
 from tests.model.library.systems import A100, COLLECTIVES, H100, HDR, clustered
 
 SIZES = tuple(1 << power for power in range(3, 34))

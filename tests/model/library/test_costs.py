@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ccbench.model.library import Generation, Host, Intra, LibrarySystem, NetworkPorts
 from ccbench.model.library.constants import STARTS
 from ccbench.model.library.costs import Cost, cost
 from ccbench.model.library.shapes import shapes
-from ccbench.model.library.system import Generation, Host, Intra, LibrarySystem, NetworkPorts
 from tests.model.library.systems import A100, H100, HDR, MI300X, NDR, clustered, lone
 
 TABLE = STARTS.table

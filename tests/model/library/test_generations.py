@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.model.library import Generation
 from ccbench.model.library.generations import (
     generation_of_capability,
     generations_in,
@@ -16,7 +17,6 @@ from ccbench.model.library.generations import (
     pcie_rate,
     xgmi_rate,
 )
-from ccbench.model.library.system import Generation
 
 NAMES = {
     "Tesla P100-SXM2-16GB": Generation.PASCAL,

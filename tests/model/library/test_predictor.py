@@ -11,6 +11,15 @@ from hypothesis import strategies as some
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
+from ccbench.model.library import (
+    PROTOCOLS,
+    Generation,
+    Host,
+    Intra,
+    LibraryRequest,
+    LibrarySystem,
+    NetworkPorts,
+)
 from ccbench.model.library.calibration import floor_seconds
 from ccbench.model.library.constants import STARTS, Domain, LibraryConstants, constants_of, shipped
 from ccbench.model.library.costs import protocols
@@ -26,15 +35,6 @@ from ccbench.model.library.predictor import (
     uneven_shape,
 )
 from ccbench.model.library.shapes import shapes
-from ccbench.model.library.system import (
-    PROTOCOLS,
-    Generation,
-    Host,
-    Intra,
-    LibraryRequest,
-    LibrarySystem,
-    NetworkPorts,
-)
 from tests.model.library.systems import (
     A100,
     B200,

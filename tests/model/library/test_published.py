@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from ccbench.collectives import collective
+from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.predictor import predict_library
-from ccbench.model.library.system import LibraryRequest, LibrarySystem
 from tests.model.library.systems import A100, B200, H100, HDR, MI300X, NDR, clustered
 
 GIB = 1 << 30

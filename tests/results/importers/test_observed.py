@@ -8,7 +8,7 @@ import pytest
 from benchmarks.score.manifest import ManifestEntry
 from ccbench.cases import Measurement, Status
 from ccbench.errors import UsageError
-from ccbench.model.library.system import LibraryRequest
+from ccbench.model.library import LibraryRequest
 from ccbench.results import load_run
 from ccbench.results.importers import read_log
 from ccbench.results.importers.observed import RunPoints, asked_of, recorded_machine, run_points

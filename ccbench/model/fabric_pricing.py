@@ -3,7 +3,7 @@
 T = sum over steps of (sender + latency of the slowest way + slot bytes x worst link). Combining what was
 received costs nothing: GPUs do it while they copy, in what the links' efficiency already holds. Steps
 follow one another for all ranks together; within a step all flows run at once and share links fairly.
-docs/model.md has the formulas, their sources and what is left out.
+docs/model-links.md has the formulas, their sources and what is left out.
 
 What a pipeline costs for any number of pieces follows from one look at its edges.
 

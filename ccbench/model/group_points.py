@@ -3,7 +3,7 @@
 With the GPUs' library each group is a system of its own (``group_systems``); a launch is over when its
 slowest group is. Nothing there lists ranks, so that groups of 131,072 cost no more than groups of 8. With
 ccbench's own schedules all groups take each step together, and every link carries what all of them send
-through it (see ``rank_subset``). docs/model.md has the formulas.
+through it (see ``rank_subset``). docs/model-links.md has the formulas.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Per step T = latency + work, Hockney's a + b n (Parallel Computing 20 (1994) 389) read on shared memory:
 latency is the flag that the step waits for, work is what the busiest core copies, adds and sets up while
-the others share the memory with it. What memory must move at its best bounds every schedule. docs/model.md
-has the formulas, their sources and what is left out.
+the others share the memory with it. What memory must move at its best bounds every schedule.
+docs/model-memory.md has the formulas, their sources and what is left out.
 """
 
 from __future__ import annotations

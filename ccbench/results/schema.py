@@ -1,4 +1,4 @@
-"""The columns of a case's parquet file, as data: the writer, the loader and docs/results.md read them."""
+"""The columns of a case's parquet file, as data: the writer, the loader and docs/columns.md read them."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def arrow_schema() -> pa.Schema:
 
 
 def schema_table() -> str:
-    """SCHEMA as the Markdown table of docs/results.md (a test keeps the two equal)."""
+    """SCHEMA as the Markdown table of docs/columns.md (a test keeps the two equal)."""
     lines = ["| column | type | unit | meaning | null when |", "| --- | --- | --- | --- | --- |"]
     for column in SCHEMA:
         unit = column.unit or "-"

@@ -82,7 +82,7 @@ def test_on_cores_that_do_not_disturb_each_other_groups_cost_what_one_does() -> 
     schedule = schedule_of(together, "ring")
     seconds = [float(case_prices(case, MACHINE, schedule).seconds[0]) for case in (together, alone)]
     assert seconds[0] == pytest.approx(seconds[1])
-    # E + a + 2 o + n/2 (b + c) of two ranks, as docs/model.md has it.
+    # E + a + 2 o + n/2 (b + c) of two ranks, as docs/model-memory.md has it.
     edges = 2 * 1e-6
     expected = edges + 1e-6 + 2 * 2e-6 + (1 << 19) * (1 / 1e9 + 1 / 5e8)
     assert seconds[1] == pytest.approx(expected)

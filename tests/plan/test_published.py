@@ -3,7 +3,7 @@
 D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC
 2021, on Selene (DGX A100, 8 HDR InfiniBand cards each); figures as drawn there, with the settings of
 examples/sc21 in NVIDIA/Megatron-LM. A. Grattafiori et al., "The Llama 3 Herd of Models", 2024, table 4.
-docs/parallelism.md has the numbers beside each other, and what does not come out and why.
+docs/volumes.md has the numbers beside each other, and what does not come out and why.
 """
 
 from __future__ import annotations

@@ -13,7 +13,10 @@ from ccbench.suite.model import SamplingRules, Sweep
 
 from .offers import context
 
-PAGE = (Path(__file__).parents[2] / "docs" / "suites.md").read_text(encoding="utf-8")
+PAGE = "\n".join(
+    (Path(__file__).parents[2] / "docs" / name).read_text(encoding="utf-8")
+    for name in ("suites.md", "groups.md", "measuring.md")
+)
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 

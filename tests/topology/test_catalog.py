@@ -234,5 +234,5 @@ def test_a_short_file_outside_the_catalog_is_read(tmp_path: Path) -> None:
 
 
 def test_every_machine_stands_in_the_documentation() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "topology.md").read_text(encoding="utf-8")
+    text = (Path(__file__).resolve().parents[2] / "docs" / "catalog.md").read_text(encoding="utf-8")
     assert [name for name in catalog_names() if f"`{name}`" not in text] == []

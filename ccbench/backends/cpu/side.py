@@ -19,7 +19,7 @@ from ccbench.schedules.placement import Amounts, Layout, Place, Space
 from ccbench.verification import GROUP_SEEDS, Array, Mismatch, Part, part_of, poison
 
 ONE_SHOT_LIMIT_BYTES = 32 * 1024
-"""Up to here one synchronisation less is worth reading every buffer whole (docs/performance.md)."""
+"""Up to here one synchronisation less is worth reading every buffer whole (docs/overhead.md)."""
 
 
 def default_algorithm(collective: str, size_bytes: int) -> str:

@@ -5,7 +5,7 @@
 fill = 1 / (1 / (hops x bytes / rate) + 1 / (2 f sqrt(latency x bytes / rate))): a message that is not cut
 goes through every hop whole; one that is cut optimally costs 2 sqrt(latency x transfer) (Sanders, Speck and
 Traeff, Parallel Computing 35 (2009) 581, for trees), of which libraries see a share f, since they overlap
-chunks. The harmonic sum goes over from one to the other. docs/model.md has the rest.
+chunks. The harmonic sum goes over from one to the other. docs/model-library.md has the rest.
 
 Figures in microseconds and GB/s (1e9) are NCCL's published tuning constants, as ``nccl.yaml`` has them.
 """

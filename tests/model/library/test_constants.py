@@ -102,7 +102,7 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, text: str) -> Non
     assert "\n" not in str(caught.value)
 
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "model.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "model-library.md"
 
 
 @pytest.mark.parametrize("constant", CONSTANTS, ids=lambda constant: constant.name)

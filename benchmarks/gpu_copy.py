@@ -173,6 +173,9 @@ class CopyEndpoint:
         """Nobody disagrees."""
         return value
 
+    def share_stamps(self, count: int) -> None:
+        """Do nothing: there is one process."""
+
     def watch(self, sample: int) -> None:
         """Nobody watches."""
 

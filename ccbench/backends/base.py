@@ -1,10 +1,11 @@
-"""What a backend is: a name, what it can do here, and teams that run cases."""
+"""Backends as the runner sees them: a name, refusals, and teams that run cases."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from ccbench.backends.kernels.sources import kernel_algorithms
 from ccbench.capabilities import backends_with, capabilities_of
@@ -26,7 +27,7 @@ class OutOfMemory(Exception):
 
 @dataclass(frozen=True)
 class Launch:
-    """How the ranks of a team are started as processes of their own.
+    """The start of a team's ranks as processes of their own.
 
     command: what stands before the ranks' own command, such as ``mpiexec -n 4``; empty: the leader starts
         the ranks itself, on its own host.
@@ -53,7 +54,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class TeamRequest:
-    """What the runner asks of a backend.
+    """The runner's order for a team.
 
     machine: what predictions are priced on; only the simulated backend takes its times from it.
     seed: makes simulated noise and data repeatable. environment: variables that the team is started with.
@@ -82,87 +83,67 @@ class Team(Protocol):
         """End every worker, by force where asking is not enough; safe to call twice."""
 
 
-class Backend(Protocol):
-    """What the runner asks of a backend; what it can do stands in ``ccbench.capabilities``."""
+class Backend(ABC):
+    """One way to run collectives; its row of ``ccbench.capabilities`` rules out most of what cannot run."""
 
     name: str
 
+    @abstractmethod
     def unavailable(self, elsewhere: bool = False) -> str | None:
-        """Why this backend cannot work here and what to do about it, or None.
+        """Return the reason why this backend cannot work here, with its cure; None where it can.
 
         elsewhere: ranks are started on hosts that were asked for their GPUs already.
         """
 
+    @abstractmethod
     def version(self) -> str:
-        """What runs: library and version."""
+        """Return the library that runs and its version."""
 
     def algorithms(self, collective: str) -> tuple[str, ...]:
-        """Names a suite's ``algorithm: all`` stands for; ``default`` is always understood besides."""
-
-    def unsupported(self, case: Case) -> str | None:
-        """Why ``case`` cannot run on this backend, or None."""
-
-    def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
-        """Variables of the environment that a team must be started with to run ``case``."""
-
-    def launch(self, request: TeamRequest) -> Launch | None:
-        """Return how ranks are started as processes of their own, None where the leader forks them.
-
-        Raises BackendUnavailable where they cannot be.
-        """
-
-
-@runtime_checkable
-class InProcess(Protocol):
-    """A backend whose teams have no workers."""
-
-    def open_team(self, request: TeamRequest) -> Team:
-        """Make a team; BackendUnavailable where there can be none."""
-
-
-class DeclaredBackend:
-    """What all backends have in common: their capabilities rule out most of what cannot run."""
-
-    name: str
-
-    def algorithms(self, collective: str) -> tuple[str, ...]:
-        """ccbench's own schedules or kernels, as the capabilities say; a library names its own."""
+        """Return the names that a suite's ``algorithm: all`` stands for; ``default`` is always understood."""
         able = capabilities_of(self.name)
         own = kernel_algorithms(collective) if able.own_kernels else ()
         return algorithms_of(collective) if able.own_schedules else own
 
     def unsupported(self, case: Case) -> str | None:
-        """Why ``case`` cannot run on this backend, or None."""
+        """Return the reason why ``case`` cannot run on this backend, or None."""
         other = case.concurrent_case
         return lacked(self.name, case) or self.refused(case) or (self.refused(other) if other else None)
 
     def refused(self, case: Case) -> str | None:
-        """Why a case that the capabilities allow cannot run, or None."""
+        """Return the reason why a case that the capabilities allow cannot run, or None."""
         return None
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
-        """None."""
+        """Return variables of the environment that a team must be started with to run ``case``."""
         return ()
 
     def launch(self, request: TeamRequest) -> Launch | None:
-        """The leader forks the ranks."""
+        """Return the start of ranks as processes of their own, None where the leader forks them.
+
+        Raises BackendUnavailable where they cannot be started.
+        """
+        return None
+
+    def open_team(self, request: TeamRequest) -> Team | None:
+        """Return a team without workers, None from a backend whose teams have workers."""
         return None
 
 
-OF_ALL = ("backend", "algorithm", "size_bytes", "count", "ranks", "nodes", "root")
+UNDECLARED = ("backend", "algorithm", "size_bytes", "count", "ranks", "nodes", "root")
 """Axes of which capabilities say nothing."""
 
-
-TWO_AT_ONCE = ("streaming", "isolated", "cold")
-"""Modes of two collectives that run at the same time: others have no time for each, or begin both alike."""
+CONCURRENT_MODES = ("streaming", "isolated", "cold")
+"""Modes of two concurrent collectives: others have no time for each, or begin both alike."""
 
 
 def lacked(backend: str, case: Case) -> str | None:
-    """What ``case`` asks for beyond the backend's capabilities, and who has it; None for nothing."""
+    """Return what ``case`` asks for beyond the backend's capabilities, and who has it; None for nothing."""
     able, row = capabilities_of(backend), collective(case.collective)
     for axis in AXES:
         value = getattr(case, axis.name)
-        if axis.name in OF_ALL or value == axis.default or (axis.needs and not getattr(row, axis.needs)):
+        # Where the collective has no such property, the axis holds a blank that asks for nothing.
+        if axis.name in UNDECLARED or value == axis.default or (axis.needs and not getattr(row, axis.needs)):
             continue
         for (other, chosen), lacking in able.lacks.items():
             key = AXIS[other].key
@@ -178,15 +159,17 @@ def lacked(backend: str, case: Case) -> str | None:
         return f"{backend} has no {case.collective} in place; write placement: out_of_place"
     if able.most_ranks and case.ranks > able.most_ranks:
         return f"{case.ranks} ranks: {backend} has at most {able.most_ranks}"
-    if case.concurrent and (case.pair or case.mode not in TWO_AT_ONCE):
+    # A pair's ranks, or another mode's launches, leave no time that each of two collectives took.
+    if case.concurrent and (case.pair or case.mode not in CONCURRENT_MODES):
         what = "a pair" if case.pair else f"another in mode {case.mode}"
-        return f"no collective runs beside {what}; write mode: streaming and no pairs, or leave beside out"
+        cure = "write mode: streaming and no pairs, or leave concurrent out"
+        return f"no collective runs concurrently with {what}; {cure}"
     return lacked(backend, case.concurrent_case) if case.concurrent_case else None
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a rank is: its activity, its sample, and how many barriers it has come to."""
+    """Progress of a rank: its activity, its sample, and the number of barriers it has come to."""
 
     activity: int
     sample: int

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ccbench.backends.base import DeclaredBackend, OutOfMemory
+from ccbench.backends.base import Backend, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
+from ccbench.backends.endpoint import SingleProcessEndpoint, SingleProcessGroup
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.building import Build, built, compiler
 from ccbench.backends.kernels.host_engine import (
@@ -25,7 +26,6 @@ from ccbench.backends.kernels.host_engine import (
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_buffers, channels_for
 from ccbench.backends.kernels.plans import PlanRequest, plan_for
 from ccbench.backends.kernels.sources import KernelChoice, choose, unsupported
-from ccbench.backends.worker_group import WholeEndpoint, WholeWorkerGroup
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
@@ -51,7 +51,7 @@ MEMORY_SHARE = 0.8
 
 @dataclass(frozen=True)
 class EmulatedOutput:
-    """Implements ``ccbench.backends.worker_group.Output`` for ``output``, a view of the world's memory."""
+    """Implements ``ccbench.backends.endpoint.Output`` for ``output``, a view of the world's memory."""
 
     world: HostWorld
     output: Array
@@ -82,8 +82,8 @@ class EmulatedOutput:
         return abi.compared(lanes)
 
 
-class EmulatedEndpoint(WholeEndpoint):
-    """Implements ``ccbench.backends.worker_group.TeamEndpoint`` on a HostWorld."""
+class EmulatedEndpoint(SingleProcessEndpoint):
+    """Implements ``ccbench.backends.endpoint.TeamEndpoint`` on a HostWorld."""
 
     flags = (Flag.EMULATION,)
 
@@ -230,8 +230,8 @@ def _repeated(call: HostCall, times: int) -> HostCall:
     return replace(call, iterations=times)
 
 
-class EmulatedWorkerGroup(WholeWorkerGroup):
-    """Implements ``ccbench.backends.worker_group.WorkerGroup``."""
+class EmulatedWorkerGroup(SingleProcessGroup):
+    """Implements ``ccbench.backends.endpoint.WorkerGroup``."""
 
     def endpoint(self, process: int) -> EmulatedEndpoint:
         """The one endpoint."""
@@ -242,7 +242,7 @@ MOST_ELEMENTS = 1 << 24
 """Of one rank's largest buffer: an element takes tens of nanoseconds here."""
 
 
-class CudaHostBackend(DeclaredBackend):
+class CudaHostBackend(Backend):
     """Implements ``ccbench.backends.base.Backend``."""
 
     name = "cuda-host"

@@ -1,22 +1,43 @@
-"""What measuring asks of one rank's side of a backend, and what a backend may offer besides."""
+"""One process's side of a backend, and the processes of a team.
+
+``Endpoint`` is what measuring asks of a process, ``TeamEndpoint`` what its leader asks besides; both say what
+endpoints share. A process drives one rank of a case (``PerProcessEndpoint`` where ranks share no memory), or
+all of them (``SingleProcessEndpoint``).
+
+A worker group is made by the leader before it forks. The capabilities of a backend whose cases run in worker
+processes name where their group is made, for each process model, to be called with (ranks, sample_capacity).
+All processes share what is made by that call; each process then asks for its endpoint. Where a launcher can
+start the ranks, the capabilities name what each rank's process calls with its control channel for its
+endpoint: ``launched``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.base import ControlChannel, Position
+from ccbench.backends import made_by
+from ccbench.backends.base import ControlChannel, OutOfMemory, Position
 from ccbench.backends.cpu.memory import Activity, Control, Word
 from ccbench.backends.faults import Fault, fault_from_environment
-from ccbench.cases import Case, CaseFacts
-from ccbench.verification import Mismatch
+from ccbench.backends.kernels.abi import NONE_DIFFERS
+from ccbench.capabilities import backend_names, capabilities_of
+from ccbench.cases import ONE_PROCESS, Case, CaseFacts
+from ccbench.errors import CcbenchError, UsageError
+from ccbench.machine.flags import Flag
+from ccbench.verification import Array, Mismatch, Piece, check, expected_pieces, part_of, rounding_of
+
+FIRST_OF_WARM_UP = -1
+"""Number of the first launches of a case, for ``watch``."""
 
 
 class Endpoint(Protocol):
-    """One rank's side of a backend, as ``measure`` sees it."""
+    """One process's side of a backend, as ``measure`` sees it."""
 
     rank: int
     ranks: int
@@ -39,7 +60,7 @@ class Endpoint(Protocol):
         """Return when every rank has called it."""
 
     def agree(self, value: int) -> int:
-        """Rank 0's value, on every rank."""
+        """Return rank 0's value, on every rank."""
 
     def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare this rank's output with what is right after so many launches since ``refill``."""
@@ -47,8 +68,8 @@ class Endpoint(Protocol):
     def watch(self, sample: int) -> None:
         """Tell the watchdog which sample is next (negative: warming up, FIRST_OF_WARM_UP first)."""
 
-
-FIRST_OF_WARM_UP = -1
+    def share_stamps(self, count: int) -> None:
+        """Bring the first ``count`` stamps of all ranks here. Collective; nothing where stamps are shared."""
 
 
 @runtime_checkable
@@ -59,59 +80,46 @@ class DeviceTimed(Protocol):
     """
 
     def sample_launches(self, wanted: int, seconds: float) -> int:
-        """How many launches of so many seconds a sample has, ``wanted`` being enough for its length."""
+        """Return the launches of so many seconds in a sample, ``wanted`` being enough for its length."""
 
     def device_seconds(self) -> float:
-        """How long the launches of the last ``launch`` took on the slowest device."""
-
-
-@runtime_checkable
-class Apart(Protocol):
-    """An endpoint whose ranks share no memory: what the others have written must be brought here."""
-
-    def share_stamps(self, count: int) -> None:
-        """Bring the first ``count`` stamps of all ranks here. Collective.
-
-        Where ranks have no common clock, every start becomes 0, so that a sample is the longest of its
-        ranks' times.
-        """
-
-    def share_words(self) -> None:
-        """Bring the control words of the ranks of this host here. Collective."""
+        """Return the time that the launches of the last ``launch`` took on the slowest device."""
 
 
 @runtime_checkable
 class Overlapping(Protocol):
-    """An endpoint that can compute while it communicates (``Case.computing`` says what)."""
+    """An endpoint that can compute while it communicates (``Case.overlap_with`` says what)."""
 
     def prepare_computing(self, kind: str) -> None:
         """Get ready for ``matmul`` or ``memory``. Called once per round, before any computation."""
 
     def compute(self, repetitions: int) -> None:
-        """The computation alone, to its end.
+        """Run the computation alone, to its end.
 
         Where the endpoint is DeviceTimed, ``device_seconds`` is asked afterwards, as after ``launch``.
         """
 
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
-        """Both at once, to the end of both.
+        """Run both at once, to the end of both.
 
         Returns the seconds from the call until the computation was over, and until the collective was; where
         the endpoint is DeviceTimed, on the device's clock.
         """
 
 
-class EndpointBase:
-    """What all endpoints do alike: data seeds, words for the watchdog, faults that were asked for.
+class TeamEndpoint(Endpoint):
+    """One process's side of a backend, as its team's leader sees it; with what all endpoints do alike.
 
     ``rank`` and ``ranks`` number the processes of a team; one may drive many ranks of a case. prefix: what
-    errors of this process begin with. flags: of every measurement, such as ``loopback``.
+    errors of this process begin with. flags: of every measurement, such as ``loopback``. version: of the
+    library that runs, as only a rank can tell.
     """
 
     rank = 0
     ranks = 1
     prefix = ""
     flags: tuple[str, ...] = ()
+    version = ""
 
     def __init__(self, control: Control) -> None:
         self.control = control
@@ -120,17 +128,36 @@ class EndpointBase:
         self._faults: list[tuple[int, Fault]] = []
         self._seeds = 0
 
+    def prepare(self, case: Case) -> str:
+        """Get ready for ``case``; returns the algorithm that runs. Raises OutOfMemory and CcbenchError."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """End the case: keep only what the next one can use."""
+
+    def close(self) -> None:
+        """Give everything back: called once, by a leader that ends the team in order.
+
+        It may wait for the other processes, but not for long.
+        """
+
+    def share_stamps(self, count: int) -> None:
+        """Do nothing: processes of one host share their stamps."""
+
+    def share_words(self) -> None:
+        """Bring the control words of the ranks of this host here. Collective; nothing where shared."""
+
     def next_seed(self) -> int:
-        """A number that is new in every round and the same in all processes."""
+        """Return a number that is new in every round and equal in all processes."""
         self._seeds += 1
         return self._seeds
 
     def own_ranks(self, case: Case) -> Iterable[int]:
-        """The ranks of the case that this process drives."""
+        """Return the ranks of the case that this process drives."""
         return range(case.ranks)
 
     def arm(self, case: Case) -> None:
-        """``case`` comes next: remember which of this process's ranks must misbehave in it, and how."""
+        """Remember which of this process's ranks must misbehave in ``case``, which comes next, and how."""
         fault = self._any_fault
         self._faults = [(rank, fault) for rank in self.own_ranks(case) if fault and fault.matches(case, rank)]
 
@@ -146,48 +173,49 @@ class EndpointBase:
         self.control.words[self.control.index(self.rank, Word.ACTIVITY)] = activity
 
     def core_latency_seconds(self) -> float | None:
-        """None: only ranks that share memory have something to time a round trip on."""
+        """Return half a round trip between two ranks; None where they share no memory to time it on."""
         return None
 
     def remark(self) -> str:
-        """Nothing, unless an endpoint knows more."""
+        """Return what else there is to say about the case just measured, or ''."""
         return ""
 
     def facts(self) -> CaseFacts:
-        """Nothing, unless an endpoint knows more."""
+        """Return what else there is to record about the case just measured."""
         return CaseFacts()
 
 
-class PerProcessEndpoint(EndpointBase):
-    """Implements ``Apart``: one rank of a team whose ranks share no memory, perhaps not even a host."""
+class PerProcessEndpoint(TeamEndpoint):
+    """One rank of a team whose ranks share no memory, perhaps not even a host."""
 
     exchange: ControlChannel
     _shared_stamps = 0
 
     def gather_numbers(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Every rank's array, by rank: shape (ranks, elements). Collective."""
-        told = self.exchange.all_gather(mine.tobytes())
-        return np.stack([np.frombuffer(one, np.float64) for one in told])
+        """Return every rank's array, by rank: shape (ranks, elements). Collective."""
+        gathered = self.exchange.all_gather(mine.tobytes())
+        return np.stack([np.frombuffer(one, np.float64) for one in gathered])
 
     def share_stamps(self, count: int) -> None:
-        """See Apart."""
+        """Bring the first ``count`` stamps of all ranks here. Collective."""
         if count == self._shared_stamps:
             return
         mine = self.stamps[self.rank, self._shared_stamps : count]
         if not self.exchange.one_clock:
+            # Without a common clock every start becomes 0: a sample is the longest of its ranks' times.
             mine = np.stack([np.zeros(len(mine)), mine[:, 1] - mine[:, 0]], axis=1)
-        told = self.gather_numbers(np.ascontiguousarray(mine).reshape(-1))
-        self.stamps[:, self._shared_stamps : count] = told.reshape(self.ranks, -1, 2)
+        gathered = self.gather_numbers(np.ascontiguousarray(mine).reshape(-1))
+        self.stamps[:, self._shared_stamps : count] = gathered.reshape(self.ranks, -1, 2)
         self._shared_stamps = count
 
     def share_words(self) -> None:
-        """See Apart: of processor time only what ranks of this host have used counts here."""
+        """Bring the processor time of the ranks of this host here; only that counts here."""
         mine = np.array([self.control.read(self.rank, Word.CPU_NANOSECONDS)], np.float64)
-        told = self.gather_numbers(mine)[:, 0]
+        gathered = self.gather_numbers(mine)[:, 0]
         here = self.exchange.hosts[self.rank]
         for rank, host in enumerate(self.exchange.hosts):
             index = self.control.index(rank, Word.CPU_NANOSECONDS)
-            self.control.words[index] = int(told[rank]) if host == here else 0
+            self.control.words[index] = int(gathered[rank]) if host == here else 0
 
     def watch(self, sample: int) -> None:
         """Tell the leader which sample is next (negative: warming up)."""
@@ -202,8 +230,155 @@ class PerProcessEndpoint(EndpointBase):
             self.exchange.tell(self.position())
 
     def position(self) -> Position:
-        """Where this rank is; asked from another thread while the rank works."""
+        """Return where this rank is; asked from another thread while the rank works."""
         activity, sample, barriers = (
             self.control.read(self.rank, word) for word in (Word.ACTIVITY, Word.SAMPLE, Word.BARRIER)
         )
         return Position(activity, sample, barriers)
+
+
+class Output(Protocol):
+    """One rank's result, where it lies."""
+
+    @property
+    def elements(self) -> int:
+        """Number of its elements."""
+
+    def read(self) -> Array:
+        """Return its contents, on the host."""
+
+    def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
+        """Count by a kernel how many elements differ from ``pieces`` in any bit, and the first; NONE_DIFFERS.
+
+        CcbenchError, OutOfMemory or what CuPy raises of the driver where there can be no such kernel.
+        """
+
+
+class SingleProcessEndpoint(TeamEndpoint):
+    """The endpoint of a process that drives all ranks of a case; the device may compare its own outputs."""
+
+    def __init__(self, control: Control) -> None:
+        super().__init__(control)
+        self._device_compares = True
+        self._compared_by_both: set[Case] = set()
+        self._compared_before = False
+
+    def arm(self, case: Case) -> None:
+        """Take note of ``case``, which comes next: its faults, and whether the device compared it before."""
+        super().arm(case)
+        self._case = case
+        self._compared_before = case in self._compared_by_both
+
+    def barrier(self) -> None:
+        """Return at once: there is nobody to wait for."""
+
+    def agree(self, value: int) -> int:
+        """Return ``value``: there is nobody to disagree."""
+        return value
+
+    def checked(
+        self, case: Case, outputs: Iterable[tuple[int, Output]], seed: int, launches: int
+    ) -> Mismatch | None:
+        """Return the first wrong rank's mismatch, with the wrong elements of all ranks.
+
+        outputs: (rank, its output); one at a time is asked for, so that they may share memory.
+        """
+        self.say(Activity.CHECKING)
+        found = []
+        for rank, output in outputs:
+            part = part_of(case, rank)
+            if part and part.receives:
+                seeded = part.seeded(seed)
+                found.append(self.compared(rank, output, part.case, part.group_rank, seeded, launches))
+        return merged_mismatch(found)
+
+    def compared(
+        self, rank: int, output: Output, case: Case, group_rank: int, seed: int, launches: int
+    ) -> Mismatch | None:
+        """As ``verification.check`` of rank ``group_rank`` of ``case``, on the device where that will do.
+
+        It does from a case's second round on, where no bit may differ and none does. In the first one the
+        host compares too, and it alone once the device has been wrong.
+        """
+        found = None
+        if self._device_compares and not self._any_fault and not rounding_of(case):
+            try:
+                pieces = [*expected_pieces(case, group_rank, output.elements, seed, launches)]
+                found = output.differing(pieces) if pieces else NONE_DIFFERS
+            # No compiler for the device, no room on it, or what CuPy raises of the driver, which refuses the
+            # kernel; of a device that is broken ``read`` says so next.
+            except (CcbenchError, OutOfMemory, RuntimeError):
+                self._device_compares = False
+        if found == NONE_DIFFERS and self._compared_before:
+            return None
+        read = output.read()
+        for _, fault in [one for one in self._faults if one[0] == rank]:
+            fault.spoil(read)
+        wrong = check(case, group_rank, read, seed, launches)
+        if found is not None:
+            self._compared_by_both.add(self._case)
+            if found != ((wrong.wrong_elements, wrong.offset) if wrong else NONE_DIFFERS):
+                self._device_compares = False
+                self.flags = (*self.flags, Flag.COMPARED_WRONG)
+        return wrong and replace(wrong, rank=rank)
+
+
+def merged_mismatch(found: Iterable[Mismatch | None]) -> Mismatch | None:
+    """Return the first mismatch, with the wrong elements of all; None where nothing is wrong."""
+    wrong = [one for one in found if one]
+    return replace(wrong[0], wrong_elements=sum(one.wrong_elements for one in wrong)) if wrong else None
+
+
+class WorkerGroup(ABC):
+    """The processes of one team, and what they share.
+
+    pinned: every process gets a processor of its own. single_process: one process drives all ranks.
+    oversubscribed: more ranks compute at once than there are cores.
+    closing_seconds: how long endpoints may take to give things back in order, before their processes are
+    killed; 0 where nothing is lost by that.
+    """
+
+    pinned = False
+    single_process = False
+    oversubscribed = False
+    closing_seconds = 0.0
+
+    def __init__(self, processes: int, sample_capacity: int) -> None:
+        self.processes = processes
+        self.control = Control(processes, sample_capacity)
+
+    @abstractmethod
+    def endpoint(self, process: int) -> TeamEndpoint:
+        """Return what process number ``process`` measures with; called in that process."""
+
+
+class SingleProcessGroup(WorkerGroup):
+    """One process that drives all ranks."""
+
+    single_process = True
+
+    def __init__(self, ranks: int, sample_capacity: int) -> None:
+        super().__init__(1, sample_capacity)
+        self.ranks = ranks
+
+
+def open_worker_group(
+    backend: str, ranks: int, sample_capacity: int, processes: str = ONE_PROCESS
+) -> WorkerGroup:
+    """Return the worker group of a backend; UsageError where its ranks are no processes, or not such ones."""
+    home = capabilities_of(backend).workers.get(processes)
+    if not home:
+        known = ", ".join(name for name in backend_names() if processes in capabilities_of(name).workers)
+        raise UsageError(f"backend {backend!r} starts no processes ({processes}); one of {known}")
+    made: WorkerGroup = made_by(home)(ranks, sample_capacity)
+    return made
+
+
+def open_launched(backend: str, exchange: ControlChannel) -> TeamEndpoint:
+    """Return the endpoint of one launched rank. Collective; UsageError where no launcher can start ranks."""
+    home = capabilities_of(backend).launched
+    if not home:
+        launched = ", ".join(name for name in backend_names() if capabilities_of(name).launched)
+        raise UsageError(f"backend {backend!r}: no launcher starts its ranks; one of {launched}")
+    made: TeamEndpoint = made_by(home)(exchange)
+    return made

@@ -16,7 +16,7 @@ import numpy as np
 
 from ccbench.backends.base import ControlChannel, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
-from ccbench.backends.endpoint import PerProcessEndpoint
+from ccbench.backends.endpoint import PerProcessEndpoint, merged_mismatch
 from ccbench.backends.faults import Fault
 from ccbench.backends.overlap import Background, OnProcessors, run_while_computing
 from ccbench.backends.rank_buffers import (
@@ -37,7 +37,7 @@ Call = Callable[[], object]
 
 
 class RankEndpoint(OnProcessors, PerProcessEndpoint, ABC):
-    """Most of ``worker_group.TeamEndpoint`` and of ``endpoint.Overlapping`` in ``ccbench.backends``.
+    """Most of ``endpoint.TeamEndpoint`` and of ``endpoint.Overlapping`` in ``ccbench.backends``.
 
     A subclass binds its library's call in ``bind``, and has a ``barrier``. Where two collectives run at the
     same time and can be told apart, the call adds what each took to ``times``. background: what a case in
@@ -133,9 +133,6 @@ class RankEndpoint(OnProcessors, PerProcessEndpoint, ABC):
         self.barrier()
         self.say(Activity.IDLE)
 
-    def close(self) -> None:
-        """End the library; called once, on every rank that leaves in peace."""
-
     def agree(self, value: int) -> int:
         """Rank 0's value, on every rank."""
         mine = value.to_bytes(8, "little", signed=True) if self.rank == 0 else None
@@ -194,8 +191,7 @@ class RankEndpoint(OnProcessors, PerProcessEndpoint, ABC):
         """Compare this rank's outputs with what is right. Collective."""
         self.say(Activity.CHECKING)
         self.memory.end_launches()
-        wrong = [one for lane in self._lanes if (one := self._checked(lane, seed, launches))]
-        return replace(wrong[0], wrong_elements=sum(one.wrong_elements for one in wrong)) if wrong else None
+        return merged_mismatch([self._checked(lane, seed, launches) for lane in self._lanes])
 
     def _checked(self, lane: RankBuffers, seed: int, launches: int) -> Mismatch | None:
         if collective(lane.case.collective).moves_data:

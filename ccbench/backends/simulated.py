@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
+from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.backends.executing import wrong_elements
 from ccbench.backends.rank_buffers import group_names
 from ccbench.cases import Case, Measurement, Sampling, Status
@@ -54,7 +54,7 @@ MOST_PROVEN_RANKS = 128
 MOST_LAUNCHES = 1 << 20
 
 
-class SimulatedBackend(DeclaredBackend):
+class SimulatedBackend(Backend):
     """See the module."""
 
     name = "simulated"

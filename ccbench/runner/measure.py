@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.endpoint import FIRST_OF_WARM_UP, Apart, DeviceTimed, Endpoint, Overlapping
+from ccbench.backends.endpoint import FIRST_OF_WARM_UP, DeviceTimed, Endpoint, Overlapping
 from ccbench.capabilities import capabilities_of
 from ccbench.cases import ALONE, OVERLAP, OVERLAP_PARTS, Case, Sampling
 from ccbench.errors import UsageError
@@ -223,8 +223,7 @@ def _launches_per_sample(endpoint: Endpoint, case: Case, sampling: Sampling, lau
 
 
 def _bring_stamps(endpoint: Endpoint, count: int) -> None:
-    if isinstance(endpoint, Apart):
-        endpoint.share_stamps(count)
+    endpoint.share_stamps(count)
 
 
 def _checked_sample(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends import open_backend
-from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
+from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.capabilities import DECLARED, EVERY, Capabilities, Device, Requirement
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import SuiteError
@@ -40,7 +40,7 @@ class LoomTeam:
         """Nothing to end."""
 
 
-class Loom(DeclaredBackend):
+class Loom(Backend):
     name = "loom"
 
     def unavailable(self, elsewhere: bool = False) -> str | None:

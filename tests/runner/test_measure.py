@@ -165,6 +165,9 @@ class FakeEndpoint:
     def watch(self, sample: int) -> None:
         self.done.append(f"watch {sample}")
 
+    def share_stamps(self, count: int) -> None:
+        """Nothing: they are shared."""
+
 
 @dataclass
 class OverlappingEndpoint(FakeEndpoint):

@@ -40,7 +40,7 @@ def good(case: Case, sampling: Sampling) -> Measurement:
 
 
 @dataclass
-class Teams:
+class Teams(Backend):
     """Implements Backend and its teams; remembers who was asked what."""
 
     answers: dict[str, Answer] = field(default_factory=dict)

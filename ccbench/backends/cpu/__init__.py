@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from ccbench.backends.base import DeclaredBackend
+from ccbench.backends.base import Backend
 from ccbench.cases import Case
 from ccbench.dtypes import EXACT_LIMIT
 from ccbench.schedules import algorithm_row, parse_algorithm
 
 
-class CpuBackend(DeclaredBackend):
+class CpuBackend(Backend):
     """Implements ``ccbench.backends.base.Backend``."""
 
     name = "cpu"

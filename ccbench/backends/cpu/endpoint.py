@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.execution import Bystander, Launcher, Pace
@@ -11,7 +10,7 @@ from ccbench.backends.cpu.memory import PAGE_BYTES, Activity, Arena, Control, Wo
 from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.backends.cpu.side import Plan, Side, sides_of
 from ccbench.backends.cpu.together import Together, while_computing
-from ccbench.backends.endpoint import EndpointBase
+from ccbench.backends.endpoint import TeamEndpoint, WorkerGroup, merged_mismatch
 from ccbench.backends.overlap import OnProcessors
 from ccbench.backends.rank_buffers import MEMORY_SHARE, group_names, group_samples, in_the_concurrent
 from ccbench.cases import Case, CaseFacts
@@ -31,8 +30,8 @@ PROBE_WINDOWS = 4
 PROBE_ROUND_TRIPS = 50
 
 
-class CpuEndpoint(OnProcessors, EndpointBase):
-    """Implements ``ccbench.backends.worker_group.TeamEndpoint`` on shared memory."""
+class CpuEndpoint(OnProcessors, TeamEndpoint):
+    """Implements ``ccbench.backends.endpoint.TeamEndpoint`` on shared memory."""
 
     def __init__(self, rank: int, control: Control, arenas: list[Arena], cores: int) -> None:
         """cores: how many there are; ranks take them by turns, so that rank ``cores`` shares rank 0's."""
@@ -220,10 +219,7 @@ class CpuEndpoint(OnProcessors, EndpointBase):
         found = [side.check(seed, launches, self.control) for side in self._sides]
         if len(found) > 1 and found[1]:
             found[1] = in_the_concurrent(found[1], self._sides[1].case)
-        wrong = [one for one in found if one is not None]
-        if not wrong:
-            return None
-        return replace(wrong[0], wrong_elements=sum(one.wrong_elements for one in wrong))
+        return merged_mismatch(found)
 
     def watch(self, sample: int) -> None:
         """Tell the watchdog which sample is next (negative: warming up)."""
@@ -266,15 +262,13 @@ class CpuEndpoint(OnProcessors, EndpointBase):
         return best if self.rank == 0 else None
 
 
-class CpuWorkerGroup:
-    """Implements ``WorkerGroup``: a process for each rank, arenas and control words shared."""
+class CpuWorkerGroup(WorkerGroup):
+    """A process for each rank, arenas and control words shared."""
 
     pinned = True
-    whole = False
 
     def __init__(self, ranks: int, sample_capacity: int) -> None:
-        self.processes = ranks
-        self.control = Control(ranks, sample_capacity)
+        super().__init__(ranks, sample_capacity)
         self._cores = usable_cores()
         self.oversubscribed = ranks > self._cores
         self._arenas = [Arena() for _ in range(ranks)]

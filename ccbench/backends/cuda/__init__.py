@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ccbench.backends import CUPY
-from ccbench.backends.base import DeclaredBackend
+from ccbench.backends.base import Backend
 from ccbench.backends.kernels.compiler import CUDA_12_INSTEAD
 from ccbench.backends.kernels.layout import tuning
 from ccbench.backends.kernels.sources import kernel_folder, unsupported
@@ -42,7 +42,7 @@ def cupy_missing() -> str | None:
     return None
 
 
-class CudaBackend(DeclaredBackend):
+class CudaBackend(Backend):
     """Implements ``ccbench.backends.base.Backend``."""
 
     name = "cuda"

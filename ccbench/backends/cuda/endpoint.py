@@ -40,7 +40,7 @@ from ccbench.backends.cuda.launching import (
 )
 from ccbench.backends.cuda.modules import Kernel
 from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, do_all
-from ccbench.backends.endpoint import FIRST_OF_WARM_UP
+from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint
 from ccbench.backends.kernels.abi import GivenUp
 from ccbench.backends.kernels.layout import (
     RankBuffers,
@@ -51,7 +51,6 @@ from ccbench.backends.kernels.layout import (
 )
 from ccbench.backends.kernels.plans import PlanRequest, plan_for
 from ccbench.backends.kernels.sources import KernelChoice, choose
-from ccbench.backends.worker_group import WholeEndpoint
 from ccbench.cases import ALONE, Case, CaseFacts
 from ccbench.dtypes import numpy_dtype
 from ccbench.machine.flags import Flag
@@ -68,7 +67,7 @@ HOST = "host"
 T = TypeVar("T")
 
 
-class CudaRanks(WholeEndpoint):
+class CudaRanks(SingleProcessEndpoint):
     """The ranks that this process drives, a context for each device.
 
     shares: the ranks of every device. Where one has several the measurement is flagged ``loopback``.

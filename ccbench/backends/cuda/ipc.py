@@ -21,6 +21,7 @@ from ccbench.backends.cuda.endpoint import CudaRanks, T
 from ccbench.backends.cuda.gate import Gate, GateBoard, open_gate
 from ccbench.backends.cuda.launching import LIMIT_SECONDS
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, no_peer_access, open_cuda, starting
+from ccbench.backends.endpoint import WorkerGroup
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.cases import Case
 from ccbench.errors import CcbenchError
@@ -101,7 +102,7 @@ class Board:
 
 
 class IpcEndpoint(CudaRanks):
-    """Implements ``ccbench.backends.worker_group.TeamEndpoint`` for one rank."""
+    """Implements ``ccbench.backends.endpoint.TeamEndpoint`` for one rank."""
 
     def __init__(self, rank: int, control: Control, board: Board, cuda: Cuda) -> None:
         self.rank = rank
@@ -305,17 +306,13 @@ _ERRORS: dict[int, Callable[[str], Exception]] = {
 """What the others raise for each verdict."""
 
 
-class IpcWorkerGroup:
-    """Implements ``ccbench.backends.worker_group.WorkerGroup``, and ClosingWorkerGroup."""
+class IpcWorkerGroup(WorkerGroup):
+    """A process for each rank; they map each other's memory, and part in order."""
 
-    pinned = False
-    whole = False
-    oversubscribed = False
     closing_seconds = CLOSING_SECONDS
 
     def __init__(self, ranks: int, sample_capacity: int) -> None:
-        self.processes = ranks
-        self.control = Control(ranks, sample_capacity)
+        super().__init__(ranks, sample_capacity)
         self._board = Board(ranks)
 
     def endpoint(self, process: int) -> IpcEndpoint:

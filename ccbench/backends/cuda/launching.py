@@ -111,7 +111,7 @@ COMPARED_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class DeviceOutput:
-    """Implements ``worker_group.Output``: what lies at ``address``; memory: room for it here."""
+    """Implements ``endpoint.Output``: what lies at ``address``; memory: room for it here."""
 
     context: DeviceContext
     address: int

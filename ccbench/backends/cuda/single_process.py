@@ -20,9 +20,9 @@ from ccbench.backends.cuda.endpoint import CudaRanks
 from ccbench.backends.cuda.gate import Gate, refuse_blocking
 from ccbench.backends.cuda.launching import LIMIT_SECONDS, DeviceOutput
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, open_cuda, starting
+from ccbench.backends.endpoint import SingleProcessGroup
 from ccbench.backends.kernels.abi import GivenUp
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
-from ccbench.backends.worker_group import WholeWorkerGroup
 from ccbench.cases import ALL_GROUPS, Case, CaseFacts
 from ccbench.groups import format_ranks, parse_groups
 from ccbench.machine.telemetry import DeviceWatch
@@ -240,8 +240,8 @@ def runs(members: Sequence[int], shares: Sequence[range]) -> list[tuple[int, ran
     return [(device, range(group[0], group[-1] + 1)) for device, group in listed]
 
 
-class CudaWorkerGroup(WholeWorkerGroup):
-    """Implements ``ccbench.backends.worker_group.WorkerGroup``."""
+class CudaWorkerGroup(SingleProcessGroup):
+    """Implements ``ccbench.backends.endpoint.WorkerGroup``."""
 
     def endpoint(self, process: int) -> CudaEndpoint:
         """The one endpoint; CUDA starts here, in the process that uses it."""

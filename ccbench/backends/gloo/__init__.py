@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from ccbench.backends.base import DeclaredBackend, Launch, TeamRequest
+from ccbench.backends.base import Backend, Launch, TeamRequest
 from ccbench.cases import Case
 from ccbench.machine.software import install_line, installed_version
 
 
-class GlooBackend(DeclaredBackend):
+class GlooBackend(Backend):
     """Implements ``ccbench.backends.base.Backend``."""
 
     name = "gloo"

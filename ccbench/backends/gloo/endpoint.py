@@ -33,7 +33,7 @@ AT_ONCE = "each collective runs in the thread of a process group of its own"
 
 
 class GlooEndpoint(RankEndpoint):
-    """Implements ``ccbench.backends.worker_group.TeamEndpoint`` for a rank in a process of its own."""
+    """Implements ``ccbench.backends.endpoint.TeamEndpoint`` for a rank in a process of its own."""
 
     def __init__(self, exchange: ControlChannel) -> None:
         super().__init__(exchange)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from ccbench.backends.base import DeclaredBackend, Launch, TeamRequest
+from ccbench.backends.base import Backend, Launch, TeamRequest
 from ccbench.backends.mpi.algorithms import PREFIX, names_of, settings
 from ccbench.backends.mpi.calls import NONBLOCKING, PERSISTENT, refusal
 from ccbench.backends.mpi.device import MEMORY_VARIABLE, device_settings
@@ -28,7 +28,7 @@ RANKS_LIMIT = 256
 """Ranks that share the processors of one machine."""
 
 
-class MpiBackend(DeclaredBackend):
+class MpiBackend(Backend):
     """Implements ``ccbench.backends.base.Backend``."""
 
     name = "mpi"

@@ -124,7 +124,7 @@ class Communicators:
 
 
 class MpiEndpoint(RankEndpoint):
-    """Implements ``ccbench.backends.worker_group.TeamEndpoint`` on memory of the host or of a GPU."""
+    """Implements ``ccbench.backends.endpoint.TeamEndpoint`` on memory of the host or of a GPU."""
 
     def __init__(self, exchange: ControlChannel) -> None:
         super().__init__(exchange)

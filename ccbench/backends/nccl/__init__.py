@@ -6,7 +6,7 @@ This module is what the runner sees: it asks files and package metadata, and imp
 from __future__ import annotations
 
 from ccbench.backends import CUPY, NCCL
-from ccbench.backends.base import DeclaredBackend, Launch, TeamRequest
+from ccbench.backends.base import Backend, Launch, TeamRequest
 from ccbench.backends.cuda import cupy_missing, driver_missing
 from ccbench.backends.nccl.settings import Version, algorithms_for, environment_of, refused_beforehand
 from ccbench.cases import OVERLAP, PER_GPU, Case
@@ -16,7 +16,7 @@ from ccbench.machine.accelerators import cuda_install
 from ccbench.machine.software import installed_version
 
 
-class NcclBackend(DeclaredBackend):
+class NcclBackend(Backend):
     """Implements ``ccbench.backends.base.Backend``."""
 
     name = "nccl"

@@ -18,14 +18,13 @@ from ccbench.backends.base import CannotRun, ControlChannel, Position, local_ran
 from ccbench.backends.cpu.memory import Control, anonymous_file
 from ccbench.backends.cuda.gate import TOKEN_BYTES, GateBoard, board_bytes, refuse_blocking
 from ccbench.backends.cuda.runtime import Cuda, device_count, device_uuid, open_cuda, starting
-from ccbench.backends.endpoint import PerProcessEndpoint
+from ccbench.backends.endpoint import PerProcessEndpoint, SingleProcessGroup
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.backends.nccl.binding import Nccl, NcclFailed, open_nccl
 from ccbench.backends.nccl.calls import version_text
 from ccbench.backends.nccl.collectives import Call
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.hangs import limit_for
-from ccbench.backends.worker_group import WholeWorkerGroup
 from ccbench.cases import Case
 from ccbench.errors import BackendUnavailable
 
@@ -165,8 +164,8 @@ class OneProcess:
         """Do nothing: the leader reads the control words."""
 
 
-class NcclWorkerGroup(WholeWorkerGroup):
-    """Implements ``ccbench.backends.worker_group.WorkerGroup``."""
+class NcclWorkerGroup(SingleProcessGroup):
+    """Implements ``ccbench.backends.endpoint.WorkerGroup``."""
 
     def endpoint(self, process: int) -> NcclRanks:
         """Return the one endpoint; CUDA and NCCL start here, in the process that uses them."""

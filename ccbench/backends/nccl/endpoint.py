@@ -21,7 +21,7 @@ from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.gate import GateBoard, open_gate, without_gate
 from ccbench.backends.cuda.launching import DeviceOutput, input_period, sample_launches
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.backends.endpoint import FIRST_OF_WARM_UP
+from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint, merged_mismatch
 from ccbench.backends.nccl.binding import Nccl, NcclFailed
 from ccbench.backends.nccl.communicators import Communicators
 from ccbench.backends.nccl.hangs import CollectiveHung, Watchdog, diagnosed, limit_for
@@ -36,7 +36,6 @@ from ccbench.backends.nccl.settings import (
     observed_choice,
     other_than_asked,
 )
-from ccbench.backends.worker_group import WholeEndpoint, of_all_ranks
 from ccbench.cases import OVERLAP, Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
@@ -50,8 +49,8 @@ ABORT_SECONDS = 3.0
 """How long an abort may take; the process is ended afterwards in any case."""
 
 
-class NcclRanks(WholeEndpoint):
-    """The ranks that this process drives. Implements ``ccbench.backends.worker_group.TeamEndpoint``.
+class NcclRanks(SingleProcessEndpoint):
+    """The ranks that this process drives. Implements ``ccbench.backends.endpoint.TeamEndpoint``.
 
     devices: rank of the team -> device of this process. ranks_of_team: all of them. gated: keep the devices
     from starting until what must be enqueued is, where that can be had; by ``gate_side`` together with other
@@ -260,7 +259,7 @@ class NcclRanks(WholeEndpoint):
         """Compare every output with what is right: the first wrong rank's, with the wrong elements of all."""
         self.say(Activity.CHECKING)
         self._devices.ended()  # devices cool while the host compares
-        return of_all_ranks(
+        return merged_mismatch(
             [
                 self.compared(
                     rank, output, part.case, part.place(rank), part.seeded(seed),

@@ -33,8 +33,7 @@ from multiprocessing.connection import Connection
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Word
-from ccbench.backends.endpoint import Apart
-from ccbench.backends.worker_group import TeamEndpoint, open_launched
+from ccbench.backends.endpoint import TeamEndpoint, open_launched
 from ccbench.cases import Case, Conditions, Sampling, Status
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.machine.files import Files
@@ -106,8 +105,7 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     words = endpoint.control.words
     words[endpoint.control.index(endpoint.rank, Word.CPU_NANOSECONDS)] = int(cpu_seconds * 1e9)
     endpoint.barrier()
-    if isinstance(endpoint, Apart):
-        endpoint.share_words()
+    endpoint.share_words()
     times_ended = read_cpu_times()
     all_cpu = sum(endpoint.control.read(rank, Word.CPU_NANOSECONDS) for rank in range(endpoint.ranks)) / 1e9
     conditions = Conditions()
@@ -203,11 +201,9 @@ def serve(
     channel.answers[messages.POSITION] = getattr(endpoint, "position", channel.answers[messages.POSITION])
     processors = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
     quota = control_group_limits(Files()).cores
-    channel.send(messages.Ready(str(getattr(endpoint, "version", "")), processors, quota))
+    channel.send(messages.Ready(endpoint.version, processors, quota))
     run_rank(endpoint, channel)
-    close = getattr(endpoint, "close", None)
-    if close:
-        close()
+    endpoint.close()
 
 
 def _facts_of_this_host() -> object:

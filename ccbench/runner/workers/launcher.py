@@ -24,8 +24,8 @@ from multiprocessing.connection import Connection
 from typing import BinaryIO
 
 from ccbench.backends.base import Launch
+from ccbench.backends.endpoint import WorkerGroup
 from ccbench.backends.mpi.library import OPEN_MPI, as_root, launcher_vendor
-from ccbench.backends.worker_group import ClosingEndpoint, ClosingWorkerGroup, WorkerGroup
 from ccbench.capabilities import capabilities_of
 from ccbench.errors import BackendUnavailable, CcbenchError, UsageError
 from ccbench.machine.files import without_values
@@ -287,7 +287,7 @@ def _serve(group: WorkerGroup, rank: int, connection: Connection) -> None:
         refuse_all(str(error), connection)
         return
     run_rank(endpoint, connection)
-    if isinstance(group, ClosingWorkerGroup) and isinstance(endpoint, ClosingEndpoint):
+    if group.closing_seconds:
         endpoint.close()
 
 

@@ -6,7 +6,7 @@ the rest and ends. Ranks die with the leader, the leader with the runner, whatev
 listens, on loopback unless ranks may be on other hosts, has their processes started by a launcher, and waits
 until as many have connected as it asked for. Those it ends by their process descriptors on its own host, by
 the launcher's process group, and elsewhere because their connection breaks. Where one process drives all
-ranks (``WorkerGroup.whole``), that process is watched as a rank is elsewhere.
+ranks (``WorkerGroup.single_process``), that process is watched as a rank is elsewhere.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from multiprocessing.connection import Connection, wait
 
 from ccbench.backends.base import Launch, Position
 from ccbench.backends.cpu.memory import Activity, Control, Word
+from ccbench.backends.endpoint import WorkerGroup, open_worker_group
 from ccbench.backends.faults import fault_from_environment
-from ccbench.backends.worker_group import ClosingWorkerGroup, WorkerGroup, open_worker_group
 from ccbench.capabilities import capabilities_of
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable, CcbenchError, Hung
@@ -72,14 +72,12 @@ class Leader:
             self.group = group or open_worker_group(
                 self.backend, self.ranks, SAMPLE_CAPACITY, request.processes
             )
-            self.control, self.whole = self.group.control, self.group.whole
+            self.control, self.single_process = self.group.control, self.group.single_process
             self.ranks = self.control.ranks
             pinned, self.oversubscribed = self.group.pinned, self.group.oversubscribed
-            self._parting_seconds = (
-                self.group.closing_seconds if isinstance(self.group, ClosingWorkerGroup) else 0.0
-            )
+            self._parting_seconds = self.group.closing_seconds
         else:
-            self.control, self.whole = Control(self.ranks, 1), False
+            self.control, self.single_process = Control(self.ranks, 1), False
             pinned = self.launch.pinned and not self.launch.several_hosts
             # Ranks whose GPUs do the work leave processors to others while they wait.
             self.oversubscribed = not capabilities_of(self.backend).on_gpus and self.ranks > usable_cores()
@@ -282,7 +280,7 @@ class Leader:
 
     def composed(self, case: Case, reports: Mapping[int, RankReport]) -> Measurement:
         """Make one measurement of the reports of all ranks, which may have come in any order."""
-        found = measurement_of(case, reports, self.hosts, self.whole)
+        found = measurement_of(case, reports, self.hosts, self.single_process)
         # Of each host one rank's report tells what else its processors did; all ranks wait for the worst.
         ranks = [self.hosts.index(host) for host in dict.fromkeys(self.hosts)] or [0]
         seen = replace(
@@ -309,7 +307,7 @@ class Leader:
     def name_of(self, rank: int) -> str:
         """Return what a rank is called in messages, with its host where there are several."""
         place = self.members[rank].place
-        who = "the process of all ranks" if self.whole else f"rank {rank}"
+        who = "the process of all ranks" if self.single_process else f"rank {rank}"
         where = f" on {place.host}" if len(set(self.hosts)) > 1 else ""
         return f"{who} (process {place.pid}{where})"
 
@@ -338,7 +336,7 @@ class Leader:
             ranks = ", ".join(map(self.name_of, elsewhere))
             return f"no answer from {ranks}: stopped, or its host cannot be reached"
         stopped = [rank for rank in sorted(pending) if self._is_stopped(rank)]
-        others = "" if self.whole else "; the others wait for it"
+        others = "" if self.single_process else "; the others wait for it"
         return f"{', '.join(map(self.name_of, stopped))} is stopped by a signal{others}" if stopped else ""
 
     def _hang_diagnosis(self, pending: set[int]) -> str:
@@ -346,7 +344,7 @@ class Leader:
         stuck = self._stuck(pending)
         if stuck:
             return f"timed out: {stuck}"
-        if self.whole:
+        if self.single_process:
             return f"timed out while {self._activity(0)}, in sample {self.control.read(0, Word.SAMPLE)}"
 
         def behind(rank: int) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
-from ccbench.backends.base import Backend, InProcess, Launch, Team, TeamRequest
+from ccbench.backends.base import Backend, Launch, Team, TeamRequest
 from ccbench.cases import ONE_PROCESS, Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.host import module_command, single_threaded
@@ -37,8 +37,9 @@ LAUNCHED_CLOSE_SECONDS = 6.0
 
 def open_team(backend: Backend, request: TeamRequest) -> Team:
     """Start the workers of a backend; BackendUnavailable when that fails."""
-    if isinstance(backend, InProcess):
-        return backend.open_team(request)
+    team = backend.open_team(request)
+    if team is not None:
+        return team
     launch = backend.launch(request)
     return WorkerTeam(backend.name, request.ranks, launch, request.environment, request.processes)
 

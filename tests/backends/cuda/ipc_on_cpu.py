@@ -17,8 +17,8 @@ import numpy as np
 
 from ccbench.backends.cuda import ipc, modules
 from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.endpoint import WorkerGroup, open_worker_group
 from ccbench.backends.kernels.building import Build, built
-from ccbench.backends.worker_group import WorkerGroup, open_worker_group
 from ccbench.cases import PER_GPU, Case
 from ccbench.runner.workers.leader import Leader
 from ccbench.runner.workers.messages import GroupRequest

@@ -12,7 +12,7 @@ import pytest
 
 from ccbench.backends.cuda import ipc
 from ccbench.backends.cuda.ipc import IpcEndpoint
-from ccbench.backends.worker_group import ClosingWorkerGroup, open_worker_group
+from ccbench.backends.endpoint import open_worker_group
 from ccbench.cases import ONE_PROCESS, PER_GPU
 from ccbench.machine.host import single_threaded
 from ccbench.runner.workers.team import CLOSE_SECONDS
@@ -44,9 +44,7 @@ def test_ranks_that_must_close_do_before_they_are_ended_and_nothing_is_left(
 
 def test_only_ranks_that_opened_each_others_memory_take_time_to_close() -> None:
     asked = [("cpu", ONE_PROCESS), ("cuda", ONE_PROCESS), ("cuda", PER_GPU), ("cuda-host", ONE_PROCESS)]
-    closing = [
-        one for one in asked if isinstance(open_worker_group(one[0], 2, 4, one[1]), ClosingWorkerGroup)
-    ]
+    closing = [one for one in asked if open_worker_group(one[0], 2, 4, one[1]).closing_seconds]
     assert closing == [("cuda", PER_GPU)]
 
 

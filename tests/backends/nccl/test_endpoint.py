@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda import modules
-from ccbench.backends.endpoint import Apart, DeviceTimed
+from ccbench.backends.endpoint import DeviceTimed, PerProcessEndpoint
 from ccbench.backends.nccl import endpoint as endpoint_module
 from ccbench.backends.nccl import hangs
 from ccbench.backends.nccl.hangs import CollectiveHung, limit_for
@@ -359,7 +359,7 @@ def test_a_graph_that_cannot_be_had_leaves_no_stream_capturing(call: str) -> Non
 def test_samples_are_the_devices_time_and_the_hosts_is_told() -> None:
     endpoint, _ = opened(2)
     assert isinstance(endpoint, DeviceTimed)
-    assert not isinstance(endpoint, Apart)
+    assert not isinstance(endpoint, PerProcessEndpoint)
     result, _ = measured(endpoint, case_of("all_reduce", 2, 1000, mode="isolated"))
     assert float(result.stamps[0, 0, 1] - result.stamps[0, 0, 0]) == pytest.approx(10e-6 + 4000 / 100e9)
     assert endpoint.remark().startswith("NCCL 2.28.9, device time (events); launch and wait take the host ")

@@ -19,7 +19,7 @@ import pytest
 from ccbench.backends.base import Position
 from ccbench.backends.cuda.gate import GateBoard, GateMissed
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.backends.endpoint import Apart
+from ccbench.backends.endpoint import PerProcessEndpoint
 from ccbench.backends.nccl import endpoint as endpoint_module
 from ccbench.backends.nccl import hangs
 from ccbench.backends.nccl.bootstrap import LaunchedRank, own_host_name
@@ -258,7 +258,7 @@ def test_launched_ranks_give_exact_results_and_bring_each_others_stamps(
 
     def play(rank: int) -> Any:
         endpoint = endpoint_of(rank)
-        assert isinstance(endpoint, Apart)
+        assert isinstance(endpoint, PerProcessEndpoint)
         result, _ = measured(endpoint, case_of(collective, RANKS))
         endpoint.share_words()
         assert endpoint.version == "NCCL 2.28.9"

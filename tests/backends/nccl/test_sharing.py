@@ -282,7 +282,7 @@ def test_what_can_be_computed_is_what_every_backend_computes() -> None:
         (case_of("all_to_all_v", in_place=True), "nccl has no all_to_all_v in place"),
         (
             case_of("all_reduce", mode="overlap", overlap_with="matmul", concurrent="all_gather"),
-            "no collective runs beside another in mode overlap",
+            "no collective runs concurrently with another in mode overlap",
         ),
         (
             case_of("all_reduce", mode="overlap", overlap_with="memory", aggregation=2),

@@ -6,14 +6,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing import Pipe
-from typing import cast
 
 import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control, Word
-from ccbench.backends.worker_group import TeamEndpoint, WholeEndpoint, open_worker_group
+from ccbench.backends.endpoint import SingleProcessEndpoint, open_worker_group
 from ccbench.capabilities import DECLARED
 from ccbench.cases import Case, Sampling, Status
 from ccbench.errors import UsageError
@@ -47,14 +46,33 @@ class OnDevice:
         return self.told or (len(differs), int(differs[0]) if len(differs) else -1)
 
 
+class AllRanks(SingleProcessEndpoint):
+    """One without a backend behind it."""
+
+    def __init__(self) -> None:
+        super().__init__(Control(1, 16))
+
+    def refill(self, seed: int, launches: int = 1) -> None: ...
+
+    def poison(self) -> None: ...
+
+    def launch(self, times: int) -> None: ...
+
+    def launch_and_time_waits(self, times: int) -> float:
+        return 0.0
+
+    def check(self, seed: int, launches: int) -> Mismatch | None:
+        return None
+
+
 def right(case: Case = CASE, rank: int = 0) -> Array:
     pieces = expected_pieces(case, rank, 6, 7, 1)
     return np.concatenate([part for piece in pieces for _, part in piece.parts()])
 
 
-def rounds(*outputs: OnDevice, case: Case = CASE) -> tuple[WholeEndpoint, list[Mismatch | None]]:
+def rounds(*outputs: OnDevice, case: Case = CASE) -> tuple[SingleProcessEndpoint, list[Mismatch | None]]:
     """An endpoint, and what it found wrong in one round after the other with an output of rank 0 each."""
-    endpoint = WholeEndpoint(Control(1, 16))
+    endpoint = AllRanks()
     found = []
     for output in outputs:
         endpoint.arm(case)
@@ -124,7 +142,7 @@ MODELS = [(name, model) for name, able in DECLARED.items() for model in able.wor
 @pytest.mark.parametrize(("backend", "processes"), MODELS)
 def test_a_worker_group_has_a_process_for_every_rank_or_one_for_all(backend: str, processes: str) -> None:
     group = open_worker_group(backend, 3, 16, processes)
-    assert group.processes == (1 if group.whole else 3)
+    assert group.processes == (1 if group.single_process else 3)
     assert group.control.stamps.shape == (group.processes, 16, 2)
 
 
@@ -147,7 +165,7 @@ def test_who_cannot_start_answers_every_case_with_the_reason() -> None:
 
 
 def test_an_endpoint_of_all_ranks_counts_every_wrong_element_and_names_the_first_rank() -> None:
-    endpoint = WholeEndpoint(Control(1, 16))
+    endpoint = AllRanks()
     endpoint.arm(CASE)
     outputs = {rank: OnDevice(right(rank=rank)) for rank in range(2)}
     assert endpoint.checked(CASE, outputs.items(), 7, 1) is None
@@ -159,18 +177,18 @@ def test_an_endpoint_of_all_ranks_counts_every_wrong_element_and_names_the_first
 
 
 def test_the_watchdog_reads_the_sample() -> None:
-    endpoint = WholeEndpoint(Control(1, 16))
+    endpoint = AllRanks()
     endpoint.watch(5)
     assert endpoint.control.read(0, Word.SAMPLE) == 5
     endpoint.barrier()
     assert endpoint.agree(9) == 9
 
 
-class Refusing(WholeEndpoint):
+class Refusing(AllRanks):
     """Cannot even get ready."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(Control(1, 16))
+        super().__init__()
         self._error = error
 
     def prepare(self, case: Case) -> str:
@@ -185,6 +203,5 @@ class Refusing(WholeEndpoint):
     ],
 )
 def test_what_shows_only_when_a_case_is_prepared_has_its_own_status(error: Exception, status: Status) -> None:
-    endpoint = cast(TeamEndpoint, Refusing(error))
-    report = rank_report(endpoint, CASE, Sampling())
+    report = rank_report(Refusing(error), CASE, Sampling())
     assert (report.status, report.detail) == (status, str(error))

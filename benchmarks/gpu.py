@@ -36,7 +36,8 @@ from ccbench.runner.planning import RunOptions
 from ccbench.runner.progress import progress_for
 from ccbench.runner.run import run_suite
 from ccbench.stats import median_interval
-from ccbench.suite import Suite, parse_sizes, read_suite
+from ccbench.suite.model import Suite, read_suite
+from ccbench.suite.readers import parse_sizes
 from ccbench.units import format_size
 
 COPY_PROGRAM = Path(__file__).resolve().with_name("gpu_copy.py")

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ccbench.runner.workers.rendezvous import rank_and_size
-from ccbench.suite import load_suite
+from ccbench.suite.model import load_suite
 
 SHORT_BYTES = 8192
 HALF_PERIOD_SECONDS = 0.01

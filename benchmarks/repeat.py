@@ -22,7 +22,7 @@ from ccbench.results import load_run
 from ccbench.runner.planning import RunOptions
 from ccbench.runner.progress import progress_for
 from ccbench.runner.run import run_suite
-from ccbench.suite import load_suite
+from ccbench.suite.model import load_suite
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ccbench.runner.run import run_suite
     from ccbench.schedules import schedule_for
     from ccbench.schedules.schedule import Phase, Schedule
-    from ccbench.suite import Suite, load_suite
+    from ccbench.suite.model import Suite, load_suite
 
 __version__ = "0.1.0"
 
@@ -67,12 +67,12 @@ _HOMES = {
     "Sampling": "ccbench.cases",
     "Schedule": "ccbench.schedules.schedule",
     "Status": "ccbench.cases",
-    "Suite": "ccbench.suite",
+    "Suite": "ccbench.suite.model",
     "compare": "ccbench.analysis.comparison.judging",
     "load_machine": "ccbench.model.machine",
     "load_run": "ccbench.results",
     "load_runs": "ccbench.results",
-    "load_suite": "ccbench.suite",
+    "load_suite": "ccbench.suite.model",
     "open_backend": "ccbench.backends",
     "predict": "ccbench.model.pricing",
     "run_suite": "ccbench.runner.run",

@@ -36,7 +36,7 @@ from ccbench.results import load_run
 from ccbench.runner.run import RunOutcome, run_suite
 from ccbench.schedules import schedule_for
 from ccbench.stats import Interval
-from ccbench.suite import ExpansionContext, expand
+from ccbench.suite.expansion import ExpansionContext, expand
 
 RANKS = st.integers(2, 64)
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "gpu.py"

@@ -12,17 +12,18 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 
 # The vocabulary, lowest first: flat modules without files and processes, each of which knows those before it.
 VOCABULARY = (
-    "errors", "units", "capabilities", "dtypes", "resources", "documents", "groups", "collectives", "cases",
+    "errors", "units", "capabilities", "dtypes", "groups", "collectives", "cases",
     "stats", "verification", "tables",
 )  # fmt: skip
 
-# Nine layers of packages, lowest first. Packages of one layer do not know each other.
+# Nine layers of packages, lowest first. Packages of one layer do not know each other. Suite is the lowest:
+# every YAML file is read by suite.documents.
 PACKAGES: tuple[tuple[str, ...], ...] = (
-    ("suite", "schedules", "topology"),
+    ("suite",),
+    ("schedules", "topology"),
     ("machine",),
     ("model",),
-    ("backends",),
-    ("results",),
+    ("backends", "results"),
     ("runner",),
     ("analysis", "plan"),
     ("report",),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.errors import CcbenchError
-from ccbench.resources import shipped_folder
+from ccbench.suite.documents import shipped_folder
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -79,7 +79,7 @@ def test_every_machine_of_the_catalog_is_in_the_wheel(unpacked_wheel: Path) -> N
 
 
 def test_an_unpacked_wheel_finds_its_own_suites(unpacked_wheel: Path, tmp_path: Path) -> None:
-    script = "from ccbench.resources import shipped_folder; print(shipped_folder('suites'))"
+    script = "from ccbench.suite.documents import shipped_folder; print(shipped_folder('suites'))"
     # Run elsewhere with this path only, so that the wheel is imported and not the checkout.
     found = subprocess.run(
         [sys.executable, "-c", script],

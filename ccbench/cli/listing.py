@@ -98,7 +98,7 @@ def _networks() -> Listing:
 
 
 def _suites() -> Listing:
-    from ccbench.suite import load_suite, shipped_suites
+    from ccbench.suite.model import load_suite, shipped_suites
 
     return {name: load_suite(path).question for name, path in shipped_suites().items()}
 
@@ -124,7 +124,7 @@ def list_names(kind: str | None, as_json: bool) -> None:
     suite-schema is the JSON schema of suite files: an editor that knows it completes and checks suites.
     """
     if kind == SCHEMA:
-        from ccbench.suite import suite_schema
+        from ccbench.suite.model import suite_schema
 
         print_json(suite_schema())
         return

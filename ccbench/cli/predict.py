@@ -172,7 +172,7 @@ def _of_library(option: str, word: str, known: tuple[str, ...]) -> str:
 
 def _sizes(text: str) -> tuple[int, ...]:
     """``8:1GiB:2`` or ``8,64KiB`` in bytes."""
-    from ccbench.suite import parse_sizes
+    from ccbench.suite.readers import parse_sizes
 
     try:
         return tuple(size for part in text.split(",") for size in parse_sizes(part))

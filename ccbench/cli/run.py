@@ -42,7 +42,7 @@ def suite_completions(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Names of the suites that ship, then files."""
-    from ccbench.suite import shipped_suites
+    from ccbench.suite.model import shipped_suites
 
     names = [CompletionItem(name) for name in shipped_suites() if name.startswith(incomplete)]
     return [*names, CompletionItem(incomplete, type="file")]
@@ -83,7 +83,7 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
     from ccbench.runner.progress import progress_for
     from ccbench.runner.run import run_suite
     from ccbench.runner.workers.rendezvous import launched_process
-    from ccbench.suite import load_suite
+    from ccbench.suite.model import load_suite
 
     if not plan:
         process = launched_process(os.environ)

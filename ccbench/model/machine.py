@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ccbench.documents import parse_yaml, yaml_text
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import MachineError
+from ccbench.suite.documents import parse_yaml, yaml_text
 from ccbench.units import shown
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from ccbench.documents import MOST_BYTES, FileKind, Origin, read_document
 from ccbench.errors import SuiteError, UsageError
 from ccbench.groups import LAYOUT_AXES, make_layout, parse_layout
 from ccbench.plan.computing import Efficiency
@@ -17,9 +16,8 @@ from ccbench.plan.keys import DeviceKeys, LayoutKeys, PlanKeys, StrategyKeys
 from ccbench.plan.shape import ModelShape, make_shape, named_shape
 from ccbench.plan.strategy import Strategy
 from ccbench.plan.textbook import Gradients
-from ccbench.resources import shipped_folder
-from ccbench.suite.loading import first_error
-from ccbench.suite.model import StrictModel
+from ccbench.suite.documents import MOST_BYTES, FileKind, Origin, read_document, shipped_folder
+from ccbench.suite.model import StrictModel, first_error
 from ccbench.units import shown
 
 PLAN_FILE = FileKind("plan", "at least model, machine, layout and global_batch")

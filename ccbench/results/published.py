@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.errors import UsageError
-from ccbench.resources import shipped_folder
 from ccbench.results.loading import Run, load_rows, load_run
 from ccbench.results.manifest import Manifest
+from ccbench.suite.documents import shipped_folder
 from ccbench.units import shown
 
 PREFIX = "published:"

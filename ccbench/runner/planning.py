@@ -32,7 +32,7 @@ from ccbench.topology.node_nics import parse_network
 
 if TYPE_CHECKING:
     from ccbench.runner.workers.discovery import LaunchedRanks
-    from ccbench.suite import Suite
+    from ccbench.suite.model import Suite
 
 
 DETECT = "detect"

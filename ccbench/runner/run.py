@@ -47,7 +47,7 @@ from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
 
 if TYPE_CHECKING:
-    from ccbench.suite import Suite
+    from ccbench.suite.model import Suite
 
 TeamKey = tuple[str, int, tuple[tuple[str, str], ...], str]
 """Backend, ranks, the environment a team was started with, and its process model."""

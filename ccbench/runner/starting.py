@@ -28,7 +28,7 @@ from ccbench.topology.graph import Topology
 from ccbench.units import plural, shown
 
 if TYPE_CHECKING:
-    from ccbench.suite import Suite
+    from ccbench.suite.model import Suite
 
 SIMULATION_MACHINE = "cpu-shared-memory"
 """Machine that simulated cases are priced on when no machine is named."""

@@ -23,7 +23,7 @@ from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.suite.grouping import why_no_groups, works
 from ccbench.suite.model import IN_PLACE_COLLECTIVES, SWEPT, Suite, Sweep
-from ccbench.suite.ranges import MOST_POINTS, MOST_RANKS, Range, size_points
+from ccbench.suite.readers import MOST_POINTS, MOST_RANKS, Range, size_points
 from ccbench.units import parse_size, shown, suggestion
 
 MOST_REASONS = 5

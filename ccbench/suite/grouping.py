@@ -27,8 +27,7 @@ from ccbench.groups import (
     parse_pair,
     read_groups,
 )
-from ccbench.suite.ranges import MOST_RANKS
-from ccbench.suite.readers import MisfitError, read_at, several, whole_number, words
+from ccbench.suite.readers import MOST_RANKS, MisfitError, read_at, several, whole_number, words
 from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:

@@ -1,9 +1,14 @@
-"""What a suite file says, checked: Suite, Sweep and SamplingRules, frozen."""
+"""What a suite file says, checked: Suite, Sweep and SamplingRules, frozen.
+
+From a path or a shipped suite's name to a Suite, every mistake told in one line.
+"""
 
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
@@ -12,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
+    ValidationError,
     create_model,
     model_validator,
 )
@@ -19,10 +25,28 @@ from pydantic import (
 from ccbench.capabilities import Axis, backend_names
 from ccbench.cases import AXES, AXIS, Sampling
 from ccbench.collectives import COLLECTIVES
-from ccbench.documents import Origin
+from ccbench.errors import CcbenchError, SuiteError
 from ccbench.groups import LAYOUT_AXES, MEGATRON_ORDER, ORDERS
-from ccbench.suite import grouping, ranges, readers
-from ccbench.suite.readers import MisfitError, Reads, one_or_many, whole_number
+from ccbench.suite import grouping
+from ccbench.suite.documents import MOST_BYTES, Document, Origin, read_document, shipped_folder
+from ccbench.suite.readers import (
+    DEFAULT_SIZES,
+    MOST_RANKS,
+    RANKS,
+    ROOTS,
+    SIZES,
+    MisfitError,
+    Range,
+    Reads,
+    numbers,
+    one_or_many,
+    read_algorithms,
+    read_backends,
+    read_collectives,
+    read_sweep_backends,
+    whole_number,
+    words,
+)
 from ccbench.units import parse_duration, parse_fraction, shown, suggestion
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -79,11 +103,11 @@ def _words(read: Callable[[Any], tuple[str, ...]], *known: str) -> Reads:
 def _values(axis: Axis) -> Reads:
     """What a sweep may say of an axis: its words, or numbers within its bounds."""
     if axis.bounds is None:
-        read = readers.words(axis.noun, axis.values, axis.everything)
+        read = words(axis.noun, axis.values, axis.everything)
         return _words(read, *axis.values, *["all"] * bool(axis.everything))
     lowest, highest = axis.bounds
     schema = one_or_many({"type": "integer", "minimum": lowest, "maximum": highest})
-    return Reads(readers.numbers(axis.noun, lowest, highest), schema, write=list)
+    return Reads(numbers(axis.noun, lowest, highest), schema, write=list)
 
 
 def _text(kind: str, fits: Callable[[str], object], cure: str) -> Callable[[Any], str]:
@@ -119,7 +143,7 @@ _LAYOUT_SCHEMA: dict[str, Any] = {
             "properties": {
                 "order": {"type": "string", "examples": [MEGATRON_ORDER, *ORDERS]},
                 **{
-                    name: {"type": "integer", "minimum": 1, "maximum": ranges.MOST_RANKS}
+                    name: {"type": "integer", "minimum": 1, "maximum": MOST_RANKS}
                     for name in (*LAYOUT_AXES, "etp")
                 },
             },
@@ -209,14 +233,14 @@ else:
 class Sweep(_SweptKeys):
     """Points to measure: every combination of what its keys say."""
 
-    collective: Annotated[tuple[str, ...], _words(readers.read_collectives, *COLLECTIVES, "all")]
-    algorithm: Annotated[tuple[str, ...], _texts(readers.read_algorithms, "string")] = ("default",)
-    size: Annotated[tuple[int | ranges.Range, ...], ranges.SIZES] = ranges.DEFAULT_SIZES
-    ranks: Annotated[tuple[int, ...] | str, ranges.RANKS] = "auto"
-    backends: Annotated[tuple[str, ...], _words(readers.read_sweep_backends, *backend_names(), "all")] = (
-        Field(default_factory=backend_names)
+    collective: Annotated[tuple[str, ...], _words(read_collectives, *COLLECTIVES, "all")]
+    algorithm: Annotated[tuple[str, ...], _texts(read_algorithms, "string")] = ("default",)
+    size: Annotated[tuple[int | Range, ...], SIZES] = DEFAULT_SIZES
+    ranks: Annotated[tuple[int, ...] | str, RANKS] = "auto"
+    backends: Annotated[tuple[str, ...], _words(read_sweep_backends, *backend_names(), "all")] = Field(
+        default_factory=backend_names
     )
-    root: Annotated[tuple[int, ...] | str, ranges.ROOTS] = (0,)
+    root: Annotated[tuple[int, ...] | str, ROOTS] = (0,)
     pairs: Annotated[tuple[str, ...], _texts(grouping.read_pairs, "string")] = (grouping.PAIRS_OF_RING,)
     layout: Annotated[grouping.LayoutSizes, Reads(grouping.read_layout, _LAYOUT_SCHEMA, _layout_written)] = ()
     groups: Annotated[tuple[str, ...], _texts(grouping.read_group_expressions, "string", "array")] = ("",)
@@ -269,7 +293,7 @@ class Suite(StrictModel):
 
     suite: Annotated[str, Reads(_read_name, {"type": "string", "pattern": f"^{_NAME.pattern}$"})] = "suite"
     question: Annotated[str, Reads(_read_question, {"type": "string", "maxLength": LONGEST_QUESTION})] = ""
-    backends: Annotated[tuple[str, ...], _words(readers.read_backends, "auto", *backend_names())] = ("auto",)
+    backends: Annotated[tuple[str, ...], _words(read_backends, "auto", *backend_names())] = ("auto",)
     sweep: Annotated[tuple[Sweep, ...], BeforeValidator(_listed)]
     sampling_rules: SamplingRules = Field(default=SamplingRules(), alias="sampling")
     verdict: Annotated[str, _one_of("verdict", "speed", "health")] = "speed"
@@ -315,3 +339,92 @@ def suite_schema() -> dict[str, Any]:
     schema["properties"]["sweep"] = {"anyOf": [listed["items"], {**listed, "minItems": 1}]}
     schema["title"] = "ccbench suite"
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+_ENDINGS = (".yaml", ".yml", ".json")
+
+
+def shipped_suites() -> dict[str, Path]:
+    """Name to file of every suite that ships, by name."""
+    return {path.stem: path for path in sorted(shipped_folder("suites").glob("*.yaml"))}
+
+
+def load_suite(path_or_name: str | Path) -> Suite:
+    """The suite in a file, or the shipped suite of that name. Raises SuiteError in one line."""
+    path = suite_file(path_or_name)
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as problem:
+        raise SuiteError(f"{_place(path)}: cannot be read ({problem.strerror}); check the file") from None
+    return read_suite(content, place=_place(path), name=path.stem)
+
+
+def suite_file(path_or_name: str | Path) -> Path:
+    """The file that a path or a shipped suite's name stands for; SuiteError when there is none."""
+    text = str(path_or_name)
+    path = Path(text)
+    try:
+        kind = path.stat().st_mode
+    except OSError:
+        return _shipped(text)
+    except ValueError:
+        raise SuiteError(f"{shown(text)}: is no file name; write a path or a suite's name") from None
+    if stat.S_ISDIR(kind) and text in shipped_suites():
+        return shipped_suites()[text]
+    if not stat.S_ISREG(kind):
+        raise SuiteError(
+            f"{_place(path)}: is not a file; write the path of a suite such as suites/quick.yaml"
+        )
+    return path
+
+
+def _shipped(text: str) -> Path:
+    shipped = shipped_suites()
+    if text in shipped:
+        return shipped[text]
+    stem = Path(text).stem
+    if text.endswith(_ENDINGS) and stem in shipped:
+        raise SuiteError(f"{_place(Path(text))}: no such file; the suite that ships is called {stem!r}")
+    cure = suggestion(stem, shipped)
+    known = f" (shipped: {', '.join(shipped)})" * cure.startswith("did you mean")
+    raise SuiteError(f"{_place(Path(text))}: no such file, nor a suite that ships; {cure}{known}")
+
+
+def _place(path: Path) -> str:
+    text = str(path)
+    return text if text.isprintable() and len(text) <= 300 else shown(text)
+
+
+def read_suite(content: str | bytes, place: str = "suite", name: str = "suite") -> Suite:
+    """The suite that YAML (or JSON) text describes; ``name`` is used where it does not name itself.
+
+    Raises SuiteError in one line that begins with ``place`` and the number of the text's line.
+    """
+    encoded = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    return suite_from_document(read_document(encoded, place), name)
+
+
+def suite_from_document(document: Document, name: str = "suite") -> Suite:
+    """The suite of a tree that was read already; see ``read_suite``."""
+    tree: Any = document.tree
+    if isinstance(tree, dict) and "suite" not in tree:
+        tree = {"suite": name, **tree}
+    try:
+        suite = Suite.model_validate(tree)
+    except ValidationError as problem:
+        raise first_error(problem, document.origin) from None
+    suite._origin = document.origin
+    return suite
+
+
+def first_error(problem: ValidationError, origin: Origin, spot: tuple[str | int, ...] = ()) -> CcbenchError:
+    """Return the error that stands first in the file, below ``spot``: later ones often follow from it."""
+    found = []
+    for error in problem.errors(include_url=False, include_input=False):
+        cause = error.get("ctx", {}).get("error")
+        place = cause.place if isinstance(cause, MisfitError) else ()
+        message = str(cause) if isinstance(cause, ValueError) else error["msg"]
+        found.append(((*spot, *error["loc"], *place), message))
+    path, message = min(found, key=lambda item: origin.line(item[0]) or 0)
+    return origin.error(path, message)

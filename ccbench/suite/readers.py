@@ -1,23 +1,26 @@
 """Readers from plain values to checked ones, and how a pydantic field gets its value from one of them.
 
 Every reader takes what YAML gave (or what the reader itself gave before) and raises MisfitError.
+
+Sizes, ranks and roots: numbers, ranges of numbers, and the bounds that keep a range finite.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ccbench.capabilities import backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
-from ccbench.units import shown, suggestion
+from ccbench.units import format_size, parse_size, shown, suggestion
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core.core_schema import CoreSchema
+
 
 MOST_ITEMS = 1000
 """Values that one list may have; a suite with more of them has ranges to say so."""
@@ -164,3 +167,226 @@ def range_schema(end: dict[str, Any], rules: dict[str, dict[str, Any]]) -> dict[
         "required": ["from", "to"],
         "additionalProperties": False,
     }
+
+
+LARGEST_SIZE_BYTES = 2**50
+MOST_RANKS = 2**20
+
+MOST_POINTS = 100_000
+"""Cases a suite may expand to, and points one range may have."""
+
+MOST_RANK_COUNTS = 1000
+"""Different numbers of ranks in one range."""
+
+SMALLEST_FACTOR = 1.05
+"""With it, a range of factors over all sizes still has fewer than 1,000 points."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Points from ``first`` to at most ``last``, by one rule: factor, step or per_decade.
+
+    Points are computed when asked for, so a range of a billion points costs nothing until it is refused.
+    """
+
+    first: int
+    last: int
+    rule: str
+    amount: int | float
+
+    def count(self) -> int:
+        """Number of points."""
+        if self.rule == "step":
+            return (self.last - self.first) // int(self.amount) + 1
+        return len(self.points())
+
+    def points(self) -> tuple[int, ...]:
+        """The points, rising, each once."""
+        if self.rule == "step":
+            return tuple(range(self.first, self.last + 1, int(self.amount)))
+        ratio = self.amount if self.rule == "factor" else 10 ** (1 / self.amount)
+        found: dict[int, None] = {}
+        power = 0
+        while (point := round(self.first * ratio**power)) <= self.last:
+            found[point] = None
+            power += 1
+        return tuple(found)
+
+    def plain(self) -> dict[str, int | float]:
+        """As a suite file writes it."""
+        return {"from": self.first, "to": self.last, self.rule: self.amount}
+
+
+def _read_range(value: Mapping[str, Any], rules: tuple[str, ...], read: Callable[[Any], int]) -> Range:
+    """``{from, to}`` and at most one of ``rules`` (default: factor 2), both ends read by ``read``."""
+    known = ("from", "to", *rules)
+    for key in value:
+        if key not in known:
+            raise MisfitError(f"unknown key; {suggestion(key, known)}", key)
+    for key in ("from", "to"):
+        if key not in value:
+            raise MisfitError(f"has no {key!r}; write a range as {{from: 8 B, to: 1 MiB, factor: 2}}")
+    ends = {key: read_at((key,), read, value[key]) for key in ("from", "to")}
+    chosen = [rule for rule in rules if rule in value] or ["factor"]
+    if len(chosen) > 1:
+        raise MisfitError(f"has both {chosen[0]!r} and {chosen[1]!r}; keep one")
+    if ends["from"] > ends["to"]:
+        raise MisfitError(
+            f"{shown(value['from'])} is larger than 'to' ({shown(value['to'])}); swap them", "from"
+        )
+    rule = chosen[0]
+    if rule != "step" and ends["from"] == 0:
+        raise MisfitError(
+            "a range that starts at 0 never grows by a factor; start at 1 or give a 'step'", "from"
+        )
+    amount = read_at((rule,), lambda given: _amount(rule, given, read), value.get(rule, 2))
+    return _bounded(Range(ends["from"], ends["to"], rule, amount))
+
+
+def _amount(rule: str, value: Any, read: Callable[[Any], int]) -> int | float:
+    if rule == "step":
+        step = read(value)
+        if step < 1:
+            raise MisfitError(f"{shown(value)} never gets from 'from' to 'to'; write a step of 1 or more")
+        return step
+    if rule == "per_decade":
+        return whole_number(value, 1, 100, "number of points per decade")
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise MisfitError(f"{shown(value)} is not a factor; write a number such as 2")
+    if not SMALLEST_FACTOR <= value <= LARGEST_SIZE_BYTES:
+        raise MisfitError(f"{shown(value)} is not a factor; write {SMALLEST_FACTOR} or more")
+    return value
+
+
+def _bounded(found: Range) -> Range:
+    if found.count() > MOST_POINTS:
+        raise MisfitError(
+            f"{found.count():,} points; at most {MOST_POINTS:,}: write a factor or a larger step"
+        )
+    return found
+
+
+def _size(value: Any) -> int:
+    size_bytes = parse_size(value)
+    if size_bytes > LARGEST_SIZE_BYTES:
+        raise ValueError(
+            f"{shown(value)} is more than {format_size(LARGEST_SIZE_BYTES)}; write a smaller size"
+        )
+    return size_bytes
+
+
+def _rank_count(value: Any) -> int:
+    return whole_number(value, 1, MOST_RANKS, "number of ranks")
+
+
+def read_sizes(value: Any) -> tuple[int | Range, ...]:
+    """Sizes in bytes: one, a range, ``from:to:factor`` as text, or a list of any of these."""
+    found: dict[int | Range, None] = {}
+    points = 0
+    for place, item in items(value, "size"):
+        size = read_at(place, _one_size, item)
+        found[size] = None
+        points += size.count() if isinstance(size, Range) else 1
+        if points > MOST_POINTS:
+            raise MisfitError(f"more than {MOST_POINTS:,} points in all; write fewer or shorter ranges")
+    return tuple(found)
+
+
+def _one_size(item: Any) -> int | Range:
+    if isinstance(item, Range):
+        return item
+    if isinstance(item, Mapping):
+        return _read_range(item, ("factor", "step", "per_decade"), _size)
+    if isinstance(item, str) and item.count(":") in (1, 2):
+        first, last, *factor = item.split(":")
+        if factor and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", factor[0].strip(), re.ASCII):
+            raise MisfitError(f"{shown(item)} is not a range; write it as '8:1GiB:2'")
+        amount = float(factor[0]) if factor else 2
+        whole = int(amount) if amount == int(amount) else amount
+        return _read_range({"from": first, "to": last, "factor": whole}, ("factor",), _size)
+    return _size(item)
+
+
+def size_points(sizes: Iterable[int | Range]) -> tuple[int, ...]:
+    """Every size in bytes, in the order given, each once."""
+    found: dict[int, None] = {}
+    for size in sizes:
+        found.update(dict.fromkeys(size.points() if isinstance(size, Range) else (size,)))
+    return tuple(found)
+
+
+def parse_sizes(text: str | int) -> tuple[int, ...]:
+    """Sizes in bytes of ``'8:16GiB:2'``, ``'8 B'`` or ``1024``, for a command line. Raises ValueError."""
+    return size_points(read_sizes(text))
+
+
+def read_ranks(value: Any) -> tuple[int, ...] | str:
+    """``auto``, or numbers of ranks: one, a list, or a range by factor or step."""
+    if value == "auto":
+        return "auto"
+    parts = several("number of ranks", _some_ranks)(value)
+    return tuple(dict.fromkeys(ranks for part in parts for ranks in part))
+
+
+def _some_ranks(item: Any) -> tuple[int, ...]:
+    if isinstance(item, Mapping):
+        found = _read_range(item, ("factor", "step"), _rank_count)
+        if found.count() > MOST_RANK_COUNTS:
+            raise MisfitError(
+                f"{found.count():,} numbers of ranks; at most {MOST_RANK_COUNTS:,}: write a factor"
+            )
+        return found.points()
+    if isinstance(item, str):
+        raise MisfitError(f"{shown(item)} is not a number of ranks; write 'auto' or a number such as 4")
+    return (_rank_count(item),)
+
+
+def read_roots(value: Any) -> tuple[int, ...] | str:
+    """``all``, or root ranks: one or a list."""
+    if value == "all":
+        return "all"
+    return several("root", _root)(value)
+
+
+def _root(item: Any) -> int:
+    if isinstance(item, str):
+        raise MisfitError(f"{shown(item)} is not a root; write 'all' or a rank such as 0")
+    return whole_number(item, 0, MOST_RANKS - 1, "root")
+
+
+_FACTOR_SCHEMA = {"type": "number", "minimum": SMALLEST_FACTOR}
+_SIZE_SCHEMA = {"type": ["integer", "string"], "minimum": 0, "examples": ["8 B", "1 MiB"]}
+_RANKS_SCHEMA = {"type": "integer", "minimum": 1, "maximum": MOST_RANKS}
+_ROOT_SCHEMA = {"type": "integer", "minimum": 0, "maximum": MOST_RANKS - 1}
+
+DEFAULT_SIZES: tuple[int | Range, ...] = (Range(8, 64 * 2**20, "factor", 4),)
+
+SIZES = Reads(
+    read_sizes,
+    one_or_many(
+        _SIZE_SCHEMA,
+        range_schema(
+            _SIZE_SCHEMA,
+            {
+                "factor": _FACTOR_SCHEMA,
+                "step": _SIZE_SCHEMA,
+                "per_decade": {"type": "integer", "minimum": 1, "maximum": 100},
+            },
+        ),
+    ),
+    write=lambda sizes: [size.plain() if isinstance(size, Range) else size for size in sizes],
+)
+RANKS = Reads(
+    read_ranks,
+    one_or_many(
+        _RANKS_SCHEMA,
+        {"const": "auto"},
+        range_schema(_RANKS_SCHEMA, {"factor": _FACTOR_SCHEMA, "step": _RANKS_SCHEMA}),
+    ),
+    write=lambda ranks: ranks if ranks == "auto" else list(ranks),
+)
+ROOTS = Reads(
+    read_roots,
+    one_or_many(_ROOT_SCHEMA, {"const": "all"}),
+    write=lambda roots: roots if roots == "all" else list(roots),
+)

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ccbench.documents import read_machine_document
 from ccbench.errors import MachineError
+from ccbench.suite.documents import read_machine_document
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.units import shown
 

@@ -14,8 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ccbench.documents import check_plain, parse_json, parse_yaml, read_machine_document, yaml_text
 from ccbench.errors import MachineError
+from ccbench.suite.documents import check_plain, parse_json, parse_yaml, read_machine_document, yaml_text
 from ccbench.topology.graph import (
     Device,
     DeviceKind,

@@ -14,7 +14,7 @@ from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import SuiteError
 from ccbench.results import load_run
 from ccbench.runner.planning import RunOptions, plan_suite
-from ccbench.suite import Suite, read_suite
+from ccbench.suite.model import Suite, read_suite
 from tests.cli.conftest import Command
 
 SAMPLES = (1e-3, 1.1e-3, 1.2e-3)

@@ -6,7 +6,7 @@ from ccbench.cases import Case
 from ccbench.cli.plan_text import MOST_LISTED, plan_lines
 from ccbench.model.context import named_context
 from ccbench.runner.planning import Plan, RunOptions, plan_suite
-from ccbench.suite import load_suite, read_suite
+from ccbench.suite.model import load_suite, read_suite
 
 
 def planned(suite: str, machine: str = "hgx-h100") -> Plan:

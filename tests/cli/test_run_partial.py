@@ -11,7 +11,7 @@ import pytest
 from ccbench.runner.planning import RunOptions
 from ccbench.runner.progress import Progress
 from ccbench.runner.run import run_suite
-from ccbench.suite import load_suite
+from ccbench.suite.model import load_suite
 from tests.cli.conftest import Command
 
 QUESTION = "question: How fast?\nbackends: [simulated]\n"

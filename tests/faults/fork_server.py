@@ -15,7 +15,7 @@ from ccbench.results.schema import arrow_schema
 from ccbench.runner.planning import RunOptions
 from ccbench.runner.progress import Progress
 from ccbench.runner.run import run_suite
-from ccbench.suite import load_suite
+from ccbench.suite.model import load_suite
 
 
 def _runner(suite: str, output: str, resume: bool) -> int:

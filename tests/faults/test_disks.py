@@ -21,7 +21,7 @@ from ccbench.errors import RunFolderError
 from ccbench.runner.planning import RunOptions
 from ccbench.runner.progress import Progress
 from ccbench.runner.run import run_suite
-from ccbench.suite import load_suite
+from ccbench.suite.model import load_suite
 from tests.faults import traces
 from tests.faults.conftest import Bench, rows_of
 

@@ -18,7 +18,7 @@ import pytest
 from ccbench.cases import Status
 from ccbench.results.folder import MANIFEST_NAME
 from ccbench.runner.planning import RunOptions, plan_suite
-from ccbench.suite import load_suite
+from ccbench.suite.model import load_suite
 from tests.faults import traces
 from tests.faults.conftest import Bench, rows_of
 

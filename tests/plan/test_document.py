@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ccbench.errors import SuiteError, UsageError
 from ccbench.plan.document import load_plan, read_plan
 from ccbench.plan.keys import PlanKeys
-from ccbench.resources import shipped_folder
+from ccbench.suite.documents import shipped_folder
 
 START = "model: gpt3-175b\nmachine: hgx-h100\nglobal_batch: 64\nsequence: 2048\n"
 

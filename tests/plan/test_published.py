@@ -14,7 +14,7 @@ import pytest
 
 from ccbench.plan.document import Plan, load_plan, read_plan
 from ccbench.plan.planned import Asked, plan_out
-from ccbench.resources import shipped_folder
+from ccbench.suite.documents import shipped_folder
 
 
 def shipped(name: str) -> Plan:

@@ -21,7 +21,7 @@ from ccbench.runner.planning import (
     starting_seconds,
 )
 from ccbench.runner.workers.discovery import HostFacts, LaunchedRanks
-from ccbench.suite import load_suite, read_suite
+from ccbench.suite.model import load_suite, read_suite
 
 CASE = Case("s", "cpu", "all_gather", "ring", "float32", "none", 4096, 256, 4)
 

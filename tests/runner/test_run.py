@@ -25,7 +25,7 @@ from ccbench.runner.rounds import NO_TEAM
 from ccbench.runner.run import RunOutcome, run_suite
 from ccbench.runner.starting import first_difference
 from ccbench.runner.workers.discovery import HostFacts, LaunchedRanks
-from ccbench.suite import Suite, load_suite
+from ccbench.suite.model import Suite, load_suite
 
 Answer = Callable[[Case, Sampling], Measurement]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccbench.suite import ExpansionContext
+from ccbench.suite.expansion import ExpansionContext
 
 ALGORITHMS = {
     "all_reduce": (

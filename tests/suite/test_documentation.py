@@ -7,9 +7,9 @@ import pytest
 
 from ccbench.backends.kernels.layout import variable
 from ccbench.cases import AXES
-from ccbench.suite import Suite, expand, read_suite, shipped_suites
+from ccbench.suite.expansion import expand
 from ccbench.suite.grouping import GROUP_MODES
-from ccbench.suite.model import SamplingRules, Sweep
+from ccbench.suite.model import SamplingRules, Suite, Sweep, read_suite, shipped_suites
 
 from .offers import context
 

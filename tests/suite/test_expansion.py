@@ -11,9 +11,8 @@ from ccbench.cases import AXIS, NO_OP, NO_ROOT, OPS, PLACEMENTS, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.errors import BackendUnavailable, SuiteError, UsageError
-from ccbench.suite import Suite, expand, load_suite, read_suite
-from ccbench.suite.expansion import left_out
-from ccbench.suite.model import IN_PLACE_COLLECTIVES
+from ccbench.suite.expansion import expand, left_out
+from ccbench.suite.model import IN_PLACE_COLLECTIVES, Suite, load_suite, read_suite
 
 from .offers import ALGORITHMS, algorithms_of, context
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from ccbench.cli import main
 from ccbench.errors import SuiteError
-from ccbench.suite import expand, read_suite, shipped_suites
+from ccbench.suite.expansion import expand
+from ccbench.suite.model import read_suite, shipped_suites
 from tests.tiers import examples
 
 from .offers import context

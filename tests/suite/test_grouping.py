@@ -15,7 +15,8 @@ from ccbench.cases import ALL_GROUPS, AXIS, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import SuiteError
 from ccbench.groups import parse_groups
-from ccbench.suite import Suite, expand, read_suite, suite_schema
+from ccbench.suite.expansion import expand
+from ccbench.suite.model import Suite, read_suite, suite_schema
 
 from .offers import context
 

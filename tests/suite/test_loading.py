@@ -9,7 +9,9 @@ import pytest
 
 from ccbench.cases import Sampling
 from ccbench.errors import SuiteError
-from ccbench.suite import Range, Sweep, expand, load_suite, parse_sizes, read_suite, suite_schema
+from ccbench.suite.expansion import expand
+from ccbench.suite.model import Sweep, load_suite, read_suite, suite_schema
+from ccbench.suite.readers import Range, parse_sizes
 
 from .offers import context
 

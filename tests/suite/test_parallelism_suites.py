@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ccbench.suite import expand, load_suite, shipped_suites
+from ccbench.suite.expansion import expand
+from ccbench.suite.model import load_suite, shipped_suites
 
 from .offers import context
 

@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from ccbench.errors import SuiteError
-from ccbench.suite import ExpansionContext, Suite, expand, load_suite, shipped_suites
-from ccbench.suite.ranges import Range, read_sizes
+from ccbench.suite.expansion import ExpansionContext, expand
+from ccbench.suite.model import Suite, load_suite, shipped_suites
+from ccbench.suite.readers import Range, read_sizes
 
 from .offers import context
 

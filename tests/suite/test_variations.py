@@ -10,7 +10,8 @@ import pytest
 
 from ccbench.cases import Case
 from ccbench.errors import SuiteError
-from ccbench.suite import ExpansionContext, expand, read_suite
+from ccbench.suite.expansion import ExpansionContext, expand
+from ccbench.suite.model import read_suite
 
 
 def cases_of(sweep: dict[str, Any], backend: str = "nccl", ranks: int = 4) -> tuple[Case, ...]:

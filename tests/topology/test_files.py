@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.documents import parse_yaml, yaml_text
 from ccbench.errors import MachineError
+from ccbench.suite.documents import parse_yaml, yaml_text
 from ccbench.topology.files import (
     LARGEST_QUANTITY,
     load_topology,

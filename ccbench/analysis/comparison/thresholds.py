@@ -20,10 +20,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from ccbench.collectives import COLLECTIVES
-from ccbench.documents import MOST_BYTES, FileKind, read_document
 from ccbench.errors import UsageError
-from ccbench.suite.loading import first_error
-from ccbench.suite.model import StrictModel
+from ccbench.suite.documents import MOST_BYTES, FileKind, read_document
+from ccbench.suite.model import StrictModel, first_error
 from ccbench.suite.readers import MisfitError
 from ccbench.units import parse_fraction, parse_size, shown, suggestion
 

@@ -19,8 +19,8 @@ from ccbench.cases import ALL_GROUPS, Case
 from ccbench.collectives import COLLECTIVES, collective
 from ccbench.dtypes import EXACT_LIMIT
 from ccbench.errors import CcbenchError, UsageError
-from ccbench.resources import shipped_folder
 from ccbench.schedules import algorithm_row, algorithms_of, parse_algorithm
+from ccbench.suite.documents import shipped_folder
 
 GLOBAL_NAME = "ccb_kernel"
 """What the one ``__global__`` function of a program is called."""

@@ -54,7 +54,7 @@ def with_cards(node: Topology, source: str, count: int) -> Topology:
 
 def _plain(source: str) -> dict[str, Any] | None:
     """The catalog's short form of ``source``; None for what is not of the catalog, or joined by more."""
-    from ccbench.documents import read_machine_document
+    from ccbench.suite.documents import read_machine_document
     from ccbench.topology.catalog import CATALOG_FOLDER, catalog_names
 
     name = source.lower()

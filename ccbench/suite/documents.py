@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ccbench.errors import CcbenchError, MachineError, SuiteError
 from ccbench.units import shown
@@ -382,3 +382,27 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"{shown(twice)} is given twice")
     return mapping
+
+
+# -- folders that ship beside the code --------------------------------------------------------------------
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def shipped_folder(name: Literal["suites", "kernels", "results"], package: Path = PACKAGE) -> Path:
+    """The folder called ``name``: the copy inside an installed package, else the one of the checkout.
+
+    package: the folder of the ``ccbench`` package.
+    Raises CcbenchError when neither is there, which means a broken installation.
+    """
+    installed = package / "_shipped" / name
+    checkout = package.parent / name
+    if installed.is_dir():
+        return installed
+    # Beside an installed package lies site-packages, where a folder called "results" is not ours.
+    if checkout.is_dir() and (package.parent / "pyproject.toml").is_file():
+        return checkout
+    raise CcbenchError(
+        f"{installed}: the shipped folder {name!r} is missing, and {checkout} is not a checkout's; "
+        "install ccbench again"
+    )

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.documents import MOST_BYTES, MOST_NODES, read_document
 from ccbench.errors import SuiteError
+from ccbench.suite.documents import MOST_BYTES, MOST_NODES, read_document
 
 patient = settings(deadline=None)  # shared machines pause at will
 

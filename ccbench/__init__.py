@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import ccbench.backends as _backends  # noqa: F401 - imported for what it declares
 
 if TYPE_CHECKING:
-    from ccbench.analysis.comparison.judging import compare
-    from ccbench.analysis.comparison.points import Compared, Comparison
+    from ccbench.analysis.comparison import compare
+    from ccbench.analysis.verdicts import Compared, Comparison
     from ccbench.backends import open_backend
     from ccbench.cases import Case, Measurement, Sampling, Status
     from ccbench.errors import CcbenchError
@@ -57,8 +57,8 @@ __all__ = [
 _HOMES = {
     "Case": "ccbench.cases",
     "CcbenchError": "ccbench.errors",
-    "Compared": "ccbench.analysis.comparison.points",
-    "Comparison": "ccbench.analysis.comparison.points",
+    "Compared": "ccbench.analysis.verdicts",
+    "Comparison": "ccbench.analysis.verdicts",
     "Machine": "ccbench.model.machine",
     "Measurement": "ccbench.cases",
     "Phase": "ccbench.schedules.schedule",
@@ -68,7 +68,7 @@ _HOMES = {
     "Schedule": "ccbench.schedules.schedule",
     "Status": "ccbench.cases",
     "Suite": "ccbench.suite.model",
-    "compare": "ccbench.analysis.comparison.judging",
+    "compare": "ccbench.analysis.comparison",
     "load_machine": "ccbench.model.machine",
     "load_run": "ccbench.results",
     "load_runs": "ccbench.results",

@@ -15,7 +15,7 @@ from ccbench.machine.flags import Flag
 from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
-    from ccbench.analysis.comparison.points import Compared, Settings
+    from ccbench.analysis.verdicts import Compared, Settings
 
 MODEL = "model"
 """What stands in the base's place for a run's own predictions."""
@@ -58,11 +58,11 @@ def compare(
     BASE may be 'published:hgx-h100', or 'model' for NEW's own predictions. Exit code 1: something is slower,
     or wrong; 3: nothing is, but something was not decided, or BASE is missing; 0: nothing is slower.
     """
-    from ccbench.analysis.comparison.judging import MODEL_THRESHOLD
-    from ccbench.analysis.comparison.points import Settings
-    from ccbench.analysis.comparison.text import document, junit, markdown, screen
-    from ccbench.analysis.comparison.thresholds import (  # fmt: skip
+    from ccbench.analysis.comparison import MODEL_THRESHOLD
+    from ccbench.analysis.comparison_text import document, junit, markdown, screen
+    from ccbench.analysis.verdicts import (  # fmt: skip
         DEFAULT_THRESHOLD,
+        Settings,
         Thresholds,
         load_thresholds,
     )
@@ -113,7 +113,7 @@ def _refuse_unless(fine: bool, where: str, cure: str) -> None:
 
 def _compared(base: str, new: str, against_model: bool, settings: Settings) -> Compared | None:
     """The comparison; None, and why on stderr, where there is no base to compare with."""
-    from ccbench.analysis.comparison.judging import compare, compare_with_model
+    from ccbench.analysis.comparison import compare, compare_with_model
     from ccbench.results import open_run
 
     newer = open_run(new, details=False)
@@ -130,8 +130,8 @@ def _compared(base: str, new: str, against_model: bool, settings: Settings) -> C
 def _self_check(
     runs: tuple[str, ...], settings: Settings, splits: int, form: str, output: Path | None
 ) -> int:
-    from ccbench.analysis.comparison.self_check import check_self
-    from ccbench.analysis.comparison.text import self_check_document, self_check_screen
+    from ccbench.analysis.comparison_text import self_check_document, self_check_screen
+    from ccbench.analysis.self_check import check_self
 
     _refuse_unless(len(runs) <= 2, "--aa", "name one run, or two of the same machine")
     _refuse_unless(form in ("table", "json"), "--aa --format", "write table or json")

@@ -52,8 +52,7 @@ def history(
     Every step is told with its size, when it came, and what changed on the machine at that time. Different
     machines are kept apart. Exit code 3: no case has enough runs for a step to be seen.
     """
-    from ccbench.analysis.history.series import history_of, run_folders
-    from ccbench.analysis.history.text import history_document, history_lines
+    from ccbench.analysis.history import history_document, history_lines, history_of, run_folders
 
     file = file_for(output, "history.html")
     found = history_of(run_folders(folders), minimum_step, group_by_hardware, only)

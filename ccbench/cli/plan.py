@@ -10,8 +10,8 @@ import click
 from ccbench.cli.output import as_json, print_json, say
 
 if TYPE_CHECKING:
-    from ccbench.plan.planned import Planned
-    from ccbench.plan.pricing import MeasuredPoints
+    from ccbench.plan.planner import Planned
+    from ccbench.plan.step import MeasuredPoints
 
 
 @click.command(short_help="Price a training step's communication on a machine, by layout.")
@@ -53,7 +53,7 @@ def plan(
     predicted.
     """
     from ccbench.plan.document import load_plan
-    from ccbench.plan.planned import Asked, plan_out
+    from ccbench.plan.planner import Asked, plan_out
 
     asked = Asked(machine, nodes, network, search, scale, _measured(measured), most)
     planned = plan_out(load_plan(plan_file), asked)
@@ -73,7 +73,7 @@ def plan(
 def _measured(paths: tuple[Path, ...]) -> MeasuredPoints | None:
     if not paths:
         return None
-    from ccbench.plan.pricing import measured_points
+    from ccbench.plan.step import measured_points
     from ccbench.results import load_runs
 
     return measured_points(load_runs(paths, details=False))

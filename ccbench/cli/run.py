@@ -114,7 +114,7 @@ def _exit_code(outcome: RunOutcome, judged: bool) -> int:
 
     Wrong results, a hang and a signal are worse than anything else.
     """
-    from ccbench.analysis.health.judging import health_of
+    from ccbench.analysis.health import health_of
     from ccbench.results import load_run
 
     if not judged or outcome.interrupted or outcome.exit_code in (1, 4):

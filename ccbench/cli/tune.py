@@ -53,11 +53,9 @@ def tune(
     that noise explains are not advised, and nothing is said of sizes that were not measured. Exit code 3: no
     two choices were measured at one size.
     """
-    from ccbench.analysis.tuning.advice import Rules, advise
-    from ccbench.analysis.tuning.nccl_files import nccl_csv
-    from ccbench.analysis.tuning.nccl_files import nccl_environment as environment
-    from ccbench.analysis.tuning.text import advice_document, advice_lines
-    from ccbench.analysis.tuning.timings import forced_from, timings_of
+    from ccbench.analysis.tuning import Rules, advise, forced_from, timings_of
+    from ccbench.analysis.tuning_formats import advice_document, advice_lines, nccl_csv
+    from ccbench.analysis.tuning_formats import nccl_environment as environment
     from ccbench.errors import UsageError
     from ccbench.results import load_runs
 

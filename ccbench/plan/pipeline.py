@@ -1,4 +1,16 @@
-"""Pipeline schedules: which stage computes which micro-batch when, and how long all of it takes.
+"""Gradients with stated times: in series, overlapped with the backward pass, and in buckets.
+
+The field's own example: 96 layers of 12 gradients, each 1 ms to compute and 500 ms to communicate, take
+96 x 12 x 501 ms = 577,152 ms one after the other.
+
+What runs beside the computing: messages queued on one communication stream, and what of them shows.
+
+A gradient exists when the backward pass of its layer is over; buckets of gradients are sent in that order on
+a stream of their own while the rest is computed (S. Li et al., "PyTorch Distributed: Experiences on
+Accelerating Data Parallel Training", VLDB 2020, section 3.2.3). Sharded weights are gathered before each
+layer, one layer ahead of the computing (Y. Zhao et al., "PyTorch FSDP", VLDB 2023, section 3.3.2).
+
+Pipeline schedules: which stage computes which micro-batch when, and how long all of it takes.
 
 1F1B is PipeDream-Flush (D. Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", 2021);
 with ``chunks`` > 1 it is the interleaved schedule of D. Narayanan et al., "Efficient Large-Scale Language
@@ -9,8 +21,173 @@ of megatron/core/pipeline_parallel/schedules.py.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
+
+from ccbench.errors import UsageError
+
+MOST_GRADIENTS = 1_000_000
+"""Followed one by one in seconds; the largest models have some thousands."""
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """``layers`` of ``per_layer`` gradients, each computed and communicated in stated times.
+
+    startup_seconds: the part of one communication that a larger message does not pay again; None where
+    nobody said, and then both ends are shown. buckets: gradients that one message carries, to compare.
+    """
+
+    layers: int
+    per_layer: int
+    compute_seconds: float
+    communicate_seconds: float
+    startup_seconds: float | None = None
+    buckets: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Of the step."""
+        return self.layers * self.per_layer
+
+    def check(self) -> None:
+        """UsageError where the start-up takes longer than the communication that it is a part of, or where
+        there are too many to follow."""
+        if self.count > MOST_GRADIENTS:
+            raise UsageError(
+                f"{self.layers} layers x {self.per_layer} gradients are more than {MOST_GRADIENTS:,}, and "
+                "each is followed on its own; write fewer"
+            )
+        if self.startup_seconds is not None and self.startup_seconds > self.communicate_seconds:
+            raise UsageError(
+                f"startup {self.startup_seconds * 1e3:g} ms is a part of communicate "
+                f"{self.communicate_seconds * 1e3:g} ms; write no more than that"
+            )
+
+
+@dataclass(frozen=True)
+class Bucketed:
+    """A way to send them. bucket: gradients of one message, 0: in series, nothing overlapped.
+
+    startup_seconds: taken for the part that is not paid again. messages: how many. exposed_seconds: of the
+    communication, behind the computing.
+    """
+
+    bucket: int
+    startup_seconds: float
+    messages: int
+    seconds: float
+    computing_seconds: float
+    communicating_seconds: float
+
+    @property
+    def exposed_seconds(self) -> float:
+        """What of the communication lengthens the step."""
+        return self.seconds - self.computing_seconds
+
+    @property
+    def hidden_seconds(self) -> float:
+        """What of the communication runs behind computing."""
+        return self.communicating_seconds - self.exposed_seconds
+
+
+def in_series(gradients: Gradients) -> Bucketed:
+    """Each gradient computed, then communicated, then the next one."""
+    computing = gradients.count * gradients.compute_seconds
+    communicating = gradients.count * gradients.communicate_seconds
+    return Bucketed(0, 0.0, gradients.count, computing + communicating, computing, communicating)
+
+
+def bucketed(gradients: Gradients, bucket: int, startup_seconds: float) -> Bucketed:
+    """In messages of ``bucket`` gradients (the last may hold fewer), behind the computing of the rest."""
+    moving = gradients.communicate_seconds - startup_seconds
+    sizes = [min(bucket, gradients.count - first) for first in range(0, gradients.count, bucket)]
+    ready = [end * gradients.compute_seconds for end in itertools.accumulate(sizes)]
+    sent = queue(zip(ready, [startup_seconds + size * moving for size in sizes], strict=True))
+    computing = gradients.count * gradients.compute_seconds
+    communicating = sum(one.end_seconds - one.begin_seconds for one in sent)
+    return Bucketed(bucket, startup_seconds, len(sent), sent[-1].end_seconds, computing, communicating)
+
+
+def textbook(gradients: Gradients) -> tuple[Bucketed, ...]:
+    """In series first; then overlapped one by one and in buckets.
+
+    Without a stated start-up each bucket is taken twice: as if communication were all bytes, so that buckets
+    change nothing, and all start-up, so that a bucket costs as much as one gradient. The truth is in between.
+    """
+    # Unless stated: one gradient, one layer, eight layers, everything.
+    usual = (gradients.per_layer, 8 * gradients.per_layer, gradients.count)
+    wanted = dict.fromkeys(min(size, gradients.count) for size in (1, *(gradients.buckets or usual)))
+    known = gradients.startup_seconds
+    ends = (0.0, gradients.communicate_seconds) if known is None else (known,)
+    found = [in_series(gradients)]
+    for bucket in wanted:
+        # One by one, the start-up is paid each time whatever part of the whole it is.
+        startups = ends if bucket > 1 else ends[:1]
+        found += [bucketed(gradients, bucket, startup) for startup in startups]
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One message on the stream; seconds from the start of what it runs beside."""
+
+    begin_seconds: float
+    end_seconds: float
+
+
+def queue(messages: Iterable[tuple[float, float]]) -> tuple[Sent, ...]:
+    """Messages, each (seconds until it is ready, seconds it takes), one after the other."""
+    free = 0.0
+    found = []
+    for ready_seconds, seconds in messages:
+        begin = max(free, ready_seconds)
+        free = begin + seconds
+        found.append(Sent(begin, free))
+    return tuple(found)
+
+
+def gradients_sent(count: int, seconds: float, computing_seconds: float) -> tuple[Sent, ...]:
+    """``count`` equal buckets, each ready when its share of the backward pass is over."""
+    return queue((computing_seconds * (number + 1) / count, seconds) for number in range(count))
+
+
+def even_gradients_exposed(count: int, seconds: float, computing_seconds: float) -> float:
+    """What of ``count`` equal buckets lies behind the computing: the closed form of ``gradients_sent``.
+
+    Either the stream never waits after the first bucket, or it is idle until the last one.
+    """
+    if count < 1:
+        return 0.0
+    busy = computing_seconds / count + count * seconds
+    return max(busy, computing_seconds + seconds) - computing_seconds
+
+
+@lru_cache(maxsize=65_536)
+def gathered_exposed(
+    layers: int, gather_seconds: float, layer_seconds: float, after_seconds: float = 0.0
+) -> float:
+    """How much longer a pass over layers whose weights are gathered takes than its computing alone.
+
+    Equal ``layers``: gather one layer ahead, compute, then send ``after_seconds`` of gradients. All messages
+    share one stream, on which the next layer's gather goes before this layer's gradients.
+    """
+    if not after_seconds:
+        # Each layer begins with the next one's gather: the longer of the two is what it takes.
+        return gather_seconds + (layers - 1) * max(0.0, gather_seconds - layer_seconds)
+    free = gathered = gather_seconds
+    computed = 0.0
+    for layer in range(layers):
+        begins = max(computed, gathered)
+        if layer + 1 < layers:
+            free = gathered = max(free, begins) + gather_seconds
+        computed = begins + layer_seconds
+        free = max(free, computed) + after_seconds
+    return max(computed, free) - layers * layer_seconds
+
 
 Work = Literal["forward", "backward"]
 

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from ccbench.plan.planned import Planned, Scaled
-from ccbench.plan.planner import Outcome
-from ccbench.plan.pricing import MEASURED
-from ccbench.plan.step import Line, Step
-from ccbench.plan.textbook import Bucketed
+from ccbench.plan.pipeline import Bucketed
+from ccbench.plan.planner import Outcome, Planned, Scaled
+from ccbench.plan.step import MEASURED, Line, Step
 from ccbench.tables import Table, aligned, columns
 from ccbench.units import format_seconds, format_size
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 
 from ccbench.plan.communication import BACKWARD, FORWARD, OPTIMIZER
 from ccbench.plan.memory import stage_order
-from ccbench.plan.pipeline import Interval, pipeline_seconds, simulate
+from ccbench.plan.pipeline import Interval, gradients_sent, pipeline_seconds, queue, simulate
 from ccbench.plan.step import Step, is_at_the_end, is_data
-from ccbench.plan.textbook import gradients_sent, queue
 
 FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING, OPTIMIZER_WORK = KINDS = (
     "forward", "backward", "waiting for communication", "gradients and weights", "optimizer's communication",

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ccbench.analysis.comparison.matching import library_of, may_be_alike, middle_of
+from ccbench.analysis.comparison import library_of, may_be_alike, middle_of
 from ccbench.cases import NO_OP
 from ccbench.model.library.generations import generations_in
 from ccbench.report.points import LEFT_OUT, points_of, settings_of

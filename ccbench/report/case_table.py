@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from ccbench.analysis.health.matrix import pair_matrices
+from ccbench.analysis.pair_matrix import pair_matrices
 from ccbench.cases import AXES, Status
 from ccbench.report.maps import pair_lines
 from ccbench.report.points import imported_from, meaning_of, points_of, provenance

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 
-from ccbench.analysis.health.judging import ADVICE, health_of, wants_health
+from ccbench.analysis.health import ADVICE, health_of, wants_health
 from ccbench.cases import Status
 from ccbench.machine.flags import Flag, advice_on
 from ccbench.report.figures_across import bias_text, error_and_bias, slowest_text

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ccbench.analysis.health.matrix import FEWEST_OF_A_CLASS, MISS, PairMatrix, pair_misses
+from ccbench.analysis.pair_matrix import FEWEST_OF_A_CLASS, MISS, PairMatrix, pair_misses
 from ccbench.cases import WORK
 from ccbench.report.figure import Axis, Figure, Grid
 from ccbench.report.points import labelled

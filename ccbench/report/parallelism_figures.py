@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccbench.plan.planned import Planned
+from ccbench.plan.pipeline import Bucketed
+from ccbench.plan.planner import Planned
 from ccbench.plan.step import Step
 from ccbench.plan.text import plan_document, plan_lines
-from ccbench.plan.textbook import Bucketed
 from ccbench.plan.timeline import KINDS, timeline
 from ccbench.report.figure import Axis, Bars, Figure, Lanes, Layer, Piece
 from ccbench.report.writing import write_file

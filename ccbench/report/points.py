@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from ccbench.analysis.health.ranks import UNNAMED, flagged_devices
+from ccbench.analysis.slow_ranks import UNNAMED, flagged_devices
 from ccbench.cases import NO_ROOT, SETTINGS, Status, setting_words
 from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ccbench.analysis.health.matrix import pair_matrices
+from ccbench.analysis.pair_matrix import pair_matrices
 from ccbench.errors import CcbenchError, RunFolderError, UsageError
 from ccbench.report.baselines import PAIRS_FILE, beside, comparable_points, pairs_csv, pairs_table
 from ccbench.report.case_table import case_table, csv_table

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.analysis.health.judging import HealthVerdict
+from ccbench.analysis.health import HealthVerdict
 from ccbench.cases import Status
 from ccbench.cli.run import _exit_code
 from ccbench.runner.run import RunOutcome
@@ -32,7 +32,7 @@ def test_a_verdict_decides_the_exit_code_unless_worse_has_happened(
     monkeypatch: pytest.MonkeyPatch, verdict: HealthVerdict, run_code: int, code: int
 ) -> None:
     monkeypatch.setattr("ccbench.results.load_run", lambda path: path)
-    monkeypatch.setattr("ccbench.analysis.health.judging.health_of", lambda run: verdict)
+    monkeypatch.setattr("ccbench.analysis.health.health_of", lambda run: verdict)
     assert _exit_code(outcome(run_code), judged=True) == code
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ccbench.analysis.health.ranks import SYMMETRIC, starved_ranks
+from ccbench.analysis.slow_ranks import SYMMETRIC, starved_ranks
 from ccbench.cases import Measurement, Sampling, Status
 from ccbench.machine.flags import LOAD_FLAGS
 from ccbench.results import Point

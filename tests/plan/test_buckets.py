@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.plan.textbook import (
+from ccbench.plan.pipeline import (
     even_gradients_exposed,
     gathered_exposed,
     gradients_sent,

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import SuiteError, UsageError
-from ccbench.plan.document import load_plan, read_plan
-from ccbench.plan.keys import PlanKeys
+from ccbench.plan.document import PlanKeys, load_plan, read_plan
 from ccbench.suite.documents import shipped_folder
 
 START = "model: gpt3-175b\nmachine: hgx-h100\nglobal_batch: 64\nsequence: 2048\n"

@@ -15,7 +15,7 @@ from ccbench.model.group_points import group_points
 from ccbench.model.group_systems import axis_placement
 from ccbench.model.library import LibraryRequest
 from ccbench.plan.communication import Communication
-from ccbench.plan.pricing import MEASURED, PREDICTED, MeasuredPoints, Price, Prices, measured_points
+from ccbench.plan.step import MEASURED, PREDICTED, MeasuredPoints, Price, Prices, measured_points
 from ccbench.results import RunFolder, load_run
 from tests.results.samples import measured
 

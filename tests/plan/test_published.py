@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from ccbench.plan.document import Plan, load_plan, read_plan
-from ccbench.plan.planned import Asked, plan_out
+from ccbench.plan.planner import Asked, plan_out
 from ccbench.suite.documents import shipped_folder
 
 

@@ -14,9 +14,8 @@ from ccbench.groups import Layout
 from ccbench.plan.communication import OPTIMIZER, PIPELINE, Communication, communications
 from ccbench.plan.memory import stage_order
 from ccbench.plan.pipeline import pipeline_seconds, simulate
-from ccbench.plan.pricing import NOTHING, PREDICTED, Price
 from ccbench.plan.shape import ModelShape, make_shape, named_shape
-from ccbench.plan.step import Computing, Line, Step, step_of
+from ccbench.plan.step import NOTHING, PREDICTED, Computing, Line, Price, Step, step_of
 from ccbench.plan.strategy import Strategy
 
 SHAPE = make_shape({"layers": 8, "hidden": 1024, "heads": 16, "vocabulary": 32000})

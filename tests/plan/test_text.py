@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ccbench.plan.document import read_plan
-from ccbench.plan.planned import Asked, Planned, plan_out
+from ccbench.plan.planner import Asked, Planned, plan_out
 from ccbench.plan.text import plan_document, plan_lines, shortened
 
 PLAN = (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import UsageError
-from ccbench.plan.textbook import Gradients, bucketed, in_series, textbook
+from ccbench.plan.pipeline import Gradients, bucketed, in_series, textbook
 
 EXAMPLE = Gradients(96, 12, 1e-3, 500e-3)
 

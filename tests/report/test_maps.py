@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccbench.analysis.health.matrix import PairMatrix, pair_matrices
+from ccbench.analysis.pair_matrix import PairMatrix, pair_matrices
 from ccbench.cases import Measurement
 from ccbench.groups import Pair
 from ccbench.report import screen_table, write_report

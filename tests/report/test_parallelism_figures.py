@@ -10,7 +10,7 @@ import pytest
 
 from ccbench.errors import RunFolderError
 from ccbench.plan.document import read_plan
-from ccbench.plan.planned import Asked, Planned, plan_out
+from ccbench.plan.planner import Asked, Planned, plan_out
 from ccbench.report.charts import _seen, _ticks_around
 from ccbench.report.figure import Figure, Lanes, Piece
 from ccbench.report.matplotlib_renderer import render

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from ccbench import __version__
-from ccbench.analysis.health.matrix import pair_matrices
+from ccbench.analysis.pair_matrix import pair_matrices
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
 from ccbench.report.baselines import baseline_lines, beside, pairs_table

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ccbench.analysis.history.series import Change, History, Series
-from ccbench.analysis.history.text import change_text, when
+from ccbench.analysis.history import Change, History, Series, change_text, when
 from ccbench.report import figure as drawing
 from ccbench.report.case_table import stored
 from ccbench.report.figure import Axis, Figure, Kind, Mark, measured_series

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.analysis.comparison.points import round_medians
-from ccbench.analysis.comparison.significance import _median_ranks, ratio_intervals
+from ccbench.analysis.significance import _median_ranks, ratio_intervals
+from ccbench.analysis.verdicts import round_medians
 
 
 @pytest.mark.parametrize("rounds", [4, 5, 6, 10])

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccbench.analysis.comparison.judging import BY_RATIO_ALONE, compare, compare_with_model
-from ccbench.analysis.comparison.points import Cause, Compared, Settings, Verdict
-from ccbench.analysis.comparison.text import junit
-from ccbench.analysis.comparison.thresholds import Thresholds
+from ccbench.analysis.comparison import BY_RATIO_ALONE, compare, compare_with_model
+from ccbench.analysis.comparison_text import junit
+from ccbench.analysis.verdicts import Cause, Compared, Settings, Thresholds, Verdict
 from ccbench.cases import IDENTITY, Conditions, Measurement, Status
 from ccbench.model import Prediction
 from ccbench.results import Manifest, Run, RunFolder

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ccbench.analysis.comparison.judging import compare
-from ccbench.analysis.comparison.points import Verdict
-from ccbench.analysis.comparison.self_check import check_self
+from ccbench.analysis.comparison import compare
+from ccbench.analysis.self_check import check_self
+from ccbench.analysis.verdicts import Verdict
 
 from .synthetic import Noise, made_up
 

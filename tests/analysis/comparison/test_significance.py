@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ccbench.analysis.comparison.significance import (
+from ccbench.analysis.significance import (
     corrected,
     enough_rounds,
     least_rank_p,

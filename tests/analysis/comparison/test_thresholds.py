@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.analysis.comparison.thresholds import Rule, Thresholds, load_thresholds, read_thresholds
+from ccbench.analysis.verdicts import Rule, Thresholds, load_thresholds, read_thresholds
 from ccbench.errors import UsageError
 
 TEXT = b"""

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.analysis.health.groups import SlowGroup, slow_groups
-from ccbench.analysis.health.matrix import joined_by
+from ccbench.analysis.pair_matrix import joined_by
+from ccbench.analysis.slow_ranks import SlowGroup, slow_groups
 from ccbench.cases import Measurement
 from tests.analysis.health.machines import flagged, groups, manifest, run_of
 

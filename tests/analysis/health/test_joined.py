@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccbench.analysis.health.matrix import Joined, joined_by
+from ccbench.analysis.pair_matrix import Joined, joined_by
 from ccbench.cases import Conditions
 from tests.analysis.health.machines import case, manifest, measured, run_of
 

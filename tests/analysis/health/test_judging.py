@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ccbench.analysis.health.judging import HealthVerdict, health_of, wants_health
+from ccbench.analysis.health import HealthVerdict, health_of, wants_health
 from ccbench.cases import MORE_ROUNDS, Measurement, Status
 from ccbench.groups import Pair
 from ccbench.runner.rounds import NO_TEAM

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ccbench.analysis.health.matrix import PairMatrix, pair_matrices, pair_misses
+from ccbench.analysis.pair_matrix import PairMatrix, pair_matrices, pair_misses
 from ccbench.cases import Conditions, Status
 from ccbench.groups import Pair
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.analysis.health.groups import high_outliers, relative_spread
+from ccbench.analysis.slow_ranks import high_outliers, relative_spread
 
 VALUES = st.lists(st.floats(0.0, 1000.0), max_size=30)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.analysis.health.ranks import STARVED, starved_ranks, waited_for
+from ccbench.analysis.slow_ranks import STARVED, starved_ranks, waited_for
 from ccbench.cases import Conditions, Measurement
 from ccbench.results import Point
 from tests.analysis.health.machines import collectives, run_of

@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.analysis.history.series import changed, facts_of, history_of, machine_of, run_folders
-from ccbench.analysis.history.text import history_document, history_lines
+from ccbench.analysis.history import (
+    changed,
+    facts_of,
+    history_document,
+    history_lines,
+    history_of,
+    machine_of,
+    run_folders,
+)
 from ccbench.errors import RunFolderError
 from ccbench.results import Manifest
 from tests.analysis.history.made import manifest, write_history

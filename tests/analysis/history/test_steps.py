@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.analysis.history.steps import LONGEST_SERIES, find_levels
+from ccbench.analysis.history import LONGEST_SERIES, find_levels
 
 
 def find_steps(values: list[float], minimum_change: float = 0.03) -> list[tuple[int, float]]:

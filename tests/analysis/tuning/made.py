@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from ccbench.analysis.tuning.timings import Choice, Situation, Timing
+from ccbench.analysis.tuning import Choice, Situation, Timing
 
 PLACE = Situation("all_reduce", 8, 1, "float32", "sum", False, "streaming", "hgx-h100")
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.analysis.tuning.advice import Band, Rules, advise, everywhere
-from ccbench.analysis.tuning.text import advice_lines
-from ccbench.analysis.tuning.timings import Choice, Timing
+from ccbench.analysis.tuning import Band, Choice, Rules, Timing, advise, everywhere
+from ccbench.analysis.tuning_formats import advice_lines
 from tests.analysis.tuning.made import NCCL, NVLS, PLACE, RING, TREE, printed, timing
 
 MIB = 2**20

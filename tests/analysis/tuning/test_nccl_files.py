@@ -5,9 +5,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.analysis.tuning.advice import advise
-from ccbench.analysis.tuning.nccl_files import nccl_csv, nccl_environment
-from ccbench.analysis.tuning.timings import SIZE_NOT_STATED, Choice, Timing
+from ccbench.analysis.tuning import SIZE_NOT_STATED, Choice, Timing, advise
+from ccbench.analysis.tuning_formats import nccl_csv, nccl_environment
 from tests.analysis.tuning.example_plugin import decided, read
 from tests.analysis.tuning.made import NCCL, NVLS, PLACE, RING, TREE, printed, timing
 

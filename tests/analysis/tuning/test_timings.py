@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.analysis.tuning.advice import advise
-from ccbench.analysis.tuning.timings import SIZE_NOT_STATED, forced_from, timings_of
+from ccbench.analysis.tuning import SIZE_NOT_STATED, advise, forced_from, timings_of
 from ccbench.cases import Case
 from ccbench.errors import UsageError
 from ccbench.results import load_run

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.analysis.history.series import History, Seen, Series, history_of, run_folders
-from ccbench.analysis.history.steps import Level
+from ccbench.analysis.history import History, Level, Seen, Series, history_of, run_folders
 from ccbench.report.page import history
 from ccbench.report.page.content import PageContent
 from ccbench.report.page.history import history_page

@@ -36,7 +36,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.analysis.comparison.points import Floats, Whole
+from ccbench.analysis.verdicts import Floats, Whole
 
 POINTS_AT_ONCE = 1000
 """So that replicates take some ten megabytes, however many points there are."""

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ccbench.analysis.comparison.judging import as_run, compare, tested
-from ccbench.analysis.comparison.points import (
+from ccbench.analysis.comparison import as_run, compare, tested
+from ccbench.analysis.significance import enough_rounds
+from ccbench.analysis.verdicts import (
     FINE,
     NO_VERDICT,
     Compared,
@@ -26,7 +27,6 @@ from ccbench.analysis.comparison.points import (
     round_medians,
     side_of,
 )
-from ccbench.analysis.comparison.significance import enough_rounds
 from ccbench.results import Point, Run
 
 MOST_FALSE = 0.01

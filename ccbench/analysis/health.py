@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from ccbench.analysis.health.groups import GROSS, high_outliers, relative_spread, slow_groups
-from ccbench.analysis.health.matrix import (
+from ccbench.analysis.pair_matrix import (
     MISS,
     PairMatrix,
     PairMiss,
@@ -24,7 +23,15 @@ from ccbench.analysis.health.matrix import (
     pair_matrices,
     pair_misses,
 )
-from ccbench.analysis.health.ranks import flagged_devices, starved_ranks, waited_for
+from ccbench.analysis.slow_ranks import (
+    GROSS,
+    flagged_devices,
+    high_outliers,
+    relative_spread,
+    slow_groups,
+    starved_ranks,
+    waited_for,
+)
 from ccbench.cases import MORE_ROUNDS, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import DEVICE_FAULTS

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ccbench.analysis.comparison.points import (
+from ccbench.analysis.self_check import INJECTED_THRESHOLDS, MOST_FALSE, SelfCheck
+from ccbench.analysis.verdicts import (
     FINE,
     REGRESSION,
     Cause,
@@ -20,7 +21,6 @@ from ccbench.analysis.comparison.points import (
     Settings,
     Verdict,
 )
-from ccbench.analysis.comparison.self_check import INJECTED_THRESHOLDS, MOST_FALSE, SelfCheck
 from ccbench.results.points import ORDER
 from ccbench.tables import Column, Table, columns, fitted_lines, markdown_table
 from ccbench.tables import markdown as markdown_text

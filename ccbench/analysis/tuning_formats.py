@@ -16,24 +16,33 @@ The README says that -1 channels keep NCCL's choice. In its source (plugin.c of 
 later versions at 35512d6f and 837821a4) the number is 1 before a line is looked for and -1 leaves it so, and
 NCCL (ncclGetAlgoInfo in src/enqueue.cc) takes every number but 0 for the channels it may use at most. So 0 is
 written where channels are not known: both readings then leave the choice to NCCL.
+
+Advice as lines for a screen and as a JSON document.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from ccbench.analysis.tuning.advice import Advice, Band, Rules, advise, everywhere
-from ccbench.analysis.tuning.timings import (
+from ccbench.analysis.tuning import (
     DEFAULT,
     SETTINGS_OF_LIBRARIES,
     SIZE_NOT_STATED,
+    Advice,
+    Band,
     Choice,
+    Gain,
+    Rules,
     Timing,
+    advise,
+    everywhere,
 )
 from ccbench.capabilities import capabilities_of
-from ccbench.units import plural
+from ccbench.tables import Table, aligned, columns
+from ccbench.units import format_change, format_size, plain, plural
 
 COLLECTIVE_NAMES = {
     "all_reduce": "allreduce",
@@ -131,12 +140,12 @@ def nccl_csv(timings: Iterable[Timing], rules: Rules | None = None) -> str:
     rows: list[str] = []
     notes: list[str] = []
     for key, members in _by_key(advice, notes).items():
-        for band in _agreed(key, members, notes):
-            row = _row(key, band)
+        for band in _agreed_bands(key, members, notes):
+            row = _csv_row(key, band)
             if row is None:
                 name = band.choice.label if band.choice else ""
                 notes.append(
-                    f"{_place(key, band)}: {name} left out: the plug-in needs algorithm and protocol"
+                    f"{_where(key, band)}: {name} left out: the plug-in needs algorithm and protocol"
                 )
             else:
                 rows.append(row)
@@ -167,7 +176,7 @@ def _by_key(advice: Sequence[Advice], notes: list[str]) -> dict[_Key, list[Advic
     return dict(sorted(found.items(), key=lambda item: item[0].nodes == 0))
 
 
-def _agreed(key: _Key, members: Sequence[Advice], notes: list[str]) -> list[Band]:
+def _agreed_bands(key: _Key, members: Sequence[Advice], notes: list[str]) -> list[Band]:
     """Bands of sizes at which all types, operations and placements that were measured ask for the same."""
     answers: dict[int, list[Band]] = defaultdict(list)
     for one in members:
@@ -180,7 +189,7 @@ def _agreed(key: _Key, members: Sequence[Advice], notes: list[str]) -> list[Band
         here = answers[size]
         asked = {(band.choice, band.channels, band.ran) for band in here}
         if len({band.choice for band in here}) > 1:
-            notes.append(f"{_place(key)}: {size} B left out: types, operations or placements differ there")
+            notes.append(f"{_where(key)}: {size} B left out: types, operations or placements differ there")
         if len(asked) > 1 or here[0].choice is None:
             open_band = False
             continue
@@ -193,7 +202,7 @@ def _agreed(key: _Key, members: Sequence[Advice], notes: list[str]) -> list[Band
     return bands
 
 
-def _row(key: _Key, band: Band) -> str | None:
+def _csv_row(key: _Key, band: Band) -> str | None:
     choice = band.choice
     if choice is None or not _sayable(choice):
         return None
@@ -234,7 +243,7 @@ def _protocol_word(choice: Choice) -> str:
     return PROTOCOLS.get(choice.protocol, "")
 
 
-def _place(key: _Key, band: Band | None = None) -> str:
+def _where(key: _Key, band: Band | None = None) -> str:
     sizes = f" {band.low_bytes}-{band.high_bytes} B" if band is not None else ""
     return f"{key.collective} on {plural(key.ranks, 'rank')}{sizes}"
 
@@ -243,3 +252,129 @@ def _comments(*texts: str) -> list[str]:
     """One comment per text, printable, short enough for the plug-in's reader."""
     clean = ("".join(c if c.isprintable() else "?" for c in " ".join(text.split())) for text in texts)
     return [f"# {text}"[:LONGEST_LINE] for text in dict.fromkeys(clean)]
+
+
+DOCUMENT_VERSION = 1
+"""Of the JSON document; it changes when a key is dropped or means another thing."""
+
+
+def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[str]:
+    """Per situation in which choices were compared a line, then a line per band; else a remark."""
+    advice, rules = tuple(advice), rules or Rules()
+    lines: list[str] = []
+    advised = 0
+    compared = [one for one in advice if one.compared]
+    for one in compared:
+        lines.append(plain(one.situation.label, 400) + (" (SIMULATED)" if one.simulated else ""))
+        rows = [_row(band) for band in one.bands]
+        advised += sum(band.choice is not None for band in one.bands)
+        lines += [f"  {line}" for line in aligned(Table(columns("<", "<", "<"), rows))[1:]]
+        if one.flags:
+            lines.append(f"  flagged while measured: {', '.join(one.flags)}")
+    if not lines:
+        return ["nothing to compare: no case on two ranks or more was measured with two choices at one size"]
+    if any(band.without_interval and band.choice for one in compared for band in one.bands):
+        lines.append(
+            "without interval (printed averages, too few samples): gains from "
+            f"{rules.minimum_printed_gain:.0%} on are told, as hints; measure more to be certain"
+        )
+    lines.append(f"{plural(advised, 'band')} with advice; nothing is said of sizes that were not measured")
+    return lines
+
+
+def _row(band: Band) -> tuple[str, str, str]:
+    if band.choice is None:
+        return _sizes(band), "as it is", plain(band.why, 400)
+    instead = f"instead of {band.rivals[0].label if len(band.rivals) == 1 else 'several'}"
+    words = [instead, gain_text(band.smallest_gain)]
+    if band.largest_gain is not None and band.largest_gain != band.smallest_gain:
+        words[-1] += f" to {format_change(band.largest_gain.median)}"
+    if band.bridged_bytes:
+        words.append(f"at {len(band.bridged_bytes)} sizes not told apart")
+    if band.without_interval:
+        words.append("without interval")
+    return _sizes(band), plain(band.choice.label), plain(", ".join(words), 400)
+
+
+def _sizes(band: Band) -> str:
+    if band.low_bytes == SIZE_NOT_STATED and band.high_bytes == SIZE_NOT_STATED:
+        return "size not stated"
+    low = "size not stated" if band.low_bytes == SIZE_NOT_STATED else format_size(band.low_bytes)
+    return low if band.low_bytes == band.high_bytes else f"{low} - {format_size(band.high_bytes)}"
+
+
+def gain_text(gain: Gain | None) -> str:
+    """``+12.3% (+10.1% to +14.0%)``: median and interval of the gain in speed."""
+    if gain is None:
+        return ""
+    text = format_change(gain.median)
+    if gain.low is not None and gain.high is not None:
+        text += f" ({format_change(gain.low)} to {format_change(gain.high)})"
+    return text
+
+
+def advice_document(advice: Sequence[Advice], rules: Rules | None = None) -> dict[str, Any]:
+    """``advice`` as JSON: sizes in bytes, gains as fractions (time of the rival over the choice's, minus
+    one).
+
+    A size is null where a source does not state it.
+    """
+    rules = rules or Rules()
+    return {
+        "version": DOCUMENT_VERSION,
+        "minimum_gain": rules.minimum_gain,
+        "minimum_printed_gain": rules.minimum_printed_gain,
+        "confidence": rules.confidence,
+        "situations": [_situation_document(one) for one in advice],
+    }
+
+
+def _situation_document(one: Advice) -> dict[str, Any]:
+    where = one.situation
+    return {
+        "collective": where.collective,
+        "ranks": where.ranks,
+        "nodes": where.nodes or None,
+        "dtype": where.dtype,
+        "op": where.op,
+        "in_place": where.in_place,
+        "mode": where.mode,
+        "machine": where.place,
+        "work": where.work,
+        "simulated": one.simulated,
+        "flags": list(one.flags),
+        "bands": [_band_document(band) for band in one.bands],
+    }
+
+
+def _band_document(band: Band) -> dict[str, Any]:
+    return {
+        "low_bytes": _size(band.low_bytes),
+        "high_bytes": _size(band.high_bytes),
+        "sizes_bytes": [_size(size) for size in band.sizes_bytes],
+        "choice": _choice_document(band.choice),
+        "instead_of": _choice_document(band.rivals[0] if len(band.rivals) == 1 else None),
+        "smallest_gain": band.smallest_gain and asdict(band.smallest_gain),
+        "largest_gain": band.largest_gain and asdict(band.largest_gain),
+        "bridged_bytes": list(band.bridged_bytes),
+        "without_interval": band.without_interval,
+        "reason": band.why,
+    }
+
+
+def _size(size_bytes: int) -> int | None:
+    return None if size_bytes == SIZE_NOT_STATED else size_bytes
+
+
+def _choice_document(choice: Choice | None) -> dict[str, Any] | None:
+    if choice is None:
+        return None
+    return {
+        "backend": choice.backend,
+        "algorithm": choice.algorithm,
+        "protocol": choice.protocol,
+        "channels": choice.channels,
+        **{axis.name: one for axis, one in zip(SETTINGS_OF_LIBRARIES, choice.settings, strict=True)},
+        "variant": choice.variant,
+        "label": choice.label,
+    }

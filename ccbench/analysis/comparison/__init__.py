@@ -1,1 +1,0 @@
-"""From two runs, a run and the model, or a run and published figures to verdicts that can be trusted."""

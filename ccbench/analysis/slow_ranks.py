@@ -1,0 +1,415 @@
+"""Which of several like things is worse than the others, by the median absolute deviation.
+
+Which group of ranks is slow: all groups measured at once and ranked, then halved down to the smallest.
+
+Groups of one size are compared with their peers in the same case (median absolute deviation, as pairs are):
+those that are joined by the same links. One that lies across two hosts among others inside a host is no peer.
+Where groups lie inside each other (halves, quarters, neighbours), a walk from the whole machine down follows
+the slow one at each size: of two halves the slower is the odd one, for the other shows what can be had.
+
+Which devices are behind the flags of cases, by their own readings.
+
+Which rank is slow, by collectives of all ranks: the others wait for it, or it is not given its processor.
+
+A rank that works slowly waits least. One whose process is stopped now and then (a quota of processor time) is
+stopped while it waits as well, and then all ranks wait alike: it shows by the processor time that it got. One
+whose processor other programs had is late by their fault: the system tells how long it stood in the queue.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ccbench.analysis.pair_matrix import Joined, LinkClass, doubts_of
+from ccbench.capabilities import capabilities_of
+from ccbench.cases import OVERLAP
+from ccbench.errors import RunFolderError, UsageError
+from ccbench.groups import format_ranks, parse_groups
+from ccbench.machine.flags import DEVICE_FLAGS, LOAD_FLAGS, Flag
+from ccbench.machine.readings import flags_of, readings_from_json
+from ccbench.results import Point
+from ccbench.results.rows import WAITING_SHARE
+from ccbench.stats import CHANCE, chance_of_most
+
+LIMIT = 3.5
+"""Scaled deviations from the median at which a value is an outlier (B. Iglewicz and D. C. Hoaglin, "How to
+Detect and Handle Outliers", ASQC 1993: modified z-scores above 3.5)."""
+
+SCALE = 1.4826
+"""Median absolute deviation of normally distributed values times this is their standard deviation."""
+
+
+def high_outliers(values: Sequence[float], least: float) -> tuple[int, ...]:
+    """Places of values that lie above the median by more than LIMIT scaled deviations and by ``least``.
+
+    ``least`` keeps a difference without consequence from being one, where all the others are very alike. Of
+    fewer than three values none is an outlier: nobody knows which of two is the odd one.
+    """
+    if len(values) < 3:
+        return ()
+    middle = median(values)
+    spread = SCALE * median(abs(value - middle) for value in values)
+    edge = middle + max(LIMIT * spread, least)
+    return tuple(place for place, value in enumerate(values) if value > edge)
+
+
+def relative_spread(values: Sequence[float]) -> float:
+    """Scaled median absolute deviation over the median; 0 for fewer than two values or a median of 0."""
+    if len(values) < 2:
+        return 0.0
+    middle = median(values)
+    return SCALE * median(abs(value - middle) for value in values) / middle if middle else 0.0
+
+
+SLOW_GROUP = 0.10
+"""A group this much slower than its peers is a finding."""
+
+SLOW_HALF = 0.25
+"""The same of a half against the other: two values have no spread that would tell noise from a difference."""
+
+GROSS = 3.0
+"""Where times are in doubt, a group must be this many times slower."""
+
+DECIDED = 0.75
+"""Share of the cases in which a group must be slow to be named."""
+
+FEWEST_CASES = 2
+"""Cases that must show the same half as the slow one."""
+
+Members = tuple[int, ...]
+Parts = tuple[Members, ...]
+
+
+@dataclass(frozen=True)
+class SlowGroup:
+    """One slow group. evidence: one sentence without its full stop."""
+
+    backend: str
+    members: Members
+    evidence: str
+
+    @property
+    def name(self) -> str:
+        """``ranks 4-5``."""
+        return f"ranks {format_ranks(self.members)}"
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One case in which several groups ran at once: seconds, and what joins the group, by members."""
+
+    backend: str
+    expression: str
+    ranks: int
+    seconds: Mapping[Members, float]
+    link_class: Mapping[Members, LinkClass]
+    doubted: bool
+
+
+def slow_groups(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> list[SlowGroup]:
+    """Groups slower than their peers, the smallest that a walk through nested groups ends at first.
+
+    joined: how the ranks of a case are joined. A group inside which, or around which, another one is named
+    already is not named again.
+    """
+    seen = list(_seen(timed, joined))
+    named: list[SlowGroup] = []
+    for backend in dict.fromkeys(one.backend for one in seen):
+        mine = [one for one in seen if one.backend == backend]
+        ended = _walk(backend, mine)
+        found = [] if ended is None else [ended]
+        for odd in _odd_among_likes(backend, mine):
+            if not any(_nested(odd.members, other.members) for other in found):
+                found.append(odd)
+        named += found
+    return named
+
+
+def _seen(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> Iterator[_Seen]:
+    teams: dict[tuple[object, ...], Joined] = {}
+    for point in timed:
+        if not point.groups or point.concurrent or point.mode == OVERLAP:
+            continue
+        try:
+            members = parse_groups(point.groups, point.ranks)
+        except UsageError:
+            continue  # an import whose groups ccbench cannot form
+        medians = point.group_median_seconds
+        if len(medians) == len(members) > 1 and min(medians) > 0:
+            key = (point.backend, point.ranks, point.nodes)
+            if key not in teams:
+                teams[key] = joined(point)
+            link_class = {group: teams[key].link_class(group) for group in members}
+            times = dict(zip(members, medians, strict=True))
+            doubted = bool(doubts_of(point))
+            yield _Seen(point.backend, point.groups, point.ranks, times, link_class, doubted)
+
+
+def _least(doubted: bool, share: float = SLOW_GROUP) -> float:
+    """By how much, as a logarithm, a group must be slower."""
+    return math.log(GROSS) if doubted else math.log1p(share)
+
+
+def _odd_among_likes(backend: str, seen: Sequence[_Seen]) -> Iterator[SlowGroup]:
+    """Outliers among the groups of one expression, in most of its cases."""
+    by_expression: dict[str, list[_Seen]] = defaultdict(list)
+    for one in seen:
+        by_expression[one.expression].append(one)
+    for expression, cases in by_expression.items():
+        ratios: dict[Members, list[float]] = defaultdict(list)
+        for one in cases:
+            for groups in _peers(one):
+                usual = median(one.seconds[group] for group in groups)
+                logs = [math.log(one.seconds[group] / usual) for group in groups]
+                for place in high_outliers(logs, _least(one.doubted)):
+                    ratios[groups[place]].append(math.exp(logs[place]))
+        for group, times in ratios.items():
+            if len(times) >= max(FEWEST_CASES, DECIDED * len(cases)):
+                text = (
+                    f"{median(times):.2f} times the usual time of its peers ({expression}) in "
+                    f"{len(times)} of {len(cases)} cases on {backend}"
+                )
+                yield SlowGroup(backend, group, text)
+
+
+def _peers(one: _Seen) -> list[list[Members]]:
+    """The groups of a case, those that are joined alike together."""
+    peers: dict[LinkClass, list[Members]] = defaultdict(list)
+    for group, link_class in one.link_class.items():
+        peers[link_class].append(group)
+    return list(peers.values())
+
+
+def _walk(backend: str, seen: Sequence[_Seen]) -> SlowGroup | None:
+    """From all ranks to the smallest slow group, by way of the slow one of each size; None without any."""
+    current: Members = tuple(range(max((one.ranks for one in seen), default=0)))
+    path: list[str] = []
+    while True:
+        step = _slow_child(current, seen)
+        if step is None:
+            break
+        current, text = step
+        path.append(text)
+    return SlowGroup(backend, current, f"halved from {', then '.join(path)}, on {backend}") if path else None
+
+
+def _slow_child(parent: Members, seen: Sequence[_Seen]) -> tuple[Members, str] | None:
+    """The largest group inside ``parent`` that is slower than its siblings there, in most of their cases.
+
+    Ways to part the same ranks (``rank // 2``, ``rank % 2``) are asked one by one: what is slow in one of
+    them may be spread over all parts of the other.
+    """
+    inside = set(parent)
+    ratios: dict[Parts, list[tuple[Members, float]]] = defaultdict(list)
+    for one in seen:
+        siblings = {group: time for group, time in one.seconds.items() if set(group) < inside}
+        alike = len({one.link_class[group] for group in siblings}) == 1
+        if len(siblings) < 2 or sum(map(len, siblings)) != len(parent) or not alike:
+            continue
+        slowest = max(siblings, key=siblings.__getitem__)
+        ratio = siblings[slowest] / median(time for group, time in siblings.items() if group != slowest)
+        is_slow = math.log(ratio) >= _least(one.doubted, SLOW_HALF)
+        ratios[tuple(siblings)].append((slowest, ratio if is_slow else 0.0))
+    for parts in sorted(ratios, key=lambda groups: -len(groups[0])):
+        for group in parts:
+            times = [ratio for slowest, ratio in ratios[parts] if slowest == group and ratio]
+            if len(times) >= max(FEWEST_CASES, DECIDED * len(ratios[parts])):
+                words = f"ranks {format_ranks(group)} ({median(times):.2f} times as long as the rest of "
+                return group, f"{words}{format_ranks(parent)} in {len(times)} of {len(ratios[parts])} cases)"
+    return None
+
+
+def _nested(one: Members, other: Members) -> bool:
+    return set(one) <= set(other) or set(other) <= set(one)
+
+
+UNNAMED = "a device"
+"""What a flag is laid to where no reading tells whose it is."""
+
+
+def flagged_devices(
+    cases: Iterable[tuple[Collection[str], str]], flags: Collection[str] = DEVICE_FLAGS
+) -> list[tuple[str, str, int]]:
+    """(flag, device, number of cases), the most frequent first.
+
+    cases: of each its flags and the text of its readings. flags: those that count.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    for found, readings in cases:
+        for flag in set(found) & set(flags):
+            counts.update((flag, device) for device in devices_with(readings, flag) or [UNNAMED])
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [(flag, device, count) for (flag, device), count in ordered]
+
+
+def devices_with(readings: str, flag: str) -> list[str]:
+    """Host, bus id and model of the devices that gave ``flag``; nothing where the readings do not tell."""
+    try:
+        before, after = readings_from_json(readings)
+    except RunFolderError:
+        return []
+    later = {one.device: one for one in after}
+    return [
+        " ".join(word for word in (*one.device, one.model) if word)
+        for one in before
+        if one.device in later and flag in flags_of((one,), (later[one.device],))
+    ]
+
+
+SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Collectives in which every rank does as much: in others a root is late for good reason."""
+
+FEWEST_DECIDED = 4
+"""Cases in which one rank is clearly the slowest; of these in DECIDED it must be the same one to be named."""
+
+TELLING_SECONDS = 1e-5
+"""Launches that are shorter tell nothing of waiting: a tenth of them is less than what a cache line takes
+longer or shorter between two processors, by where these and the buffers happen to be."""
+
+QUEUED = 0.05
+"""Of the time: a rank that stood longer in the queue for its processor is late because of what had it."""
+
+STARVED = 0.75
+"""Of the processor time of every other rank: a rank that gets less is not given what they are."""
+
+
+OfCase = Callable[[Point], tuple[int, ...]]
+"""The ranks that one case speaks against."""
+
+
+@dataclass(frozen=True)
+class _Blamed:
+    """A rank that most cases of a team speak against. cases: of how many; against: those that do."""
+
+    team: str
+    rank: int
+    against: tuple[Point, ...]
+    cases: int
+
+    @property
+    def share(self) -> str:
+        return f"{len(self.against)} of {self.cases} collectives on {self.team}"
+
+
+def waited_for(timed: Sequence[Point]) -> dict[int, str]:
+    """Ranks that the others wait for, one of a team at most, each with the evidence."""
+    telling = [point for point in timed if (point.median_seconds or 0.0) >= TELLING_SECONDS]
+    return _joined(
+        (one.rank, f"the others wait for it in {one.share}") for one in _blamed(telling, _waits_least, CHANCE)
+    )
+
+
+def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
+    """Ranks that get less processor time than all others, less than half of a team, each with the evidence.
+
+    What other programs took is no rank's fault.
+    """
+    # Ranks that poll keep their processors busy while they wait, so that each has all it is given.
+    polling = [one for one in timed if capabilities_of(one.backend).polls and Flag.STEAL not in one.flags]
+    found = []
+    for one in _blamed(polling, _gets_least):
+        usual = median(_of_next(point, one.rank) for point in one.against)
+        found.append((one.rank, f"it gets {usual:.0%} of the next one's processor time in {one.share}"))
+    return _joined(found)
+
+
+def _joined(found: Iterable[tuple[int, str]]) -> dict[int, str]:
+    """All that speaks against each rank."""
+    texts: dict[int, str] = {}
+    for rank, text in found:
+        texts[rank] = f"{texts[rank]}; {text}" if rank in texts else text
+    return texts
+
+
+def _blamed(timed: Sequence[Point], of_case: OfCase, chance: float = 1.0) -> Iterator[_Blamed]:
+    """Of each team the ranks that ``of_case`` gives for most of the cases that decide, if many do.
+
+    chance: how likely ranks that are all alike may be to give one of them as many cases.
+    """
+    teams: dict[tuple[str, int], list[Point]] = defaultdict(list)
+    for point in timed:
+        of_all = not (point.pair or point.groups or point.concurrent)
+        if of_all and point.collective in SYMMETRIC and point.ranks > 1:
+            teams[point.backend, point.ranks].append(point)
+    sizes = Counter(backend for backend, _ in teams)
+    for (backend, size), cases in teams.items():
+        against: dict[int, list[Point]] = defaultdict(list)
+        decided = 0
+        for point in cases:
+            ranks = of_case(point)
+            decided += bool(ranks)
+            for rank in ranks:
+                against[rank].append(point)
+        if decided < max(FEWEST_DECIDED, len(cases) / 2):
+            continue
+        for rank in sorted(against):
+            times = len(against[rank])
+            if times >= DECIDED * decided and chance_of_most(times, decided, size) <= chance:
+                team = f"{backend} with {size} ranks" if sizes[backend] > 1 else backend
+                yield _Blamed(team, rank, tuple(against[rank]), len(cases))
+
+
+def _waits_least(point: Point) -> tuple[int, ...]:
+    """The rank that waits clearly less than every other; the medians of ranks alone decide nothing.
+
+    Where other programs kept processors busy, whichever rank shared its own with them was late, and of two
+    ranks one is that by chance: there the rank must not have stood in the queue for its processor.
+    """
+    waits, rank = sorted(point.rank_waiting), point.slowest_rank
+    if rank is None or not waits:
+        return ()
+    held_up = _queued(point, rank) if point.rank_queued_share else _loaded(point)
+    if Flag.STEAL in point.flags or held_up:
+        return ()
+    # Two values have no spread that would tell noise from a difference.
+    least = WAITING_SHARE if len(waits) > 2 else SLOW_HALF
+    return (rank,) if waits[1] - waits[0] >= least else ()
+
+
+def _queued(point: Point, rank: int) -> bool:
+    """Whether a rank stood in the queue for its processor; where ranks share some, more than another did."""
+    queued = point.rank_queued_share
+    return queued[rank] - (min(queued) if point.oversubscribed else 0.0) > QUEUED
+
+
+def _loaded(point: Point) -> bool:
+    """Whether other programs kept processors busy."""
+    return not {*LOAD_FLAGS}.isdisjoint(point.flags)
+
+
+def _gets_least(point: Point) -> tuple[int, ...]:
+    """The ranks that get clearly less processor time than all others, of a team less than half.
+
+    Where ranks share processors only one: those on the fullest processor get less than others for good
+    reason, but as much as each other.
+    """
+    shares = _could_run(point)
+    order = sorted(range(len(shares)), key=shares.__getitem__)
+    crowded = point.oversubscribed or len(set(point.binding)) < len(point.binding)
+    most = 1 if crowded else max(1, (len(shares) - 1) // 2)
+    for count in range(min(most, len(shares) - 1), 0, -1):
+        if shares[order[count - 1]] < STARVED * shares[order[count]]:
+            return tuple(order[:count])
+    return ()
+
+
+def _could_run(point: Point) -> list[float]:
+    """Of each rank, the share of the time in which nothing but other programs kept it from running.
+
+    Empty where that is not told. A rank with a quota of processor time may stand in the queue for it as well,
+    so the queue counts beside other load alone.
+    """
+    shares, queued = point.rank_cpu_share, point.rank_queued_share
+    if not _loaded(point):
+        return list(shares)
+    return [had + waited for had, waited in zip(shares, queued, strict=True)] if shares and queued else []
+
+
+def _of_next(point: Point, rank: int) -> float:
+    """A rank's processor time over the least that a rank gets that does not lack it."""
+    shares, lacking = _could_run(point), _gets_least(point)
+    return float(shares[rank] / min(share for one, share in enumerate(shares) if one not in lacking))

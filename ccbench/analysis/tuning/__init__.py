@@ -1,1 +1,0 @@
-"""What to run instead: the fastest measured choice per collective and band of sizes, where it is certain."""

@@ -24,9 +24,10 @@ from ccbench.model.library.constants import (
     Domain,
     LibraryConstants,
     constants_of,
+    kinds_of,
     shipped,
 )
-from ccbench.model.library.predictor import kinds_of, seconds_of
+from ccbench.model.library.predictor import seconds_of
 
 Floats = NDArray[np.float64]
 

@@ -25,7 +25,8 @@ from ccbench.model.fabric_pricing import fabric_loads as loads_of
 from ccbench.model.graph_bounds import LIMITS, ROUNDING
 from ccbench.model.group_systems import GroupPlacement, GroupSystem, group_systems, placement_of
 from ccbench.model.library import LibraryRequest
-from ccbench.model.library.predictor import predict_library, uneven_loads
+from ccbench.model.library.predictor import predict_library
+from ccbench.model.library.shapes import uneven_loads
 from ccbench.model.patterns import Steps, Traffic, steps_of
 from ccbench.model.rank_subset import ByIdentity, RankSubset, flow_weights, placed, turns_of
 from ccbench.schedules.schedule import Phase, Schedule

@@ -1,6 +1,9 @@
-"""What the model of a collective library must know about GPUs and their links: a page of numbers, no graph.
+"""The model of a collective library (NCCL, RCCL): GPUs and their links as a page of numbers, no graph.
 
-``clusters`` makes one from a topology and a network, ``benchmarks.score`` from the words of a published log.
+Questions and answers stand here. ``clusters`` makes a system from a topology and a network,
+``benchmarks.score`` from the words of a published log. ``shapes`` counts hops and bytes, ``costs`` turns
+them into seconds by the values of ``constants``, ``predictor`` chooses, ``calibration`` fits the levels of
+one measured system.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class Generation(str, Enum):
 
 
 class Intra(str, Enum):
-    """What joins the GPUs of one node."""
+    """Links that join the GPUs of one node."""
 
     NVSWITCH = "nvswitch"
     NVLINK_MESH = "nvlink-mesh"
@@ -115,10 +118,20 @@ class LibrarySystem:
         """All of them."""
         return self.ranks_per_node * self.nodes
 
+    @property
+    def is_amd(self) -> bool:
+        """True if RCCL runs there."""
+        return self.generation in {Generation.CDNA2, Generation.CDNA3}
+
+    @property
+    def network_family(self) -> str:
+        """``ib`` for ``ib-ndr`` and its like: generations of one network differ in their rate alone."""
+        return self.network.word.split("-")[0] if self.network is not None else ""
+
 
 @dataclass(frozen=True)
 class LibraryRequest:
-    """What is asked of the library, for all sizes of a sweep at once.
+    """A question to the library, for all sizes of a sweep at once.
 
     size_bytes: nccl-tests' sizes. item_bytes: of one element. algorithm, protocol: ``default`` for the
         library's choice, else one of ``ALGORITHMS`` / ``PROTOCOLS``.
@@ -143,7 +156,7 @@ class LibraryRequest:
 
 @dataclass(frozen=True)
 class LibraryPoint:
-    """What the model says about one size; seconds of one launch.
+    """The model's answer for one size; seconds of one launch.
 
     latency_seconds + fill_seconds + bandwidth_seconds = seconds. bottleneck: a sentence.
     extrapolated: why this point lies outside what the constants were learned on; "" when it does not.

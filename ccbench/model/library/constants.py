@@ -1,8 +1,9 @@
-"""The model's own constants: where each one starts, how far it may be learned, what it became.
+"""The model's own constants, the one place of all that is learned: starts, values, the systems they are from.
 
 A constant starts from a published figure or from physics. ``benchmarks.score.learning`` moves those with a
 spread, within it, on published logs of many systems at once; ``shipped.yaml`` holds what came out and says
-on what.
+on what. ``calibration`` scales them for one system that was measured. Everything else takes a plain mapping
+of names to values (``LibraryConstants.table``), so that nothing but this module knows where they are from.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ccbench.cases import UNEVEN
 from ccbench.errors import MachineError
+from ccbench.model.library import Generation, LibraryRequest, LibrarySystem
+from ccbench.units import format_size
 
 FOLDER = Path(__file__).parent
 SHIPPED_FILE = FOLDER / "shipped.yaml"
@@ -49,10 +53,10 @@ BY_NAME = {constant.name: constant for constant in CONSTANTS}
 
 @dataclass(frozen=True)
 class Domain:
-    """What constants were learned on, for saying what lies outside.
+    """Systems that constants were learned on, for saying what lies outside.
 
-    most_nodes: of each (kind, word) seen, the most nodes; kinds are those of
-        ``predictor.kinds_of``. most_ranks_per_node: by intra. largest_bytes: of all sizes.
+    most_nodes: of each (kind, word) seen, the most nodes; kinds are those of ``kinds_of``.
+    most_ranks_per_node: by intra. largest_bytes: of all sizes.
     """
 
     most_nodes: tuple[tuple[tuple[str, str], int], ...] = ()
@@ -83,7 +87,7 @@ class LibraryConstants:
 
     @property
     def table(self) -> dict[str, float]:
-        """The same as a mapping."""
+        """Values by name."""
         return dict(self.values)
 
 
@@ -104,27 +108,84 @@ STARTS = constants_of({})
 
 @cache
 def shipped() -> LibraryConstants:
-    """What ``shipped.yaml`` says. Raises MachineError when it is damaged."""
+    """The constants of ``shipped.yaml``. Raises MachineError when it is damaged."""
     return read_constants(SHIPPED_FILE)
 
 
 def read_constants(path: Path) -> LibraryConstants:
-    """What ``benchmarks.score.learning`` wrote. Raises MachineError where the file is damaged."""
+    """The constants that ``benchmarks.score.learning`` wrote. Raises MachineError for a damaged file."""
     import yaml
 
     try:
         plain = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return constants_of(plain["values"], str(plain["learned_on"]), _domain(plain.get("domain") or {}))
+        seen = plain.get("domain") or {}
+        most_nodes = tuple(
+            ((str(kind), str(word)), int(nodes))
+            for kind, words in seen.get("most_nodes", {}).items()
+            for word, nodes in words.items()
+        )
+        inside = tuple(
+            (str(intra), int(ranks)) for intra, ranks in seen.get("most_ranks_per_node", {}).items()
+        )
+        domain = Domain(most_nodes, inside, int(seen.get("largest_bytes", 0)))
+        return constants_of(plain["values"], str(plain["learned_on"]), domain)
     except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise MachineError(f"{path}: damaged ({reason}); reinstall ccbench or learn it again") from None
 
 
-def _domain(plain: Mapping[str, Any]) -> Domain:
-    most_nodes = [
-        ((str(kind), str(word)), int(nodes))
-        for kind, words in plain.get("most_nodes", {}).items()
-        for word, nodes in words.items()
+FAR_IN_SIZE = 4
+"""Factor over the largest size seen up to which nothing new is expected: times are proportional there."""
+
+
+def kinds_of(system: LibrarySystem, request: LibraryRequest) -> tuple[tuple[str, str], ...]:
+    """(kind, word) of everything that the constants distinguish, and of what was seen together.
+
+    A collective counts as seen on a network, or on one node of a kind, only where it ran there itself: other
+    collectives there, and it elsewhere, do not show how it fares.
+    """
+    # Uneven or not, the messages are those of grouped sends.
+    name = "all_to_all" if request.collective == UNEVEN else request.collective
+    words = [
+        ("generation", system.generation.value),
+        ("intra", system.intra.value),
+        ("collective", name),
     ]
-    inside = [(str(intra), int(ranks)) for intra, ranks in plain.get("most_ranks_per_node", {}).items()]
-    return Domain(tuple(most_nodes), tuple(inside), int(plain.get("largest_bytes", 0)))
+    if system.nodes > 1:
+        network = system.network_family
+        return (*words, ("network", network), ("collective across", f"{name} on {network}"))
+    return (*words, ("collective inside", f"{name} on {system.intra.value}"))
+
+
+def reasons(system: LibrarySystem, request: LibraryRequest, constants: LibraryConstants) -> tuple[str, ...]:
+    """Why each size of ``request`` is extrapolated, "" where it is not."""
+    domain = constants.domain
+    seen, found = dict(domain.most_nodes), list[str]()
+    for kind, word in kinds_of(system, request) if seen else ():
+        together = kind in ("collective across", "collective inside")
+        if together and found:
+            continue  # follows from what was said
+        most = seen.get((kind, word))
+        if word == Generation.UNKNOWN.value:
+            found.append("the generation of the GPUs is not known")
+        elif most is None:
+            inside = " within one node" if kind == "collective inside" else ""
+            found.append(
+                f"no {word}{inside} was learned on" if together else f"no {kind} {word} was learned on"
+            )
+        # Of networks alone the number of nodes that was seen matters.
+        elif kind == "network" and system.nodes > most:
+            found.append(f"{system.nodes} nodes on {word}; learned on up to {most}")
+        elif kind == "collective across" and system.nodes > most:
+            found.append(f"{word} over {system.nodes} nodes; learned on up to {most}")
+    most_inside = dict(domain.most_ranks_per_node).get(system.intra.value, system.ranks_per_node)
+    if not seen:
+        found.append("nothing was learned: the constants are published figures and assumptions")
+    elif system.ranks_per_node > most_inside:
+        found.append(f"{system.ranks_per_node} GPUs a node; learned on up to {most_inside}")
+    always, largest = "; ".join(found), domain.largest_bytes
+    far = f"no size above {format_size(largest)} was learned on" if largest else ""
+    limit = largest * FAR_IN_SIZE
+    return tuple(
+        "; ".join(filter(None, (always, far if size > limit else ""))) for size in request.size_bytes
+    )

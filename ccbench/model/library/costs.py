@@ -12,9 +12,9 @@ Figures in microseconds and GB/s (1e9) are NCCL's published tuning constants, as
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,6 @@ from ccbench.model.library.shapes import (
     busy_nics,
     collnet_is_direct,
     gpus_of_network,
-    is_amd,
     links_share,
 )
 
@@ -44,7 +43,8 @@ COLLNET_DIRECT_PEER_MICROSECONDS = 0.4
 """Each further GPU of the node that a direct hop addresses."""
 
 COLLNET_CHAIN_HOP_MICROSECONDS = 2.8
-COLLNET_NETWORK_MICROSECONDS = {"direct": 31.0, "chain": 30.0}
+COLLNET_DIRECT_NETWORK_MICROSECONDS = 31.0
+COLLNET_CHAIN_NETWORK_MICROSECONDS = 30.0
 
 PAT_OVERLAP = 3.5
 PAT_RANK_MICROSECONDS = 2.8
@@ -83,17 +83,24 @@ _FILLS = {
 }
 """Names of the constants: on one node, on several."""
 
+_NETWORKS = {
+    "efa": ("latency.efa_us", "efficiency.efa"),
+    "tcp": ("latency.tcp_us", "efficiency.tcp"),
+    "tcpx": ("latency.tcpx_us", "efficiency.tcpx"),
+    "tcpxo": ("latency.tcpx_us", "efficiency.fabric"),
+}
+_FABRIC = ("latency.fabric_us", "efficiency.fabric")
+"""Names of a network's constants, by its word; InfiniBand's, RoCE's and their like."""
+
+_INSIDE = {Intra.XGMI: "xgmi", Intra.HCCS: "hccs", Intra.PCIE: "pcie"}
+"""Names of efficiencies of links that all generations have alike; NVLink's without switches elsewhere."""
+
 
 def table_row(generation: Generation) -> str:
     """The row of NCCL's per-generation tables that a generation uses; unknown ones count as Ampere."""
-    rows = {
-        Generation.PASCAL: "volta",
-        Generation.VOLTA: "volta",
-        Generation.TURING: "volta",
-        Generation.HOPPER: "hopper",
-        Generation.BLACKWELL: "blackwell",
-    }
-    return rows.get(generation, "ampere")
+    if generation in {Generation.PASCAL, Generation.TURING}:
+        return "volta"
+    return generation.value if generation.value in LL_MOST_GBYTES else "ampere"
 
 
 @dataclass(frozen=True)
@@ -133,7 +140,7 @@ class Cost:
 
 
 def protocols(shape: Shape, system: LibrarySystem) -> tuple[str, ...]:
-    """What may carry ``shape``: LL128 needs NVLink and ordered stores; EFA of Ampere and before only Simple.
+    """Protocols that may carry ``shape``: LL128 needs NVLink and ordered stores, EFA mostly Simple.
 
     Sources: NCCL's src/graph/tuning.cc (LL128 up to PXB, from Volta); aws-ofi-nccl for EFA.
     """
@@ -148,7 +155,7 @@ def protocols(shape: Shape, system: LibrarySystem) -> tuple[str, ...]:
     no_ll128 = (
         system.intra in {Intra.HOST, Intra.PCIE, Intra.XGMI, Intra.HCCS}
         or word in SOCKETS
-        or is_amd(system)
+        or system.is_amd
         or system.generation in {Generation.PASCAL, Generation.TURING}
     )
     return ("ll", "simple") if no_ll128 else PROTOCOLS
@@ -158,125 +165,92 @@ def cost(
     shape: Shape, protocol: str, system: LibrarySystem, size_bytes: Floats, table: Mapping[str, float]
 ) -> Cost:
     """Price ``shape`` at ``size_bytes``; ``table`` holds the constants."""
-    inside, network = _rates(shape, protocol, system, table)
-    hop, network_hop = _hops(shape, protocol, system, table)
+    base, hop, network_hop = _latencies(shape, protocol, system, table)
     latency = shape.inside_hops * hop + shape.network_hops * network_hop
-    per_byte = max(shape.port_bytes / inside, shape.node_bytes / network)
-    transfer = np.asarray(per_byte * size_bytes)
-    base = _base(shape, protocol, system, table)
-    return Cost(
-        shape,
-        protocol,
-        inside,
-        network,
-        hop,
-        network_hop,
-        base + latency,
-        _fill(shape, system, latency, transfer, table),
-        transfer,
-        base,
-    )
-
-
-def _library_table(system: LibrarySystem) -> dict[str, Any]:
-    """Return the constants of the library that drives the system's GPUs: ``base`` and ``hop``."""
-    found: dict[str, Any] = TABLES["rccl" if is_amd(system) else "nccl"]
-    return found
-
-
-def _fill(
-    shape: Shape, system: LibrarySystem, latency: float, transfer: Floats, table: Mapping[str, float]
-) -> Floats:
+    inside, network = _rates(shape, protocol, system, table)
+    transfer = np.asarray(max(shape.port_bytes / inside, shape.node_bytes / network) * size_bytes)
     # Uncut: store and forward over every hop. Cut: the optimal pipeline's 2 sqrt(latency x transfer), of
     # which libraries see a share. The harmonic sum is near the smaller of the two.
-    hops = max(1, shape.inside_hops + shape.network_hops)
-    name = _FILLS[shape.algorithm][system.nodes > 1]
-    uncut = hops * transfer
-    cut = 2.0 * table[name] * np.sqrt(latency * transfer)
+    uncut = max(1, shape.inside_hops + shape.network_hops) * transfer
+    share = table[_FILLS[shape.algorithm][system.nodes > 1]]
+    cut = 2.0 * share * np.sqrt(latency * transfer)
     total = uncut + cut
-    return np.asarray(np.divide(uncut * cut, total, out=np.zeros_like(total), where=total > 0))
+    fill = np.asarray(np.divide(uncut * cut, total, out=np.zeros_like(total), where=total > 0))
+    return Cost(
+        shape, protocol, inside, network, hop, network_hop, base + latency, fill, transfer, base
+    )  # fmt: skip
 
 
-def _base(shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]) -> float:
-    if shape.algorithm in SWITCH_ALGORITHMS:
-        return table["nvls_base_us"] * MICRO
-    bases = _library_table(system)["base"]
-    row: list[float] = bases.get(shape.algorithm, bases["ring"])
-    scale = table["pairwise_base"] if shape.peers else table["base"]
-    ranks = system.ranks * PAT_RANK_MICROSECONDS if shape.algorithm == "pat" else 0.0
-    return (row[PROTOCOLS.index(protocol)] + ranks) * scale * MICRO
-
-
-def _hops(
+def _latencies(
     shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]
-) -> tuple[float, float]:
-    """Seconds of one hop inside a node and of one across the network."""
-    scale = (table["cdna_hop"] if is_amd(system) else 1.0) * MICRO
-    inside = _inside_hop(shape, protocol, system, table) * scale
-    return inside, _network_hop(shape, protocol, system, table) * scale if system.nodes > 1 else 0.0
+) -> tuple[float, float, float]:
+    """Seconds of the base, of one hop inside a node and of one across the network."""
+    published = TABLES["rccl" if system.is_amd else "nccl"]
+    column, simple, algorithm = PROTOCOLS.index(protocol), protocol == "simple", shape.algorithm
+    by_switch, direct = algorithm in SWITCH_ALGORITHMS, collnet_is_direct(system)
+    # One rank on each node sees the figures of Tree in either algorithm, as in NCCL's own model.
+    row = "tree" if system.ranks_per_node == 1 or by_switch or algorithm == "tree" else "ring"
 
+    base: float = published["base"].get(algorithm, published["base"]["ring"])[column]
+    if by_switch:
+        base = table["nvls_base_us"] * MICRO
+    else:
+        ranks = system.ranks * PAT_RANK_MICROSECONDS if algorithm == "pat" else 0.0
+        base = (base + ranks) * table["pairwise_base" if shape.peers else "base"] * MICRO
 
-def _inside_hop(shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]) -> float:
-    """Microseconds."""
-    if shape.algorithm in SWITCH_ALGORITHMS:
-        return table["nvls_hop_us"]
-    if shape.algorithm == "collnet":
-        others = system.ranks_per_node - 1
-        direct = COLLNET_DIRECT_HOP_MICROSECONDS + COLLNET_DIRECT_PEER_MICROSECONDS * others
-        return (direct if collnet_is_direct(system) else COLLNET_CHAIN_HOP_MICROSECONDS) * table["hop.simple"]
-    tables = _library_table(system)["hop"]
-    local = "pci" if system.intra in {Intra.PCIE, Intra.HOST} else "nvlink"
-    hop: float = tables[local][_row(shape, system)][PROTOCOLS.index(protocol)] * table[f"hop.{protocol}"]
+    if by_switch:
+        hop = table["nvls_hop_us"]
+    elif algorithm == "collnet":
+        far = COLLNET_DIRECT_HOP_MICROSECONDS + COLLNET_DIRECT_PEER_MICROSECONDS * (system.ranks_per_node - 1)
+        hop = (far if direct else COLLNET_CHAIN_HOP_MICROSECONDS) * table["hop.simple"]
+    else:
+        local = "pci" if system.intra in {Intra.PCIE, Intra.HOST} else "nvlink"
+        hop = published["hop"][local][row][column] * table[f"hop.{protocol}"]
+        if system.nodes > 1:
+            # On several nodes each hop inside waits for the proxy thread that feeds the network.
+            proxy = PROXY_MICROSECONDS.get(system.host, PROXY_ELSEWHERE_MICROSECONDS) * table["proxy"]
+            hop = max(hop, proxy * (PROXY_SIMPLE if simple else 1.0))
+
+    scale = (table["cdna_hop"] if system.is_amd else 1.0) * MICRO
     if system.nodes == 1:
-        return hop
-    # On several nodes each hop inside waits for the proxy thread that feeds the network.
-    proxy = PROXY_MICROSECONDS.get(system.host, PROXY_ELSEWHERE_MICROSECONDS) * table["proxy"]
-    return max(hop, proxy * (PROXY_SIMPLE if protocol == "simple" else 1.0))
-
-
-def _network_hop(shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]) -> float:
-    """Microseconds."""
-    simple = protocol == "simple"
-    tables = _library_table(system)["hop"]
-    across: float = tables["network"][_row(shape, system)][PROTOCOLS.index(protocol)]
-    if shape.algorithm == "collnet":
-        across = COLLNET_NETWORK_MICROSECONDS["direct" if collnet_is_direct(system) else "chain"]
+        return base, hop * scale, 0.0
+    across: float = published["hop"]["network"][row][column]
+    if algorithm == "collnet":
+        across = COLLNET_DIRECT_NETWORK_MICROSECONDS if direct else COLLNET_CHAIN_NETWORK_MICROSECONDS
     across *= table["network_hop.simple" if simple else "network_hop.ll"]
-    across += _fabric_latency(system, table) * (FLUSHES_SIMPLE if simple and _is_rdma(system) else 1.0)
-    return across / PAT_OVERLAP if shape.algorithm == "pat" else across
-
-
-def _row(shape: Shape, system: LibrarySystem) -> str:
-    """Alone on their nodes, GPUs see the figures of Tree in either algorithm, as in NCCL's own model."""
-    alone = system.ranks_per_node == 1 or shape.algorithm in SWITCH_ALGORITHMS
-    return "tree" if alone or shape.algorithm == "tree" else "ring"
-
-
-def _is_rdma(system: LibrarySystem) -> bool:
-    return system.network is not None and system.network.word not in {*SOCKETS, "efa"}
-
-
-def _fabric_latency(system: LibrarySystem, table: Mapping[str, float]) -> float:
-    word = system.network.word if system.network is not None else ""
-    name = {"efa": "efa", "tcp": "tcp", "tcpx": "tcpx", "tcpxo": "tcpx"}.get(word, "fabric")
-    return table[f"latency.{name}_us"]
+    assert system.network is not None  # several nodes have one
+    is_rdma = system.network.word not in {*SOCKETS, "efa"}
+    latency, _ = _NETWORKS.get(system.network.word, _FABRIC)
+    across += table[latency] * (FLUSHES_SIMPLE if simple and is_rdma else 1.0)
+    return base, hop * scale, (across / PAT_OVERLAP if algorithm == "pat" else across) * scale
 
 
 def _rates(
     shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]
 ) -> tuple[float, float]:
     """Bytes per second inside a node and across, infinite where nothing passes."""
-    payload = {"ll": table["payload.ll"], "ll128": table["payload.ll128"], "simple": 1.0}[protocol]
-    nominal = system.intra_bytes_per_second * links_share(shape, system)
-    inside = nominal * _inside_efficiency(shape, system, table) * payload
+    # Half of LL's words are flags, and one of sixteen of LL128's.
+    payload = 1.0 if protocol == "simple" else table[f"payload.{protocol}"]
+    if shape.algorithm in SWITCH_ALGORITHMS:
+        blackwell = system.generation is Generation.BLACKWELL
+        efficiency = table["efficiency.nvls_blackwell" if blackwell else "efficiency.nvls_hopper"]
+        efficiency *= table["efficiency.nvlstree"] if shape.algorithm == "nvlstree" else 1.0
+    elif system.intra is Intra.HOST:
+        efficiency = table["efficiency.host_both" if shape.both_ways else "efficiency.host"]
+    elif system.intra is Intra.NVSWITCH:
+        hopper = system.generation is Generation.HOPPER
+        efficiency = table["efficiency.nvlink_hopper" if hopper else "efficiency.nvlink"]
+    else:
+        efficiency = table[f"efficiency.{_INSIDE.get(system.intra, 'nvlink_mesh')}"]
+    inside = system.intra_bytes_per_second * links_share(shape, system) * efficiency * payload
     if shape.algorithm == "tree":
         inside *= table["tree_rate"]
     if protocol == "ll" and not shape.peers:
         # LL spins on flags within 8 bytes: NCCL caps it by generation, whatever the links could carry.
         most = LL_MOST_GBYTES[table_row(system.generation)][min(2, system.nodes - 1)]
         inside = min(inside, most * table["ll_most"] * GIGA)
-    network = _network_rate(shape, system, table) * payload if system.nodes > 1 else float("inf")
-    return inside if inside > 0 else float("inf"), network
+    network = _network_rate(shape, system, table) * payload if system.nodes > 1 else math.inf
+    return inside if inside > 0 else math.inf, network
 
 
 def _network_rate(shape: Shape, system: LibrarySystem, table: Mapping[str, float]) -> float:
@@ -286,7 +260,8 @@ def _network_rate(shape: Shape, system: LibrarySystem, table: Mapping[str, float
     if shape.algorithm == "nvlstree":
         # Narrow NICs are bundled, so that eight channels of 400 Gb/s are kept busy, not eight NICs.
         nics = min(nics, MOST_NVLSTREE_NICS * max(1.0, WIDE_NIC_BYTES_PER_SECOND / each))
-    rate = each * nics * _network_efficiency(system, table)
+    _, efficiency = _NETWORKS.get(system.network.word, _FABRIC)
+    rate = each * nics * table[efficiency]
     if system.network.word == "tcp":
         # One core of the host serves the sockets of a NIC, and copies every byte.
         rate = min(rate, nics * table["socket_gbytes"] * GIGA)
@@ -294,26 +269,3 @@ def _network_rate(shape: Shape, system: LibrarySystem, table: Mapping[str, float
     ports = gpus_of_network(shape, system) * system.gpu_port_bytes_per_second * table["payload.pcie"]
     share = {"tree": table["tree_rate"], "pat": PAT_RATE}.get(shape.algorithm, 1.0)
     return min(rate, ports) * share
-
-
-def _inside_efficiency(shape: Shape, system: LibrarySystem, table: Mapping[str, float]) -> float:
-    if shape.algorithm in SWITCH_ALGORITHMS:
-        blackwell = system.generation is Generation.BLACKWELL
-        efficiency = table["efficiency.nvls_blackwell" if blackwell else "efficiency.nvls_hopper"]
-        return efficiency * (table["efficiency.nvlstree"] if shape.algorithm == "nvlstree" else 1.0)
-    if system.intra is Intra.HOST:
-        return table["efficiency.host_both" if shape.both_ways else "efficiency.host"]
-    nvlink = "nvlink_hopper" if system.generation is Generation.HOPPER else "nvlink"
-    name = {
-        Intra.NVSWITCH: nvlink,
-        Intra.XGMI: "xgmi",
-        Intra.HCCS: "hccs",
-        Intra.PCIE: "pcie",
-    }.get(system.intra, "nvlink_mesh")
-    return table[f"efficiency.{name}"]
-
-
-def _network_efficiency(system: LibrarySystem, table: Mapping[str, float]) -> float:
-    word = system.network.word if system.network is not None else ""
-    name = {"efa": "efa", "tcp": "tcp", "tcpx": "tcpx", "tcpxo": "fabric"}.get(word, "fabric")
-    return table[f"efficiency.{name}"]

@@ -1,18 +1,26 @@
-"""What an algorithm of a collective library asks of a system: hops one after another, and bytes per link.
+"""Hops that an algorithm of a collective library takes one after another, and bytes per link, on a system.
 
 Everything per byte of nccl-tests' size, so that a sweep over sizes is one multiplication. The counts follow
 from the algorithms (ring: Patarasuk and Yuan, JPDC 69 (2009) 117; double binary tree: Sanders, Speck and
 Traeff, Parallel Computing 35 (2009) 581; NVLS: NVIDIA/nccl-tests#212; CollNet: Graham et al., SHArP,
 COM-HPC 2016); a test derives those of rings and all-to-all from ccbench's own schedules.
+
+All-to-all with uneven blocks has the messages of the even one, each as wide as the traffic says; ``size`` is
+the largest input of a rank, of which ``shares`` gives every block's part. The busiest GPU and the busiest NIC
+count. Balanced, the figures are those of all_to_all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.collectives import shares
 from ccbench.errors import MachineError
-from ccbench.model.library import Generation, Intra, LibrarySystem
+from ccbench.model.library import Intra, LibrarySystem
 
 
 @dataclass(frozen=True)
@@ -22,11 +30,11 @@ class Shape:
     inside_hops, network_hops: of the longest chain of messages that wait for each other.
     port_bytes: through one GPU's links inside its node, per byte of size, in the busier direction.
     node_bytes: through all NICs of a node together, in the busier direction.
-    both_ways: whether links inside the node carry as much in both directions at once.
+    both_ways: True if links inside the node carry as much in both directions at once.
     peers: other ranks that each rank addresses one by one (grouped send and receive), else 0.
     one_pair: port_bytes pass only the links of a GPU that lead to one other GPU.
-    one_rail: node_bytes pass only the NICs beside one GPU, not all of a node.
-    unasked: whether the library takes it without being told to.
+    one_rail: node_bytes pass only the NICs near one GPU, not all of a node.
+    unasked: True if the library takes it without being told to.
     """
 
     algorithm: str
@@ -65,12 +73,17 @@ CUBE_RELAYED = 10 / 7
 CUBE_LINKS = 6
 """Links of a V100 in a cube mesh, of which some pairs of neighbours have one (DGX-1 user guide)."""
 
+MOST_RANKS = 4096
+"""Of one all_to_all_v: the matrix of the amounts is looked at as a whole."""
 
-def shapes(collective: str, system: LibrarySystem, version: tuple[int, ...] = ()) -> tuple[Shape, ...]:
+
+def shapes(
+    collective: str, system: LibrarySystem, version: tuple[int, ...] = (), traffic: str = ""
+) -> tuple[Shape, ...]:
     """Every algorithm that a library has for ``collective`` on ``system``; none for one rank.
 
-    version: of NCCL, (major, minor); () is a current one. Raises MachineError for a collective that this
-    model has nothing about.
+    version: of NCCL, (major, minor); () is a current one. traffic: of an all_to_all_v, "" for even blocks.
+    Raises MachineError for a collective that this model has nothing about, and as ``uneven_loads`` does.
     """
     if collective not in _BUILDERS:
         raise MachineError(
@@ -78,78 +91,65 @@ def shapes(collective: str, system: LibrarySystem, version: tuple[int, ...] = ()
         )
     if system.ranks < 2:
         return ()
-    found = _BUILDERS[collective](system)
+    found = _BUILDERS[collective](collective, system)
+    if traffic:
+        loads = uneven_loads(system, traffic)
+        found = tuple(replace(shape, port_bytes=loads.inside, node_bytes=loads.nic) for shape in found)
     return tuple(shape for shape in found if not version or version >= SINCE.get(shape.algorithm, ()))
 
 
-def has_nvls(system: LibrarySystem) -> bool:
-    """Whether switches add for the GPUs of one node: published tables show it for more than four of them."""
+def collnet_is_direct(system: LibrarySystem) -> bool:
+    """True if CollNet scatters over all GPUs of a node at once; it is a chain elsewhere."""
+    return system.intra is Intra.NVSWITCH and system.ranks_per_node <= MOST_DIRECT_RANKS
+
+
+def _has_nvls(system: LibrarySystem) -> bool:
+    """True if switches add for the GPUs of one node: published tables show it for more than four of them."""
     enough = system.ranks_per_node >= FEWEST_NVLS_RANKS
     return system.multicast and system.intra is Intra.NVSWITCH and enough
 
 
-def has_collnet(system: LibrarySystem) -> bool:
-    """Whether switches of the network add (SHARP) and the run uses it."""
-    return system.nodes > 1 and system.network is not None and system.network.in_network_reduction
+def _ring(system: LibrarySystem, rounds: int, bytes_per_size: float, both_ways: bool = True) -> Shape:
+    """A ring that data go round so many times; bytes_per_size: through every link of it."""
+    nodes, inside, port = system.nodes, system.ranks_per_node, bytes_per_size
+    if nodes > 1 and system.intra not in PORTS_ONLY:
+        # Rings leave a node at different GPUs, so that of its GPUs' turns one in ``inside`` goes out. Where
+        # GPUs have nothing but PCIe, what goes out passes the same link.
+        port = bytes_per_size * ((inside - 1) / inside)
+    hops = rounds * (system.ranks - nodes), rounds * (nodes - 1)
+    return Shape("ring", *hops, port, bytes_per_size if nodes > 1 else 0.0, both_ways)
 
 
-def collnet_is_direct(system: LibrarySystem) -> bool:
-    """Whether CollNet scatters over all GPUs of a node at once; it is a chain elsewhere."""
-    return system.intra is Intra.NVSWITCH and system.ranks_per_node <= MOST_DIRECT_RANKS
-
-
-def _ring_network(system: LibrarySystem, bytes_per_size: float) -> float:
-    return bytes_per_size if system.nodes > 1 else 0.0
-
-
-def _ring_port(system: LibrarySystem, bytes_per_size: float) -> float:
-    """Rings leave a node at different GPUs, so that of its GPUs' turns one in ``ranks_per_node`` goes out.
-
-    Where GPUs have nothing but PCIe, what goes out passes the same link.
-    """
-    inside = system.ranks_per_node
-    apart = system.nodes > 1 and system.intra not in PORTS_ONLY
-    return bytes_per_size * ((inside - 1) / inside if apart else 1.0)
-
-
-def _all_reduce(system: LibrarySystem) -> tuple[Shape, ...]:
+def _all_reduce(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
     ranks, nodes, inside = system.ranks, system.nodes, system.ranks_per_node
-    # Reduce-scatter and all-gather pass (p - 1) / p of the buffer through every link, one after the other.
-    ring = 2 * (ranks - 1) / ranks
-    across = 2 * (nodes - 1)
     depth = (nodes - 1).bit_length() if nodes > 1 else 0
     # Two nodes exchange each half once; with more, inner nodes of both trees pass everything up and down.
     tree_network = 0.0 if nodes == 1 else 1.0 if nodes == 2 else 2.0
     found = [
-        Shape(
-            "ring", 2 * (ranks - 1) - across, across, _ring_port(system, ring), _ring_network(system, ring)
-        ),
+        # Reduce-scatter, then all-gather: each passes (p - 1) / p of the buffer through every link.
+        _ring(system, 2, 2 * (ranks - 1) / ranks),
         Shape("tree", 2 * (inside - 1), 2 * depth, 2.0, tree_network),
     ]
-    if has_nvls(system):
+    if _has_nvls(system):
         name = "nvls" if nodes == 1 else "nvlstree"
         found.append(Shape(name, 2, 2 * depth, 1.0 + 1.0 / inside, tree_network))
-    if has_collnet(system):
-        found.append(_collnet(system))
+    if nodes > 1 and system.network is not None and system.network.in_network_reduction:
+        # The node's sum goes up through its NICs once, the total comes down once; one stay in the network.
+        if collnet_is_direct(system):
+            hops, port = 2 * min(1, inside - 1), 2.0 * (inside - 1) / inside
+        else:
+            hops, port = 2 * (inside - 1), 2.0 * min(1, inside - 1)
+        found.append(Shape("collnet", hops, 1, port, 1.0))
     return tuple(found)
 
 
-def _collnet(system: LibrarySystem) -> Shape:
-    """The node's sum goes up through its NICs once, the total comes down once; one stay in the network."""
-    inside = system.ranks_per_node
-    if collnet_is_direct(system):
-        return Shape("collnet", 2 * min(1, inside - 1), 1, 2.0 * (inside - 1) / inside, 1.0)
-    return Shape("collnet", 2 * (inside - 1), 1, 2.0 * min(1, inside - 1), 1.0)
-
-
-def _gathering(system: LibrarySystem) -> tuple[Shape, ...]:
+def _gathering(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
     ranks, nodes = system.ranks, system.nodes
     share = (ranks - 1) / ranks
-    hops = (ranks - nodes, nodes - 1)
-    found = [Shape("ring", *hops, _ring_port(system, share), _ring_network(system, share))]
+    found = [_ring(system, 1, share)]
     if nodes > 1 and system.ranks_per_node == 1:
         found.append(Shape("pat", 0, (nodes - 1).bit_length(), 0.0, share))
-    if nodes == 1 and has_nvls(system):
+    if nodes == 1 and _has_nvls(system):
         # NCCL's constants rate it at (p - 1)^2 / p^2 of NVLS all_reduce, bytes of the buffer per second:
         # below Ring, which is what published runs name. Only NCCL_ALGO brings it.
         slower = (ranks / (ranks - 1)) ** 2
@@ -157,77 +157,59 @@ def _gathering(system: LibrarySystem) -> tuple[Shape, ...]:
     return tuple(found)
 
 
-def _rooted(system: LibrarySystem) -> tuple[Shape, ...]:
-    ranks, nodes = system.ranks, system.nodes
-    network = _ring_network(system, 1.0)
-    port = _ring_port(system, 1.0)
+def _rooted(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
     # A chain of three has a middle, which receives and sends at once.
-    return (Shape("ring", ranks - nodes, nodes - 1, port, network, both_ways=ranks > 2),)
+    return (_ring(system, 1, 1.0, both_ways=system.ranks > 2),)
 
 
-def _pairwise(system: LibrarySystem) -> tuple[Shape, ...]:
-    """Every rank to every other; over NVLink, data first go to the GPU beside the NIC of the target's rail.
-
-    That is NCCL's PXN (from 2.12): the NICs of a node share its traffic, each serving one rail.
-    """
+def _pairwise(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
+    """Grouped send and receive: every rank with every other, with a root, or with the next."""
     ranks, inside = system.ranks, system.ranks_per_node
+    hops = int(inside > 1), int(system.nodes > 1)
+    if collective == "send_recv":
+        # The last rank of a node sends to the next node, by the NICs near it.
+        moved = float(hops[0]), float(hops[1])
+        return (Shape("pairwise", *hops, *moved, peers=1, one_pair=True, one_rail=True),)
     remote = (ranks - inside) / ranks
-    port = _local_bytes(system)
-    if system.intra is Intra.NVSWITCH:
-        port += remote * (inside - 1) / inside
-    hops = (int(inside > 1), int(system.nodes > 1))
-    return (Shape("pairwise", *hops, port, inside * remote, peers=ranks - 1),)
-
-
-def _local_bytes(system: LibrarySystem) -> float:
-    """What one rank exchanges with all others through the links inside its node, rails left out.
-
-    Where GPUs have nothing but PCIe, what goes to other nodes passes the same link.
-    """
-    ranks, inside = system.ranks, system.ranks_per_node
     if inside > 1 and system.intra in PORTS_ONLY:
-        return (ranks - 1) / ranks
-    return (inside - 1) / ranks * relays(system)
-
-
-def _scatter(system: LibrarySystem) -> tuple[Shape, ...]:
-    """The root to all others: over NVSwitches data leave by the NICs of all rails (PXN), else by its own."""
-    ranks, inside = system.ranks, system.ranks_per_node
-    remote = (ranks - inside) / ranks
-    port, rails = _local_bytes(system), system.intra is Intra.NVSWITCH
-    if rails:
+        # Where GPUs have nothing but PCIe, what goes to other nodes passes the same link.
+        port = (ranks - 1) / ranks
+    else:
+        port = (inside - 1) / ranks * _relays(system)
+    over_rails = system.intra is Intra.NVSWITCH
+    if over_rails and collective != "gather":
+        # Over NVLink, data first go to the GPU near the NIC of the target's rail (NCCL's PXN, from 2.12): the
+        # NICs of a node share its traffic. Those of a gather all arrive by the rail of the root.
         port += remote * (inside - 1) / inside
-    hops = (int(inside > 1), int(system.nodes > 1))
-    return (Shape("pairwise", *hops, port, remote, both_ways=False, peers=ranks - 1, one_rail=not rails),)
-
-
-def _gather(system: LibrarySystem) -> tuple[Shape, ...]:
-    """All others to the root: whatever way data take, they arrive by the NICs of the root's own rail."""
-    ranks, inside = system.ranks, system.ranks_per_node
-    remote = (ranks - inside) / ranks
-    hops = (int(inside > 1), int(system.nodes > 1))
-    port = _local_bytes(system)
-    return (Shape("pairwise", *hops, port, remote, both_ways=False, peers=ranks - 1, one_rail=True),)
-
-
-def _shift(system: LibrarySystem) -> tuple[Shape, ...]:
-    """Each rank to the next; the last one of a node sends to the next node, by the NICs beside it."""
-    inside, across = int(system.ranks_per_node > 1), int(system.nodes > 1)
+    rooted = collective in ("gather", "scatter")
     return (
         Shape(
             "pairwise",
-            inside,
-            across,
-            float(inside),
-            float(across),
-            peers=1,
-            one_pair=True,
-            one_rail=True,
+            *hops,
+            port,
+            remote if rooted else inside * remote,
+            both_ways=not rooted,
+            peers=ranks - 1,
+            one_rail=collective == "gather" or (collective == "scatter" and not over_rails),
         ),
     )
 
 
-def relays(system: LibrarySystem) -> float:
+_BUILDERS: dict[str, Callable[[str, LibrarySystem], tuple[Shape, ...]]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _gathering,
+    "reduce_scatter": _gathering,
+    "broadcast": _rooted,
+    "reduce": _rooted,
+    "all_to_all": _pairwise,
+    "all_to_all_v": _pairwise,
+    "gather": _pairwise,
+    "scatter": _pairwise,
+    "send_recv": _pairwise,
+}
+
+
+def _relays(system: LibrarySystem) -> float:
     """Links that a byte between two GPUs of a node passes, on average over the pairs."""
     return CUBE_RELAYED if system.intra is Intra.CUBE_MESH and system.ranks_per_node == 8 else 1.0
 
@@ -252,20 +234,76 @@ def busy_nics(shape: Shape, system: LibrarySystem) -> float:
     return nics / min(system.ranks_per_node, max(1, nics)) if shape.one_rail else float(nics)
 
 
-_BUILDERS: dict[str, Callable[[LibrarySystem], tuple[Shape, ...]]] = {
-    "all_reduce": _all_reduce,
-    "all_gather": _gathering,
-    "reduce_scatter": _gathering,
-    "broadcast": _rooted,
-    "reduce": _rooted,
-    "all_to_all": _pairwise,
-    "all_to_all_v": _pairwise,
-    "gather": _gather,
-    "scatter": _scatter,
-    "send_recv": _shift,
-}
+@dataclass(frozen=True)
+class UnevenLoads:
+    """Per byte of size, in the busier direction, what stays on its rank left out.
+
+    rank: of the busiest rank. inside: what it exchanges inside its node, what it relays to rails included.
+    node: of the busiest node, to and from other nodes. nic: node's NICs times the busiest of them.
+    """
+
+    rank: float
+    inside: float
+    node: float
+    nic: float
 
 
-def is_amd(system: LibrarySystem) -> bool:
-    """Whether RCCL runs there."""
-    return system.generation in {Generation.CDNA2, Generation.CDNA3}
+def uneven_loads(system: LibrarySystem, traffic: str) -> UnevenLoads:
+    """Loads of ``traffic`` (see ``ccbench.collectives``) on ``system``.
+
+    Raises MachineError for more than MOST_RANKS ranks, UsageError for a matrix of another number of them.
+    """
+    if system.ranks > MOST_RANKS:
+        raise MachineError(
+            f"all_to_all_v: {system.ranks} ranks with traffic {traffic[:40]!r}; at most {MOST_RANKS} are "
+            "priced unless it is balanced"
+        )
+    nodes, inside = system.nodes, system.ranks_per_node
+    # [node, GPU of it, node, GPU of it]; what a rank sends itself moves nowhere.
+    sent = shares(traffic, system.ranks).copy()
+    np.fill_diagonal(sent, 0.0)
+    amounts = sent.reshape(nodes, inside, nodes, inside)
+    local = np.stack([amounts[node, :, node, :] for node in range(nodes)])
+    # [node, GPU of it, GPU of the other end], over all other nodes.
+    outwards = amounts.sum(axis=2) - local
+    inwards = amounts.sum(axis=0).transpose(1, 0, 2) - local
+    # With NVSwitches a message leaves by the NIC of its target's rail, elsewhere by its source's.
+    out_of_nic = outwards.sum(axis=1 if system.intra is Intra.NVSWITCH else 2)
+    into_nic = inwards.sum(axis=1)
+    nics = system.network.per_node if system.network is not None else inside
+    by_nic = [out_of_nic, into_nic]
+    if nics < inside:
+        # NICs are dealt to neighbouring GPUs evenly; each adds up what its GPUs send.
+        first = [-(-nic * inside // nics) for nic in range(nics)]
+        by_nic = [np.add.reduceat(loads, first, axis=1) for loads in by_nic]
+    # Sending and receiving go on at the same time; the busier direction counts.
+    return UnevenLoads(
+        rank=float(max(sent.sum(axis=0).max(), sent.sum(axis=1).max())),
+        inside=_busiest_port(system, local, outwards, inwards),
+        node=float(max(out_of_nic.sum(axis=1).max(), into_nic.sum(axis=1).max())),
+        nic=min(nics, inside) * float(max(loads.max() for loads in by_nic)),
+    )
+
+
+def _busiest_port(
+    system: LibrarySystem,
+    local: NDArray[np.float64],
+    outwards: NDArray[np.float64],
+    inwards: NDArray[np.float64],
+) -> float:
+    """Through one GPU's links inside its node; arrays as in ``uneven_loads``."""
+    inside = system.ranks_per_node
+    if system.intra in FULL_MESHES:
+        # The link between two GPUs carries what these two exchange: all are counted as busy as the busiest.
+        return (inside - 1) * float(local.max())
+    out, into = local.sum(axis=2), local.sum(axis=1)
+    if inside > 1 and system.intra in PORTS_ONLY:
+        out, into = out + outwards.sum(axis=2), into + inwards.sum(axis=1)
+    else:
+        out, into = out * _relays(system), into * _relays(system)
+    if system.intra is Intra.NVSWITCH:
+        # PXN: data for another rail first pass to the GPU near that rail's NIC, those of the own rail do not.
+        own = np.arange(inside)
+        kept = outwards[:, own, own]
+        out, into = out + outwards.sum(axis=2) - kept, into + outwards.sum(axis=1) - kept
+    return float(max(out.max(), into.max()))

@@ -21,20 +21,17 @@ from ccbench.model.library import (
     NetworkPorts,
 )
 from ccbench.model.library.calibration import floor_seconds
-from ccbench.model.library.constants import STARTS, Domain, LibraryConstants, constants_of, shipped
-from ccbench.model.library.costs import protocols
-from ccbench.model.library.predictor import (
-    MOST_RANKS,
-    busy_seconds,
-    family,
-    launch_floor_seconds,
-    predict_library,
+from ccbench.model.library.constants import (
+    STARTS,
+    Domain,
+    LibraryConstants,
+    constants_of,
     reasons,
-    seconds_of,
-    uneven_loads,
-    uneven_shape,
+    shipped,
 )
-from ccbench.model.library.shapes import shapes
+from ccbench.model.library.costs import protocols
+from ccbench.model.library.predictor import busy_seconds, launch_floor_seconds, predict_library, seconds_of
+from ccbench.model.library.shapes import MOST_RANKS, shapes, uneven_loads
 from tests.model.library.systems import (
     A100,
     B200,
@@ -358,7 +355,8 @@ def test_points_carry_the_reason_size_by_size() -> None:
 
 
 def test_generations_of_one_network_are_one_family() -> None:
-    assert {family(word) for word in ("ib", "ib-hdr", "ib-ndr")} == {"ib"}
+    systems = (clustered(H100, 2, replace(NDR, word=word)) for word in ("ib", "ib-hdr", "ib-ndr"))
+    assert {system.network_family for system in systems} == {"ib"}
 
 
 def test_the_shipped_constants_know_what_they_were_learned_on() -> None:
@@ -401,7 +399,7 @@ SYSTEMS = [
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: f"{system.name}-{system.nodes}")
 def test_as_a_matrix_of_equal_amounts_it_is_the_even_one(system: LibrarySystem) -> None:
     (even,) = shapes("all_to_all_v", system)
-    found = uneven_shape(even, system, str([[1] * system.ranks] * system.ranks))
+    (found,) = shapes("all_to_all_v", system, traffic=str([[1] * system.ranks] * system.ranks))
     assert (found.port_bytes, found.node_bytes) == pytest.approx((even.port_bytes, even.node_bytes))
 
 

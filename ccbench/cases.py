@@ -1,22 +1,225 @@
-"""What is asked (Case, Sampling) and what came back (Measurement): plain frozen values.
+"""Cases: their axes, backends' capabilities, what is asked (Case, Sampling), what came back (Measurement).
 
-They cross process boundaries, so nothing but the standard library is imported for them (NumPy only where an
-all_to_all_v asks for amounts).
+AXES has one row for each dimension of a case, and each backend declares its Capabilities in
+``ccbench.backends``: expansion, refusals, planning, predictions, the doctor and ``ccbench list`` loop over
+both. All values are frozen and cross process boundaries, so nothing but the standard library is imported for
+them (NumPy only where an all_to_all_v asks for amounts).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
-from ccbench.capabilities import Axis, axis, capabilities_of
-from ccbench.collectives import collective, sent_elements
+from ccbench.collectives import COLLECTIVES, collective, sent_elements
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES, item_bytes
 from ccbench.groups import Pair, parse_concurrent, parse_groups, parse_pair
 from ccbench.units import plural
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension of a case: its column, its words, and what a suite may ask of it.
+
+    meaning, unit: of the column in parquet files. words: in labels, where the value is neither the default
+    nor in ``unsaid``. plain: words for the default where other values stand beside it; axes that have them
+    are settings, which leave a case's id alone at their default. identity: whether cases that differ in it
+    are different points. choice: a library's way to do the same work; other settings change the work, and
+    times of different work do not race.
+    needs: property of a Collective without which the axis has one value, ``blank``. key: in a suite's sweep.
+    values, everything: words that it takes, and what ``all`` stands for; of a bool those of False and True.
+    bounds: least and largest number that it takes. An axis without either has a reader of its own in
+    ``ccbench.suite``. asked: what a sweep asks unless it says. noun: one value, in errors.
+    name, kind, default: of the field in ``Case``; kind as parquet calls it; None where there is no default.
+    """
+
+    meaning: str
+    words: str = "{}"
+    plain: str = ""
+    unit: str = ""
+    unsaid: tuple[Any, ...] = ()
+    identity: bool = True
+    choice: bool = False
+    needs: str = ""
+    blank: Any = None
+    key: str = ""
+    values: tuple[str, ...] = ()
+    everything: tuple[str, ...] = ()
+    bounds: tuple[int, int] | None = None
+    asked: str | int = ""
+    noun: str = ""
+    name: str = ""
+    kind: str = ""
+    default: Any = None
+
+    def said(self, value: Any) -> str:
+        """Words for ``value`` in a label; empty where it goes without saying."""
+        return "" if value == self.default or value in self.unsaid else self.words.format(value)
+
+    def value(self, word: Any) -> Any:
+        """Value of a case for one word of a sweep."""
+        return word == self.values[1] if self.kind == "bool" else word
+
+    def plain_value(self, cell: Any) -> str | int | bool:
+        """A cell of a run's table as a case holds it."""
+        return _KINDS[self.kind](cell)
+
+
+_KINDS: Mapping[str, Callable[[Any], str | int | bool]] = {"string": str, "int64": int, "bool": bool}
+
+
+def axis(meaning: str, words: str = "{}", plain: str = "", **declared: Any) -> dict[str, Axis]:
+    """Metadata of a field of Case: its row of AXES."""
+    return {"axis": Axis(meaning, words, plain, **declared)}
+
+
+class Every:
+    """All values of an axis."""
+
+    def __contains__(self, value: object) -> bool:
+        return True
+
+
+EVERY = Every()
+
+
+class Device(Enum):
+    """Kind of thing that a rank is."""
+
+    PROCESS = "a process on the host's processors"
+    GPU = "a GPU"
+    EMULATED_GPU = "a GPU that processors stand in for"
+    MODEL = "nothing that runs: times are computed"
+    UNKNOWN = "not known"
+
+
+class PricedBy(Enum):
+    """Model that predicts times."""
+
+    SCHEDULE = "the schedule's steps on the machine's memory or links"
+    GPU_LIBRARY = "NCCL's choice of algorithm and protocol on the links of GPUs"
+    MPI = "messages between processes, in the plans of MPI libraries"
+    GLOO = "messages between processes, in Gloo's plans"
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """Something that must be there. module, distributions: of a Python package; extra: of ccbench, installs
+    it ('' for the one that suits the driver); library: a shared one of the system, which does as well.
+    cure: what to do where no package helps.
+    """
+
+    name: str
+    module: str = ""
+    distributions: tuple[str, ...] = ()
+    extra: str = ""
+    library: str = ""
+    cure: str = ""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """One backend: what cases may ask of it, what it runs on, and what it takes.
+
+    home, launched: where its Backend and its launched ranks are made, each as ``module:name``; no home: a
+    library whose results are only imported. workers: process model (a value of the axis ``processes``) ->
+    where its worker group is made, likewise; a backend that has only one has it as the axis' default.
+    lacks: (axis, value) -> axes that cases with that value have at their default. library: its name in words.
+    values: axis of a case -> the values that the backend has beside the axis' default; not_in_place:
+    collectives that it has out of place only.
+    own_schedules, own_kernels: its algorithms are ccbench's schedules, or kernels.
+    one_process: with the default of ``processes`` one process launches on all GPUs of a host. spans_hosts:
+    ranks may be on several hosts.
+    in_process_ranks: a rank must be the very process that a launcher has started.
+    polls: ranks keep their processors busy while they wait. device_timed: samples are by devices' clocks.
+    adds_natively: adds every type but float8 as fast as it moves its bytes. premultiplies_averages: averages
+    floats as a sum of products with 1/ranks. nccl_settings: NCCL's variables and tuner plug-ins steer it.
+    automatic: ``auto`` may stand for it. gpu_sharing_variable: set to 1 lets ranks share a GPU; '' where
+    they may anyway. start_seconds: until a team measures. needs: in the order in which to get it.
+    """
+
+    name: str
+    home: str = ""
+    library: str = ""
+    values: Mapping[str, Container[object]] = field(default_factory=dict)
+    lacks: Mapping[tuple[str, object], tuple[str, ...]] = field(default_factory=dict)
+    not_in_place: tuple[str, ...] = ()
+    most_ranks: int | None = None
+    device: Device = Device.UNKNOWN
+    own_schedules: bool = False
+    own_kernels: bool = False
+    priced_by: PricedBy = PricedBy.SCHEDULE
+    one_process: bool = False
+    spans_hosts: bool = False
+    in_process_ranks: bool = False
+    polls: bool = False
+    device_timed: bool = False
+    adds_natively: bool = False
+    premultiplies_averages: bool = False
+    nccl_settings: bool = False
+    automatic: bool = False
+    gpu_sharing_variable: str = ""
+    start_seconds: float = 8.0
+    needs: tuple[Requirement, ...] = ()
+    workers: Mapping[str, str] = field(default_factory=dict)
+    launched: str = ""
+
+    def has(self, axis: str, value: object) -> bool:
+        """Return whether a case may ask for ``value``, which is not the axis' default."""
+        return value in self.values.get(axis, ())
+
+    @property
+    def on_gpus(self) -> bool:
+        """True if ranks are GPUs, so that a team holds memory that others need."""
+        return self.device is Device.GPU
+
+    @property
+    def gpu_ranks(self) -> bool:
+        """True if ranks stand for GPUs, real or emulated."""
+        return self.device in (Device.GPU, Device.EMULATED_GPU)
+
+    @property
+    def simulated(self) -> bool:
+        """True if times are computed, not measured."""
+        return self.device is Device.MODEL
+
+    @property
+    def priced_by_messages(self) -> bool:
+        """True if predictions need the times of messages between these very processes."""
+        return self.priced_by in (PricedBy.MPI, PricedBy.GLOO)
+
+
+DECLARED: dict[str, Capabilities] = {}
+"""By name, in the order in which they are listed."""
+
+
+def declare(*backends: Capabilities) -> None:
+    """Make backends known."""
+    DECLARED.update((one.name, one) for one in backends)
+
+
+def capabilities_of(name: str) -> Capabilities:
+    """Capabilities of the backend called ``name``; of one that is not declared nothing is known."""
+    return DECLARED.get(name) or Capabilities(name)
+
+
+def backend_names() -> tuple[str, ...]:
+    """Names of all backends of this version, whether they work here or not."""
+    return tuple(name for name, one in DECLARED.items() if one.home)
+
+
+def backends_of_auto(gpus: bool) -> tuple[str, ...]:
+    """Backends that ``auto`` stands for where there are GPUs, or where there are none."""
+    return tuple(name for name, one in DECLARED.items() if one.automatic and one.on_gpus == gpus)
+
+
+def backends_with(axis: str, value: object) -> tuple[str, ...]:
+    """Those that have ``value``, which is not the axis' default."""
+    return tuple(name for name in backend_names() if DECLARED[name].has(axis, value))
+
 
 NO_ROOT = -1
 """The root of a case whose collective has none."""
@@ -65,7 +268,7 @@ PROBE = "network probe"
 
 
 class Status(str, Enum):
-    """How a case ended. Only ``OK`` and ``WRONG`` carry samples; only ``OK`` has a speed."""
+    """End of a case. Only ``OK`` and ``WRONG`` carry samples; only ``OK`` has a speed."""
 
     OK = "ok"
     WRONG = "wrong"
@@ -177,7 +380,7 @@ class Case:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What tells points apart: the values of the axes IDENTITY, in their order."""
+        """Values of the axes IDENTITY, in their order, which tell points apart."""
         return tuple(getattr(self, axis.name) for axis in IDENTITY)
 
     @property
@@ -196,7 +399,7 @@ class Case:
 
     @property
     def everybody(self) -> bool:
-        """Whether every rank communicates: no pair, and no group alone."""
+        """True if every rank communicates: no pair, and no group alone."""
         return not self.pair and self.active_group == ALL_GROUPS
 
     @property
@@ -211,7 +414,7 @@ class Case:
 
     @property
     def on_gpus(self) -> bool:
-        """Whether ranks are GPUs or have buffers there: a team then holds memory that others need."""
+        """True if ranks are GPUs or have buffers there: a team then holds memory that others need."""
         return self.memory == DEVICE_MEMORY or capabilities_of(self.backend).on_gpus
 
     @property
@@ -221,7 +424,7 @@ class Case:
 
     @property
     def concurrent_case(self) -> Case | None:
-        """What runs beside this case, as a case of its own; of about the same size in its own groups."""
+        """The concurrent collective as a case of its own; of about the same size in its own groups."""
         if not self.concurrent:
             return None
         asked = parse_concurrent(self.concurrent)
@@ -309,13 +512,23 @@ def case_of(row: Mapping[str, Any]) -> Case:
     return Case(str(row["suite"]), **values)
 
 
+def moves_alike(collective: str, backends: Sequence[str], dtypes: Sequence[str]) -> bool:
+    """Return whether as many bytes take as long in each of ``dtypes``: these are the same as far as they are
+    known, or nothing is added, or all backends add natively.
+    """
+    same = len({*dtypes} - {""}) < 2
+    row = COLLECTIVES.get(collective)
+    native = all(capabilities_of(one).adds_natively for one in backends) and "float8" not in "".join(dtypes)
+    return same or (row is not None and (native or not row.reduces))
+
+
 ALONE = ("isolated", "cold")
 """Modes in which each launch waits for the one before."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """When a case has been measured well enough, and when to give up.
+    """Rules by which a case has been measured well enough, and by which it is given up.
 
     A case is measured in ``rounds`` rounds, all other cases in between, and in up to twice as many while its
     interval is wider than the target, never where that is 1. Samples, warm-up and budget are those of all
@@ -352,7 +565,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What the machine did around one case; ``flags`` name what makes its figures doubtful.
+    """State of the machine around one case; ``flags`` name what makes its figures doubtful.
 
     ``other_cpu_share`` and ``steal_share`` are of ``watched_cpu_seconds`` (all processors together). The
     system counts in ticks of 10 ms, so over short times they are rough and may even be a little negative.
@@ -370,7 +583,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class CaseFacts:
-    """What an endpoint of a backend knows about the case just measured, besides its samples; see Measurement.
+    """Facts that an endpoint knows about the case just measured, besides its samples; see Measurement.
 
     devices: JSON of the devices' state before and after the case. flags: of this case alone. gated_launches:
     of a sample, those enqueued before the devices were let go; None where devices have no clock.
@@ -388,7 +601,7 @@ class CaseFacts:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one case gave. Every time is in seconds, per launch.
+    """Results of one case. Every time is in seconds, per launch.
 
     ``samples_seconds``: one figure per sample, from the first rank's start to the last rank's end.
     ``rank_samples_seconds``: the same samples as each rank saw them, ``[rank][sample]``.

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ccbench.capabilities import capabilities_of
 from ccbench.errors import UsageError
 from ccbench.units import suggestion
 
@@ -200,16 +199,6 @@ def collective(name: str) -> Collective:
         return COLLECTIVES[name]
     except KeyError:
         raise UsageError(_unknown(name)) from None
-
-
-def moves_alike(collective: str, backends: Sequence[str], dtypes: Sequence[str]) -> bool:
-    """Whether as many bytes take as long in each of ``dtypes``: all the same as far as they are known, or
-    nothing is added, or all is natively.
-    """
-    same = len({*dtypes} - {""}) < 2
-    row = COLLECTIVES.get(collective)
-    native = all(capabilities_of(one).adds_natively for one in backends) and "float8" not in "".join(dtypes)
-    return same or (row is not None and (native or not row.reduces))
 
 
 def _unknown(name: str) -> str:

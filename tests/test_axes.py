@@ -17,8 +17,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ccbench.capabilities import Axis
-from ccbench.cases import AXES, IDENTITY, SETTINGS, Case, case_of, setting_words
+from ccbench.cases import AXES, IDENTITY, SETTINGS, Axis, Case, case_of, setting_words
 
 ROOT = Path(__file__).resolve().parents[1]
 

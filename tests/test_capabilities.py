@@ -14,8 +14,7 @@ from ccbench.backends.gloo.calls import REDUCE_OPS
 from ccbench.backends.kernels import abi
 from ccbench.backends.mpi import calls as mpi_calls
 from ccbench.backends.nccl.settings import PROTOCOL_VALUES, TRANSPORTS
-from ccbench.capabilities import DECLARED, backend_names
-from ccbench.cases import AXIS, ONE_PROCESS, PROCESSES
+from ccbench.cases import AXIS, DECLARED, ONE_PROCESS, PROCESSES, backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 
 # The vocabulary, lowest first: flat modules without files and processes, each of which knows those before it.
 VOCABULARY = (
-    "errors", "units", "capabilities", "dtypes", "groups", "collectives", "cases",
+    "errors", "units", "dtypes", "groups", "collectives", "cases",
     "stats", "verification", "tables",
 )  # fmt: skip
 

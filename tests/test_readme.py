@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from ccbench.capabilities import backend_names
+from ccbench.cases import backend_names
 from ccbench.cli import commands
 
 CHECKOUT = Path(__file__).resolve().parents[1]

@@ -52,8 +52,7 @@ from ccbench.analysis.verdicts import (
     round_medians,
     side_of,
 )
-from ccbench.cases import NO_OP, WORK, Status
-from ccbench.collectives import moves_alike
+from ccbench.cases import NO_OP, WORK, Status, moves_alike
 from ccbench.results import Point, Run, open_run
 from ccbench.results.importers.runs import UNKNOWN_COLLECTIVE
 from ccbench.results.importers.same_machine import is_other_model

@@ -16,8 +16,7 @@ from itertools import combinations
 from statistics import median
 from typing import Any, TypeVar
 
-from ccbench.capabilities import capabilities_of
-from ccbench.cases import AXIS, IDENTITY
+from ccbench.cases import AXIS, IDENTITY, capabilities_of
 from ccbench.errors import CcbenchError
 from ccbench.groups import Pair, parse_pair
 from ccbench.machine.flags import DEVICE_FLAGS, Flag

@@ -40,7 +40,7 @@ from ccbench.analysis.tuning import (
     advise,
     everywhere,
 )
-from ccbench.capabilities import capabilities_of
+from ccbench.cases import capabilities_of
 from ccbench.tables import Table, aligned, columns
 from ccbench.units import format_change, format_size, plain, plural
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ccbench.capabilities import (
+from ccbench.cases import (
     DECLARED,
+    DEVICE_MEMORY,
     EVERY,
+    ONE_PROCESS,
+    OPS,
+    PER_GPU,
     Capabilities,
     Device,
     PricedBy,
@@ -18,7 +22,6 @@ from ccbench.capabilities import (
     backend_names,
     declare,
 )
-from ccbench.cases import DEVICE_MEMORY, ONE_PROCESS, OPS, PER_GPU
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ccbench.backends.kernels.sources import kernel_algorithms
-from ccbench.capabilities import backends_with, capabilities_of
-from ccbench.cases import AXES, AXIS, ONE_PROCESS, Case, Measurement, Sampling
+from ccbench.cases import AXES, AXIS, ONE_PROCESS, Case, Measurement, Sampling, backends_with, capabilities_of
 from ccbench.collectives import collective
 from ccbench.errors import CcbenchError
 from ccbench.model.cluster import Cluster
@@ -84,7 +83,7 @@ class Team(Protocol):
 
 
 class Backend(ABC):
-    """One way to run collectives; its row of ``ccbench.capabilities`` rules out most of what cannot run."""
+    """One way to run collectives; its row of ``ccbench.cases`` rules out most of what cannot run."""
 
     name: str
 

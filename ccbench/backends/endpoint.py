@@ -26,8 +26,7 @@ from ccbench.backends.base import ControlChannel, OutOfMemory, Position
 from ccbench.backends.cpu.memory import Activity, Control, Word
 from ccbench.backends.faults import Fault, fault_from_environment
 from ccbench.backends.kernels.abi import NONE_DIFFERS
-from ccbench.capabilities import backend_names, capabilities_of
-from ccbench.cases import ONE_PROCESS, Case, CaseFacts
+from ccbench.cases import ONE_PROCESS, Case, CaseFacts, backend_names, capabilities_of
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.machine.flags import Flag
 from ccbench.verification import Array, Mismatch, Piece, check, expected_pieces, part_of, rounding_of

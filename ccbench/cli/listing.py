@@ -62,7 +62,7 @@ def _kernels() -> Listing:
 
 def _backends() -> Listing:
     from ccbench.backends import open_backend
-    from ccbench.capabilities import backend_names
+    from ccbench.cases import backend_names
 
     backends = [open_backend(name) for name in backend_names()]
     return {

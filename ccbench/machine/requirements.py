@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 
-from ccbench.capabilities import Requirement, backend_names, capabilities_of
+from ccbench.cases import Requirement, backend_names, capabilities_of
 from ccbench.machine.accelerators import cuda_install
 from ccbench.machine.doctor import Check, check, sees_gpu
 from ccbench.machine.environment import Environment

@@ -7,8 +7,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ccbench.capabilities import Device, PricedBy, capabilities_of
-from ccbench.cases import DEFAULT, NO_ROOT, ONE_PROCESS, OVERLAP, UNEVEN, Case
+from ccbench.cases import (
+    DEFAULT,
+    NO_ROOT,
+    ONE_PROCESS,
+    OVERLAP,
+    UNEVEN,
+    Case,
+    Device,
+    PricedBy,
+    capabilities_of,
+)
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import item_bytes
 from ccbench.errors import CcbenchError, MachineError

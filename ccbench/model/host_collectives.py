@@ -12,8 +12,7 @@ import math
 
 import numpy as np
 
-from ccbench.capabilities import PricedBy, capabilities_of
-from ccbench.cases import Case, Sampling
+from ccbench.cases import Case, PricedBy, Sampling, capabilities_of
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.model import Prediction

@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, DeviceTimed, Endpoint, Overlapping
-from ccbench.capabilities import capabilities_of
-from ccbench.cases import ALONE, OVERLAP, OVERLAP_PARTS, Case, Sampling
+from ccbench.cases import ALONE, OVERLAP, OVERLAP_PARTS, Case, Sampling, capabilities_of
 from ccbench.errors import UsageError
 from ccbench.stats import stop_reason
 from ccbench.verification import Mismatch

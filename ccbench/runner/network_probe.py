@@ -13,8 +13,7 @@ from dataclasses import replace
 from statistics import median
 
 from ccbench.backends.base import Team
-from ccbench.capabilities import capabilities_of
-from ccbench.cases import DEFAULT, NO_OP, PROBE, Case, Measurement, Sampling, Status
+from ccbench.cases import DEFAULT, NO_OP, PROBE, Case, Measurement, Sampling, Status, capabilities_of
 from ccbench.errors import BackendUnavailable
 from ccbench.model.host_collectives import is_priced_on_one_host, plan_seconds
 from ccbench.model.host_network import HostLink, HostNetwork, MessageTimes, swaps

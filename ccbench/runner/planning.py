@@ -15,8 +15,7 @@ from ccbench.backends import open_backend
 from ccbench.backends.base import Backend
 from ccbench.backends.cuda import driver_missing
 from ccbench.backends.kernels.layout import tuning
-from ccbench.capabilities import backends_of_auto, capabilities_of
-from ccbench.cases import DEVICE_MEMORY, NO_ROOT, PROCESSES, Case, Sampling
+from ccbench.cases import DEVICE_MEMORY, NO_ROOT, PROCESSES, Case, Sampling, backends_of_auto, capabilities_of
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, UsageError

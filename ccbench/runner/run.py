@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.backends.faults import fault_from_environment
-from ccbench.capabilities import backend_names, capabilities_of
-from ccbench.cases import MORE_ROUNDS, Case, Measurement, Status
+from ccbench.cases import MORE_ROUNDS, Case, Measurement, Status, backend_names, capabilities_of
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.detection import detect
 from ccbench.machine.flags import Flag

@@ -11,8 +11,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ccbench.backends.base import Backend, Launch
-from ccbench.capabilities import capabilities_of
-from ccbench.cases import Case
+from ccbench.cases import Case, capabilities_of
 from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError, UsageError
 from ccbench.machine.environment import capture
 from ccbench.machine.files import command_shown

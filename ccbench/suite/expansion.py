@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from ccbench.capabilities import Axis, backend_names, backends_of_auto, capabilities_of
-from ccbench.cases import AXIS, NO_ROOT, OVERLAP, Case
+from ccbench.cases import AXIS, NO_ROOT, OVERLAP, Axis, Case, backend_names, backends_of_auto, capabilities_of
 from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError

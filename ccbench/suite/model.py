@@ -22,8 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from ccbench.capabilities import Axis, backend_names
-from ccbench.cases import AXES, AXIS, Sampling
+from ccbench.cases import AXES, AXIS, Axis, Sampling, backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError, SuiteError
 from ccbench.groups import LAYOUT_AXES, MEGATRON_ORDER, ORDERS

@@ -13,8 +13,7 @@ import pytest
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control, Word
 from ccbench.backends.endpoint import SingleProcessEndpoint, open_worker_group
-from ccbench.capabilities import DECLARED
-from ccbench.cases import Case, Sampling, Status
+from ccbench.cases import DECLARED, Case, Sampling, Status
 from ccbench.errors import UsageError
 from ccbench.runner.workers.agent import rank_report, refuse_all
 from ccbench.verification import Array, Mismatch, Piece, expected_pieces

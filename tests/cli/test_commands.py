@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ccbench.backends.kernels.sources import kernel_algorithms
-from ccbench.capabilities import backend_names
+from ccbench.cases import backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.doctor import Check
 from ccbench.model.machine import Machine, load_machine, machine_names

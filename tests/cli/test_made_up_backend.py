@@ -9,8 +9,17 @@ import pytest
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend, Team, TeamRequest
-from ccbench.capabilities import DECLARED, EVERY, Capabilities, Device, Requirement
-from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.cases import (
+    DECLARED,
+    EVERY,
+    Capabilities,
+    Case,
+    Device,
+    Measurement,
+    Requirement,
+    Sampling,
+    Status,
+)
 from ccbench.errors import SuiteError
 from ccbench.results import load_run
 from ccbench.runner.planning import RunOptions, plan_suite

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends import unavailable as said_unavailable
-from ccbench.capabilities import DECLARED, backend_names
+from ccbench.cases import DECLARED, backend_names
 from ccbench.machine.doctor import Check
 from ccbench.machine.environment import observe
 from ccbench.machine.files import Files

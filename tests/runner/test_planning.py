@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccbench.capabilities import DECLARED, capabilities_of
-from ccbench.cases import Case, Sampling
+from ccbench.cases import DECLARED, Case, Sampling, capabilities_of
 from ccbench.errors import MachineError, SuiteError, UsageError
 from ccbench.runner.planning import (
     RunOptions,

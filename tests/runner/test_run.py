@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from ccbench.backends.base import Backend, Team, TeamRequest
-from ccbench.capabilities import DECLARED, Device, PricedBy
-from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.cases import DECLARED, Case, Device, Measurement, PricedBy, Sampling, Status
 from ccbench.errors import BackendUnavailable, MachineError, RunFolderError, UsageError
 from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ccbench.capabilities import capabilities_of
-from ccbench.cases import Status
+from ccbench.cases import Status, capabilities_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import UsageError

@@ -14,8 +14,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from ccbench.capabilities import Device, capabilities_of
-from ccbench.cases import NO_OP, Case, Conditions, Measurement, Status
+from ccbench.cases import NO_OP, Case, Conditions, Device, Measurement, Status, capabilities_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.files import LONGEST_VALUE, kept_variables, line_shown

@@ -19,7 +19,7 @@ from functools import partial
 from ccbench import __version__
 from ccbench.backends import open_backend
 from ccbench.backends.base import Launch
-from ccbench.capabilities import backends_of_auto
+from ccbench.cases import backends_of_auto
 from ccbench.errors import UsageError
 from ccbench.machine.accelerators import opened
 from ccbench.machine.environment import observe

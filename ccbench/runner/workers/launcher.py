@@ -26,7 +26,7 @@ from typing import BinaryIO
 from ccbench.backends.base import Launch
 from ccbench.backends.endpoint import WorkerGroup
 from ccbench.backends.mpi.library import OPEN_MPI, as_root, launcher_vendor
-from ccbench.capabilities import capabilities_of
+from ccbench.cases import capabilities_of
 from ccbench.errors import BackendUnavailable, CcbenchError, UsageError
 from ccbench.machine.files import without_values
 from ccbench.machine.host import die_with_parent, module_command

@@ -24,8 +24,7 @@ from ccbench.backends.base import Launch, Position
 from ccbench.backends.cpu.memory import Activity, Control, Word
 from ccbench.backends.endpoint import WorkerGroup, open_worker_group
 from ccbench.backends.faults import fault_from_environment
-from ccbench.capabilities import capabilities_of
-from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.cases import Case, Measurement, Sampling, Status, capabilities_of
 from ccbench.errors import BackendUnavailable, CcbenchError, Hung
 from ccbench.machine.flags import Flag
 from ccbench.machine.host import allowed_cpus, die_with_parent, spread_over_cores, state, usable_cores

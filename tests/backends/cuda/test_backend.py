@@ -146,7 +146,7 @@ def test_the_version_tells_what_the_environment_sets_about_kernels(monkeypatch: 
 def test_the_runner_loads_no_gpu_library() -> None:
     code = (
         "import sys; from ccbench.backends import open_backend; import ccbench.runner.run\n"
-        "from ccbench.capabilities import backend_names\n"
+        "from ccbench.cases import backend_names\n"
         "[open_backend(name).unavailable() for name in backend_names()]\n"
         "[open_backend(name).algorithms('all_reduce') for name in backend_names()]\n"
         "print(sorted({'cupy', 'torch', 'mpi4py', 'pynvml'} & set(sys.modules)))"

@@ -15,8 +15,7 @@ from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.launches import CONCURRENT_STREAM, MAIN_STREAM, RankContext
 from ccbench.backends.nccl.parts import Part, parts_of
 from ccbench.backends.overlap import KINDS
-from ccbench.capabilities import capabilities_of
-from ccbench.cases import Case
+from ccbench.cases import Case, capabilities_of
 from ccbench.collectives import sent_elements
 from ccbench.dtypes import ITEM_BYTES
 from tests.backends.measuring import launched, measured, spoilt, wrong_elements

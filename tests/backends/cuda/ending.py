@@ -40,7 +40,8 @@ class PlainWorkerGroup:
     """Its endpoints are not asked to close."""
 
     processes = RANKS
-    pinned = whole = oversubscribed = False
+    pinned = single_process = oversubscribed = False
+    closing_seconds = 0.0
 
     def __init__(self, closing: Callable[[int], None]) -> None:
         self.control = Control(RANKS, 4)

@@ -46,8 +46,9 @@ def schedule(
     An algorithm may carry its parameter: chain:8, hierarchical:4.
     """
     from ccbench.report.schedule_figure import check_drawable, draw_schedule
-    from ccbench.schedules import prove, schedule_for
+    from ccbench.schedules import schedule_for
     from ccbench.schedules.describe import describe, proven_text
+    from ccbench.schedules.proof import prove
 
     _check_root(collective, root)
     built = schedule_for(collective, algorithm, ranks, root=root or 0, prove=False)

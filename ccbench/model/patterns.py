@@ -14,7 +14,7 @@ import numpy as np
 
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import ScheduleError
-from ccbench.schedules.registry import algorithm_row, parse_algorithm, schedule_for
+from ccbench.schedules import algorithm_row, parse_algorithm, schedule_for
 from ccbench.schedules.schedule import Indices, Phase, Schedule, distances_up_to, everyone
 from ccbench.schedules.tree import Edges, complement, tree_edges
 from ccbench.topology.routing import Ints

@@ -11,8 +11,8 @@ import numpy as np
 
 from ccbench.errors import UsageError
 from ccbench.report.drawing import BLUE, GREY, INK, VERMILION, check_ending, save_picture
+from ccbench.schedules import ALGORITHMS
 from ccbench.schedules.describe import local_steps, sent_text, slot_range
-from ccbench.schedules.registry import ALGORITHMS
 from ccbench.schedules.schedule import Schedule, Step
 from ccbench.units import plural
 

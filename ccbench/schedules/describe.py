@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ccbench.collectives import collective
+from ccbench.schedules import ALGORITHMS
 from ccbench.schedules.proof import Contributions
-from ccbench.schedules.registry import ALGORITHMS
 from ccbench.schedules.schedule import Phase, Schedule, Step, sent_pieces
 from ccbench.units import plural
 

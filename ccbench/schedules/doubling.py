@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ccbench.schedules.schedule import Indices, Phase, Schedule, distances_up_to, everyone, phase, schedule
+from ccbench.schedules.tree import gather_phases
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +108,21 @@ def halving_doubling_all_reduce(ranks: int, parameter: int) -> Schedule:
         phase(core.host, core.guest, 0, width=core.size),
     ]
     return schedule("all_reduce", "halving_doubling", ranks, core.size, phases)
+
+
+def reduce_scatter_gather_reduce(ranks: int, parameter: int) -> Schedule:
+    """Reduce-scatter by recursive halving, then binomial gather of the pieces to the root.
+
+    Source: Rabenseifner, "Optimization of collective reduction operations", 2004. Steps 2 log2 p; a rank
+    sends at most n(p-1)/p + n/2. Other than powers of two: one step more, in which some ranks send n.
+    """
+    core = core_of(ranks)
+    phases = [
+        phase(core.guest, core.host, 0, width=core.size, reduces=True),
+        *halving(core, everyone(core.size + 1)),
+        *gather_phases(core.size, core.member),
+    ]
+    return schedule("reduce", "reduce_scatter_gather", ranks, core.size, phases)
 
 
 def recursive_doubling_all_gather(ranks: int, parameter: int) -> Schedule:

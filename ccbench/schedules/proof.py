@@ -1,4 +1,4 @@
-"""What every slot holds while a schedule runs: which piece, and whose contributions how many times.
+"""Contents of every slot while a schedule runs: which piece, and whose contributions how many times.
 
 This is arithmetic with the data left out. A slot holds nothing, or one piece (the index of an input slot
 in its buffer) together with a count per origin rank. Copying overwrites both; combining adds the counts.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ccbench.collectives import collective
 from ccbench.errors import ScheduleError
-from ccbench.schedules.schedule import Indices, Phase, Schedule, Step
+from ccbench.schedules.schedule import Indices, Schedule, Step
 from ccbench.units import plural
 
 NOTHING = -1
@@ -53,7 +53,11 @@ class Contributions:
     def apply(self, step: Step) -> None:
         """Run one step; ScheduleError when it does what no collective may do."""
         source, source_slot, target, target_slot = self._single_slots(step)
-        self._check_readable(step, source, source_slot)
+        empty = np.flatnonzero(self.piece[source, source_slot] == NOTHING)
+        if len(empty):
+            unwritten = "is read, but nothing was written to it; send it there before"
+            raise self._error(step, source[empty[0]], source_slot[empty[0]], unwritten)
+        # Everything is read before anything is written: flows of a step happen at once.
         order, first = self._writers(step, target, target_slot)
         read = (source[order], source_slot[order])
         pieces, counts = self.piece[read], self.counts[read]
@@ -67,11 +71,15 @@ class Contributions:
         # A barrier carries no data: to have heard of a rank twice is to have heard of it, so here, and
         # only here, contributions are united and not counted.
         sums = sums if self.row.moves_data else np.minimum(sums, 1)
-        self._check_single(step, at[0], at[1], sums)
+        if int(sums.max()) > 1:
+            flow, origin = (int(index) for index in np.argwhere(sums > 1)[0])
+            rank, slot = at[0][flow], at[1][flow]
+            twice = f"{piece_name(int(self.piece[rank, slot]))}{origin} {sums[flow, origin]} times"
+            raise self._error(step, rank, slot, f"gets the contribution {twice}, expected once")
         self.counts[at] = sums
 
     def show(self, rank: int, slot: int) -> str:
-        """``A0+A4..7``: letters are pieces, numbers are ranks, ``..`` is a run of three or more.
+        """Return ``A0+A4..7``: letters are pieces, numbers are ranks, ``..`` is a run of three or more.
 
         ``-`` is an empty slot, ``2*A0`` a contribution counted twice.
         """
@@ -80,7 +88,11 @@ class Contributions:
         name = piece_name(int(self.piece[rank, slot]))
         held = self.counts[rank, slot]
         words: list[str] = []
-        for count, first, last in _runs(held):
+        bounds = [0, *(np.flatnonzero(np.diff(held)) + 1).tolist(), len(held)]
+        for first, end in itertools.pairwise(bounds):
+            count, last = int(held[first]), end - 1
+            if not count:
+                continue
             times = f"{count}*" if count > 1 else ""
             if last - first >= 2:
                 words.append(f"{times}{name}{first}..{last}")
@@ -89,7 +101,7 @@ class Contributions:
         return "+".join(words)
 
     def _single_slots(self, step: Step) -> tuple[Indices, Indices, Indices, Indices]:
-        """The flows of ``step`` cut into flows of one slot each."""
+        """Return the flows of ``step`` cut into flows of one slot each."""
         width = step.phase.width
         if bool(np.all(width == 1)):
             return step.source, step.source_slot, step.target, step.target_slot
@@ -106,8 +118,9 @@ class Contributions:
         return source, spread(step.source_slot), target, spread(step.target_slot)
 
     def _writers(self, step: Step, target: Indices, slot: Indices) -> tuple[Indices, Indices]:
-        """An order that brings writers of one slot together, and where each slot's writers begin."""
+        """Return an order that brings writers of one slot together, and where each slot's writers begin."""
         key = target.astype(np.int64) * self.schedule.slots + slot
+        # Stable, so that an error names the first writer in the order of the builder's flows.
         order = np.argsort(key, kind="stable")
         key = key[order]
         first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
@@ -120,14 +133,6 @@ class Contributions:
                 "fan_in may do that",
             )  # fmt: skip
         return order.astype(np.int32), first.astype(np.int32)
-
-    def _check_readable(self, step: Step, source: Indices, slot: Indices) -> None:
-        empty = np.flatnonzero(self.piece[source, slot] == NOTHING)
-        if len(empty):
-            flow = empty[0]
-            raise self._error(
-                step, source[flow], slot[flow], "is read, but nothing was written to it; send it there before"
-            )
 
     def _check_combinable(self, step: Step, pieces: Indices, target: Indices, slot: Indices) -> None:
         if not self.row.reduces and self.row.moves_data:
@@ -149,30 +154,13 @@ class Contributions:
             text = f"holds {held} and is combined with piece {incoming}, expected piece {own}"
         raise self._error(step, rank, at, text)
 
-    def _check_single(self, step: Step, target: Indices, slot: Indices, sums: NDArray[np.int16]) -> None:
-        if int(sums.max()) <= 1:
-            return
-        flow, origin = (int(index) for index in np.argwhere(sums > 1)[0])
-        name = piece_name(int(self.piece[target[flow], slot[flow]]))
-        raise self._error(
-            step, target[flow], slot[flow],
-            f"gets the contribution {name}{origin} {sums[flow, origin]} times, expected once",
-        )  # fmt: skip
-
     def _error(self, step: Step, rank: object, slot: object, seen: str) -> ScheduleError:
         name = f"{self.schedule.collective} {self.schedule.algorithm}, {plural(self.schedule.ranks, 'rank')}"
         return ScheduleError(f"{name}: step {step.index + 1}: slot {slot} of rank {rank} {seen}")
 
 
-def _runs(counts: NDArray[np.int16]) -> list[tuple[int, int, int]]:
-    """(count, first, last) of every run of equal counts, zeros left out."""
-    bounds = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
-    runs = [(int(counts[first]), first, end - 1) for first, end in itertools.pairwise(bounds)]
-    return [run for run in runs if run[0]]
-
-
 def piece_name(piece: int) -> str:
-    """A to Z; from the 27th piece on ``p26:``, ``p27:``, ..."""
+    """Return A to Z; from the 27th piece on ``p26:``, ``p27:``, ..."""
     return chr(ord("A") + piece) if piece < 26 else f"p{piece}:"
 
 
@@ -191,7 +179,16 @@ def prove(schedule: Schedule) -> None:
     state = Contributions(schedule)
     for step in schedule.expanded():
         state.apply(step)
-    _check_outputs(state)
+    row, ranks = state.row, schedule.ranks
+    for rank in range(ranks):
+        for index, slot in enumerate(row.outputs(rank, ranks, schedule.pieces, schedule.root)):
+            origins = row.origins(rank, index, ranks, schedule.root)
+            piece, expected = origins[0][1], np.zeros(ranks, dtype=np.int16)
+            expected[[origin for origin, _ in origins]] = 1
+            counts = state.counts[rank, slot]
+            # The piece alone would not do: a slot may hold the right piece of too few ranks, or of strangers.
+            if state.piece[rank, slot] != piece or not np.array_equal(counts, expected):
+                raise ScheduleError(_wrong_output(state, rank, slot, expected, piece))
 
 
 def check_form(schedule: Schedule) -> None:
@@ -209,13 +206,6 @@ def check_form(schedule: Schedule) -> None:
         raise ScheduleError(
             f"{name}: {schedule.slots} slots, expected {needed} or more in whole regions of {schedule.pieces}"
         )
-    for index, phase in enumerate(schedule.phases):
-        problem = _problem(phase, schedule)
-        if problem:
-            raise ScheduleError(f"{name}: phase {index}: {problem}")
-
-
-def _problem(phase: Phase, schedule: Schedule) -> str:
     limits = {
         "source": (0, schedule.ranks - 1),
         "target": (0, schedule.ranks - 1),
@@ -223,39 +213,26 @@ def _problem(phase: Phase, schedule: Schedule) -> str:
         "target_slot": (0, schedule.slots - 1),
         "width": (1, schedule.pieces),
     }
-    if phase.repeat < 1 or phase.flows < 1:
-        return f"{phase.flows} flows repeated {phase.repeat} times, expected once at least"
-    for field, (low, high) in limits.items():
-        array = getattr(phase, field)
-        if array.shape != (phase.flows,) or array.dtype != np.int32:
-            return f"{field} is {array.dtype} of shape {array.shape}, expected int32 of ({phase.flows},)"
-        wrong = np.flatnonzero((array < low) | (array > high))
-        if len(wrong):
-            return f"flow {wrong[0]}: {field} is {array[wrong[0]]}, expected {low} to {high}"
-    return ""
+    for index, phase in enumerate(schedule.phases):
+        where, flows = f"{name}: phase {index}", phase.flows
+        if phase.repeat < 1 or flows < 1:
+            raise ScheduleError(
+                f"{where}: {flows} flows repeated {phase.repeat} times, expected once at least"
+            )
+        for field, (low, high) in limits.items():
+            array = getattr(phase, field)
+            if array.shape != (flows,) or array.dtype != np.int32:
+                seen = f"{array.dtype} of shape {array.shape}"
+                raise ScheduleError(f"{where}: {field} is {seen}, expected int32 of ({flows},)")
+            wrong = np.flatnonzero((array < low) | (array > high))
+            if len(wrong):
+                flow = wrong[0]
+                raise ScheduleError(
+                    f"{where}: flow {flow}: {field} is {array[flow]}, expected {low} to {high}"
+                )
 
 
-def _check_outputs(state: Contributions) -> None:
-    schedule, row = state.schedule, state.row
-    ranks = schedule.ranks
-    for rank in range(ranks):
-        outputs = row.outputs(rank, ranks, schedule.pieces, schedule.root)
-        for index, slot in enumerate(outputs):
-            origins = row.origins(rank, index, ranks, schedule.root)
-            expected = np.zeros(ranks, dtype=np.int16)
-            expected[[origin for origin, _ in origins]] = 1
-            right_piece = state.piece[rank, slot] == origins[0][1]
-            if not right_piece or not np.array_equal(state.counts[rank, slot], expected):
-                raise ScheduleError(_wrong_output(state, rank, slot, expected, origins[0][1]))
-
-
-def _wrong_output(
-    state: Contributions,
-    rank: int,
-    slot: int,
-    expected: np.ndarray[tuple[int], np.dtype[np.int16]],
-    piece: int,
-) -> str:
+def _wrong_output(state: Contributions, rank: int, slot: int, expected: NDArray[np.int16], piece: int) -> str:
     schedule, held = state.schedule, state.counts[rank, slot]
     where = (
         f"{schedule.collective} {schedule.algorithm}, {schedule.ranks} ranks: after the last step: "
@@ -263,6 +240,7 @@ def _wrong_output(
     )
     if state.piece[rank, slot] == NOTHING:
         return f"{where} holds nothing, expected piece {piece_name(piece)}"
+    # Of an output that only lacks something, what is missing says more than what it should have been.
     missing = [f"{piece_name(piece)}{origin}" for origin in np.flatnonzero((expected > 0) & (held == 0))]
     if state.piece[rank, slot] == piece and missing and not np.any(held[expected == 0]):
         return f"{where} holds {state.show(rank, slot)}; missing: {', '.join(missing)}"

@@ -1,13 +1,17 @@
 """Ring algorithms: every rank talks to its right neighbour only, and no link is ever idle.
 
 Pipelined chains: k pieces travel one behind the other from rank to rank; p - 2 + k steps.
+
+All-reduce in two levels: rings inside groups (nodes), and between ranks of equal position in each group.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from ccbench.schedules.schedule import Advance, Phase, Schedule, everyone, phase, schedule
+from ccbench.schedules.schedule import Advance, Indices, Phase, Schedule, everyone, phase, schedule
 
 BACKWARDS = Advance(source_slot=-1, target_slot=-1)
 
@@ -111,3 +115,51 @@ def chain_reduce(ranks: int, parameter: int) -> Schedule:
     """
     phases = _chain(ranks, parameter, towards_root=True)
     return schedule("reduce", "chain", ranks, parameter, phases, parameter=parameter)
+
+
+def default_group(ranks: int) -> int:
+    """Return the divisor of ``ranks`` closest to its square root; the smaller one of two equally close."""
+    root = math.sqrt(ranks)
+    divisors = [size for size in range(1, math.isqrt(ranks) + 1) if ranks % size == 0]
+    divisors += [ranks // size for size in divisors]
+    return min(divisors, key=lambda size: (abs(size - root), size))
+
+
+def hierarchical_all_reduce(ranks: int, parameter: int) -> Schedule:
+    """Ring reduce-scatter in groups of g = parameter, ring all-reduce across, ring all-gather in groups.
+
+    Rank r has position r mod g in group r div g. Only n/g of each rank crosses between groups.
+    Source: Cho, Finkler, Serrano, Kung and Hunter, "BlueConnect: decomposing all-reduce for deep learning
+    on heterogeneous network hierarchy", 2019. Steps 2(g-1) + 2(m-1) with m = p/g groups; every rank
+    sends 2n(g-1)/g inside its group and 2(n/g)(m-1)/m to others.
+    """
+    group, groups = parameter, ranks // parameter
+    rank = everyone(ranks)
+    position = rank % group
+    right = rank - position + (position + 1) % group
+    # Inside a group, position i ends with share i. A share is m consecutive slots, so one flow carries it.
+    share = groups
+    backwards = Advance(source_slot=-share, target_slot=-share)
+
+    def inside(first_share: Indices, *, reduces: bool) -> Phase:
+        slot = share * (first_share % group)
+        return phase(rank, right, slot, width=share, reduces=reduces, repeat=group - 1, advance=backwards)
+
+    # Between groups, flow s belongs to slot s: piece s mod m of the share of position s div m. It keeps its
+    # slot and moves to the next group in every step, because ranks wrap around at p = m g where slots would
+    # not wrap at the end of a share.
+    onwards = Advance(source=group, target=group)
+    holder, piece = rank // groups, rank % groups
+
+    def across(first_group: Indices, *, reduces: bool) -> Phase:
+        source = first_group % groups * group + holder
+        target = (first_group + 1) % groups * group + holder
+        return phase(source, target, rank, reduces=reduces, repeat=groups - 1, advance=onwards)
+
+    phases = [
+        inside(position - 1, reduces=True),
+        across(piece + 1, reduces=True),
+        across(piece, reduces=False),
+        inside(position, reduces=False),
+    ]
+    return schedule("all_reduce", "hierarchical", ranks, ranks, phases, parameter=parameter)

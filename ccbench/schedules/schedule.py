@@ -1,13 +1,10 @@
 """A schedule: who sends which slot to whom, step by step, as a few phases of NumPy arrays.
 
-What every builder needs: phases from broadcastable indices, schedules from phases, another root.
-
-How much each rank sends and receives over a whole schedule, counted without expanding its steps.
+With what every builder needs: phases from broadcastable indices, schedules from phases, another root.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -21,7 +18,7 @@ Indices = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Advance:
-    """How much is added to each index at every repetition of a phase.
+    """Amounts added to each index at every repetition of a phase.
 
     Ranks wrap at the number of ranks. Slots come in regions of ``pieces`` slots (region 0 is where the
     collective's inputs start); an advancing slot wraps inside its region, and so does a wide flow.
@@ -65,7 +62,7 @@ class Phase:
 
     @property
     def executed_by_source(self) -> bool:
-        """Whether the source of a flow does its work, else the target does; what fans in, its owner adds."""
+        """True if the source of a flow does its work, else the target does; what fans in, its owner adds."""
         return self.pushed and not self.fan_in
 
     @property
@@ -111,12 +108,12 @@ class Schedule:
         return sum(phase.repeat for phase in self.phases if bool(np.any(phase.source != phase.target)))
 
     def wrapped(self, slots: Indices, offset: int) -> Indices:
-        """``slots`` moved by ``offset``, each inside its own region of ``pieces`` slots."""
+        """Return ``slots`` moved by ``offset``, each inside its own region of ``pieces`` slots."""
         inside = (slots + offset) % self.pieces
         return slots - slots % self.pieces + inside
 
     def expanded(self) -> Iterator[Step]:
-        """Every step in order, indices advanced."""
+        """Yield every step in order, indices advanced."""
         index = 0
         for phase in self.phases:
             for turn in range(phase.repeat):
@@ -124,7 +121,7 @@ class Schedule:
                 index += 1
 
     def turn(self, phase: Phase, turn: int, index: int) -> Step:
-        """Repetition ``turn`` of ``phase``, the step number ``index`` of the schedule."""
+        """Return repetition ``turn`` of ``phase``, the step number ``index`` of the schedule."""
         advance = phase.advance
         return Step(
             index,
@@ -153,18 +150,20 @@ def phase(
     fan_in: bool = False,
     pushed: bool = False,
 ) -> Phase:
-    """A phase whose indices are broadcast against each other; without ``target_slot``, as source_slot.
+    """Return a phase whose indices are broadcast against each other; without ``target_slot``, as source_slot.
 
     The arrays are read-only, because schedules are cached and shared.
     """
     ends = source_slot if target_slot is None else target_slot
-    first, second, third, fourth, fifth = np.broadcast_arrays(source, target, source_slot, ends, width)
+    senders, receivers, read, written, widths = (
+        frozen(one) for one in np.broadcast_arrays(source, target, source_slot, ends, width)
+    )
     return Phase(
-        frozen(first),
-        frozen(second),
-        frozen(third),
-        frozen(fourth),
-        frozen(fifth),
+        senders,
+        receivers,
+        read,
+        written,
+        widths,
         reduces=reduces,
         repeat=repeat,
         advance=advance,
@@ -174,7 +173,7 @@ def phase(
 
 
 def frozen(array: ArrayLike) -> Indices:
-    """A read-only one-dimensional int32 copy."""
+    """Return a read-only one-dimensional int32 copy."""
     copy: Indices = np.array(array, dtype=np.int32, ndmin=1)
     copy.setflags(write=False)
     return copy
@@ -190,7 +189,7 @@ def schedule(
     parameter: int = 0,
     work_regions: int = 0,
 ) -> Schedule:
-    """The schedule of ``phases`` with root 0 where there is a root; empty phases are dropped."""
+    """Return the schedule of ``phases`` with root 0 where there is a root; empty phases are dropped."""
     row = collective(name)
     return Schedule(
         collective=name,
@@ -205,7 +204,7 @@ def schedule(
 
 
 def relabelled(built: Schedule, root: int) -> Schedule:
-    """``built`` (made for root 0) for another root: every rank, and every block, moves up by ``root``.
+    """Return ``built`` (made for root 0) for another root: every rank, and every block, moves up by ``root``.
 
     Rotations commute with Advance, which wraps ranks, and block slots inside their region. Pieces of a
     collective that is not blocked belong to no rank and stay where they are.
@@ -227,12 +226,12 @@ def relabelled(built: Schedule, root: int) -> Schedule:
 
 
 def everyone(ranks: int) -> Indices:
-    """0, 1, ..., ranks - 1."""
+    """Return 0, 1, ..., ranks - 1."""
     return np.arange(ranks, dtype=np.int32)
 
 
 def ordered_pairs(ranks: int) -> tuple[Indices, Indices]:
-    """All (source, target) with source != target, by source, then by distance to the target.
+    """Return all (source, target) with source != target, by source, then by distance to the target.
 
     Targets come in the order source+1, source+2, ...: ranks that work through their lists in step then
     never meet at the same target.
@@ -243,85 +242,25 @@ def ordered_pairs(ranks: int) -> tuple[Indices, Indices]:
 
 
 def distances_up_to(ranks: int) -> list[int]:
-    """1, 2, 4, ... below ``ranks``: ceil(log2 ranks) of them."""
+    """Return 1, 2, 4, ... below ``ranks``: ceil(log2 ranks) of them."""
     return [1 << bit for bit in range((ranks - 1).bit_length())]
 
 
-Pieces = NDArray[np.int64]
-
-
-def sent_pieces(schedule: Schedule) -> Pieces:
-    """Pieces each rank sends to other ranks, shape (ranks,); times n / pieces, these are bytes.
+def sent_pieces(schedule: Schedule) -> NDArray[np.int64]:
+    """Return the pieces each rank sends to other ranks, shape (ranks,); times n / pieces, these are bytes.
 
     n is the size of the case (``Collective.size_bytes``) for all collectives, because blocked ones have
     one piece for each of the blocks in that size. Where blocks differ in size (all_to_all_v), pieces are
     counted all the same, and bytes are not in proportion to them.
     """
-    return _moved(schedule, outgoing=True)
-
-
-def received_pieces(schedule: Schedule) -> Pieces:
-    """Pieces each rank receives from other ranks, shape (ranks,)."""
-    return _moved(schedule, outgoing=False)
-
-
-def busiest_share(schedule: Schedule) -> float:
-    """What the busiest sender sends in all, as a multiple of the size n of the case."""
-    return float(sent_pieces(schedule).max()) / schedule.pieces
-
-
-def _moved(schedule: Schedule, *, outgoing: bool) -> Pieces:
-    total = np.zeros(schedule.ranks, dtype=np.int64)
+    ranks = schedule.ranks
+    total = np.zeros(ranks, dtype=np.int64)
     for phase in schedule.phases:
-        end = phase.source if outgoing else phase.target
-        moves = phase.advance.source if outgoing else phase.advance.target
-        local = _local_turns(phase, schedule.ranks)
-        if moves % schedule.ranks == 0:
-            np.add.at(total, end, phase.width * (phase.repeat - local))
-        elif bool(np.all((local == 0) | (local == phase.repeat))):
-            first = np.zeros_like(total)
-            np.add.at(first, end, phase.width * (local == 0))
-            total += _swept(first, moves, phase.repeat)
-        else:
-            for turn in range(phase.repeat):
-                source = (phase.source + turn * phase.advance.source) % schedule.ranks
-                target = (phase.target + turn * phase.advance.target) % schedule.ranks
-                np.add.at(total, source if outgoing else target, phase.width * (source != target))
+        moves = phase.advance.source % ranks, phase.advance.target % ranks
+        # Turns between which no rank moves are alike: one is counted for all of them.
+        turns, times = (phase.repeat, 1) if any(moves) else (1, phase.repeat)
+        for turn in range(turns):
+            source = (phase.source + turn * moves[0]) % ranks
+            target = (phase.target + turn * moves[1]) % ranks
+            np.add.at(total, source, times * phase.width * (source != target))
     return total
-
-
-def _swept(first: Pieces, moves: int, turns: int) -> Pieces:
-    """Sum over t < turns of ``first`` rotated by t * moves ranks.
-
-    Rotating by ``moves`` splits the ranks into gcd(moves, ranks) cycles; along a cycle the sum is that of
-    a window of ``turns`` positions, whole rounds apart from the rest.
-    """
-    ranks = len(first)
-    cycles = math.gcd(moves, ranks)
-    length = ranks // cycles
-    order = (np.arange(cycles)[:, None] + moves * np.arange(length)[None, :]) % ranks
-    rounds, rest = divmod(turns, length)
-    along = first[order]
-    ends = np.cumsum(np.concatenate([along, along], axis=1), axis=1)
-    window = ends[:, length:] - ends[:, length - rest : 2 * length - rest]
-    total = np.empty_like(first)
-    total[order] = window + rounds * along.sum(axis=1, keepdims=True)
-    return total
-
-
-def _local_turns(phase: Phase, ranks: int) -> Pieces:
-    """In how many of its turns each flow stays on its rank, shape (flows,).
-
-    Source and target drift apart by ``drift`` ranks a turn, so turn t is local where t * drift equals
-    their first distance modulo the ranks: every ``ranks / gcd(drift, ranks)`` turns, or never.
-    """
-    distance = (phase.source.astype(np.int64) - phase.target) % ranks
-    drift = (phase.advance.target - phase.advance.source) % ranks
-    if drift == 0:
-        return np.where(distance == 0, phase.repeat, 0)
-    divisor = math.gcd(drift, ranks)
-    period = ranks // divisor
-    inverse = pow(drift // divisor, -1, period) if period > 1 else 0
-    first = distance // divisor * inverse % period
-    turns = np.maximum(0, -((first - phase.repeat) // period))
-    return np.where(distance % divisor == 0, turns, 0)

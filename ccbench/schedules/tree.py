@@ -1,7 +1,8 @@
 """Binomial trees: the ranks that have it double in every step; ceil(log2 p) steps.
 
 The subtree below rank r is the block of ranks [r, r + d), so that what it gathers or is dealt is one
-range of slots. Distances shrink on the way down: the long hops come first, when few ranks send.
+range of slots. Distances shrink on the way down: the long hops come first, when few ranks send. A scatter
+down the tree and a ring all-gather make a large broadcast, in which bytes move only once.
 
 Pipelined all-reduce up and down one binary tree, or two that complement each other.
 
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ccbench.schedules.ring import all_gather_phase
 from ccbench.schedules.schedule import (
     Advance,
     Indices,
@@ -96,6 +98,16 @@ def binomial_scatter(ranks: int, parameter: int) -> Schedule:
     MPICH", 2005. Steps ceil(log2 p); the root sends n(p-1)/p.
     """
     return schedule("scatter", "binomial", ranks, ranks, scatter_phases(ranks))
+
+
+def scatter_all_gather_broadcast(ranks: int, parameter: int) -> Schedule:
+    """Binomial scatter of p pieces, then ring all-gather.
+
+    Source: Barnett, Shuler, van de Geijn, Gupta, Payne and Watts, "Interprocessor collective
+    communication library (InterCom)", 1994. Steps ceil(log2 p) + p - 1; the root sends 2n(p-1)/p.
+    """
+    phases = [*scatter_phases(ranks), all_gather_phase(ranks)]
+    return schedule("broadcast", "scatter_all_gather", ranks, ranks, phases)
 
 
 FORWARDS = Advance(source_slot=1, target_slot=1)

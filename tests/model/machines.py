@@ -15,7 +15,7 @@ from ccbench.model import Prediction
 from ccbench.model.calibration_worker import KEYS
 from ccbench.model.machine import Machine, RatePoint, Rates, SharedMemory
 from ccbench.model.pricing import price_sizes
-from ccbench.schedules import Schedule
+from ccbench.schedules.schedule import Schedule
 
 
 def flat(one_process: float, all_cores: float) -> Rates:

@@ -24,7 +24,8 @@ from ccbench.model.fabric_pricing import (
     price_loads,
 )
 from ccbench.model.patterns import Pipeline
-from ccbench.schedules import ALGORITHMS, Schedule, schedule_for
+from ccbench.schedules import ALGORITHMS, schedule_for
+from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import LINK_KINDS, Fabric, Wire, full_mesh, single_switch, torus
 from ccbench.topology.graph import LinkKind
 from ccbench.topology.networks import fat_tree

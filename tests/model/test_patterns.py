@@ -23,7 +23,8 @@ from ccbench.model.patterns import (
     traffic_for,
     traffic_of,
 )
-from ccbench.schedules import ALGORITHMS, Algorithm, Schedule, schedule_for
+from ccbench.schedules import ALGORITHMS, Algorithm, schedule_for
+from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric, Wire, single_switch
 from tests.model.fabrics import random_fabric
 

@@ -10,7 +10,8 @@ import pytest
 
 from ccbench.model.fabric_loads import FabricCosts
 from ccbench.model.fabric_pricing import fabric_loads, price_algorithm, price_loads
-from ccbench.schedules import ALGORITHMS, Algorithm, Schedule, schedule_for
+from ccbench.schedules import ALGORITHMS, Algorithm, schedule_for
+from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, single_switch, torus
 from ccbench.topology.networks import dragonfly, fat_tree
 from tests.golden.simgrid.generate import FIGURES

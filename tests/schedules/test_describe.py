@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import ScheduleError
-from ccbench.schedules import ALGORITHMS, Algorithm, Schedule, schedule_for
+from ccbench.schedules import ALGORITHMS, Algorithm, schedule_for
 from ccbench.schedules.describe import describe, slot_name
-from ccbench.schedules.schedule import phase
+from ccbench.schedules.schedule import Schedule, phase
 
 GOLDENS = Path(__file__).parent / "goldens"
 

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import ScheduleError
-from ccbench.schedules import ALGORITHMS, Advance, Algorithm, Phase, Schedule, prove, schedule_for
+from ccbench.schedules import ALGORITHMS, Algorithm, schedule_for
+from ccbench.schedules.proof import prove
+from ccbench.schedules.schedule import Advance, Phase, Schedule
 from tests.schedules.interpreter import is_right
 
 FIELDS = ("source", "target", "source_slot", "target_slot", "width")

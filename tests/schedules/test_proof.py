@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from ccbench.errors import ScheduleError
-from ccbench.schedules import ALGORITHMS, Algorithm, Phase, Schedule, prove, schedule_for
-from ccbench.schedules.schedule import phase
+from ccbench.schedules import ALGORITHMS, Algorithm, schedule_for
+from ccbench.schedules.proof import prove
+from ccbench.schedules.schedule import Phase, Schedule, phase
 from tests.schedules.interpreter import is_right
 
 ROWS = [pytest.param(row, id=f"{row.collective}-{row.name}") for row in ALGORITHMS]

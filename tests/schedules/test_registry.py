@@ -10,14 +10,14 @@ from ccbench.collectives import COLLECTIVES, collective
 from ccbench.errors import ScheduleError, UsageError
 from ccbench.schedules import (
     ALGORITHMS,
+    MOST_RANKS_ALL_PAIRS,
     Algorithm,
     algorithm_row,
     algorithms_of,
     parse_algorithm,
     schedule_for,
 )
-from ccbench.schedules.hierarchical import default_group
-from ccbench.schedules.registry import MOST_RANKS_ALL_PAIRS, default_pieces
+from ccbench.schedules.ring import default_group
 from tests.schedules.interpreter import is_right
 
 RANKS = [*range(1, 34), 48, 63, 64]
@@ -179,7 +179,7 @@ def test_proving_too_many_ranks_is_refused_and_says_what_to_do() -> None:
     ("size_bytes", "pieces"), [(0, 1), (1, 1), (262144, 1), (262145, 2), (8 << 20, 32), (1 << 40, 32)]
 )
 def test_pipelines_are_cut_into_pieces_of_256_kib_and_32_at_most(size_bytes: int, pieces: int) -> None:
-    assert default_pieces(8, size_bytes) == pieces
+    assert algorithm_row("reduce", "chain").default_parameter(8, size_bytes) == pieces
 
 
 @pytest.mark.parametrize(

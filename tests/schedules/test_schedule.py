@@ -4,9 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.schedules import Advance, Schedule
-from ccbench.schedules.registry import schedule_for
-from ccbench.schedules.schedule import phase, relabelled
+from ccbench.schedules import schedule_for
+from ccbench.schedules.schedule import Advance, Schedule, phase, relabelled
 
 
 def test_steps_of_local_moves_are_not_counted() -> None:

@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from ccbench.backends.kernels.traffic import Message, Traffic, traffic_of
 from ccbench.collectives import collective
 from ccbench.errors import ScheduleError
-from ccbench.schedules import Schedule, schedule_for
+from ccbench.schedules import schedule_for
 from ccbench.schedules.placement import Layout, Place, Placement, Space, Value, Versions, versions_of
+from ccbench.schedules.schedule import Schedule
 
 FORMAT = 1
 HEADER_WORDS = 8

@@ -15,7 +15,8 @@ from ccbench.backends.kernels.abi import TYPE_BYTES
 from ccbench.backends.kernels.programs import compiled_program
 from ccbench.collectives import collective
 from ccbench.errors import ScheduleError
-from ccbench.schedules import ALGORITHMS, Schedule, schedule_for
+from ccbench.schedules import ALGORITHMS, schedule_for
+from ccbench.schedules.schedule import Schedule
 from tests.backends.kernels.orders import Array, channel_parts, combined, finished
 from tests.backends.kernels.worlds import Reference, Trial
 

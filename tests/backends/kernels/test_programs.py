@@ -19,7 +19,8 @@ from ccbench.backends.kernels.programs import (
 )
 from ccbench.backends.kernels.traffic import MESSAGE_PIECES, Message
 from ccbench.errors import ScheduleError, UsageError
-from ccbench.schedules import ALGORITHMS, Schedule, schedule_for
+from ccbench.schedules import ALGORITHMS, schedule_for
+from ccbench.schedules.schedule import Schedule
 
 CASES = [(row.collective, row.name, ranks) for row in ALGORITHMS for ranks in (2, 3, 8)]
 

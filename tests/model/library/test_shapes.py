@@ -8,7 +8,7 @@ import pytest
 from ccbench.errors import MachineError
 from ccbench.model.library import Intra, LibrarySystem, NetworkPorts
 from ccbench.model.library.shapes import Shape, busy_nics, links_share, shapes
-from ccbench.schedules.registry import schedule_for
+from ccbench.schedules import schedule_for
 from ccbench.schedules.schedule import sent_pieces
 from tests.model.library.systems import A100, B200, COLLECTIVES, H100, MI300X, NDR, V100_CUBE, clustered, lone
 

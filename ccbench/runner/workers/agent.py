@@ -47,9 +47,15 @@ from ccbench.machine.host import (
 from ccbench.machine.load import queued_seconds, read_cpu_times, watched
 from ccbench.runner.measure import measure
 from ccbench.runner.workers import messages
-from ccbench.runner.workers.channel import LEADER_VARIABLE, Channel, connect, hang_up, report_unreadable
+from ccbench.runner.workers.channel import Channel, connect, hang_up, report_unreadable
 from ccbench.runner.workers.cleanup import FileCleanup
-from ccbench.runner.workers.messages import LOCAL_VARIABLE, RANK_VARIABLE, RANKS_VARIABLE, RankReport
+from ccbench.runner.workers.messages import (
+    LEADER_VARIABLE,
+    LOCAL_VARIABLE,
+    RANK_VARIABLE,
+    RANKS_VARIABLE,
+    RankReport,
+)
 from ccbench.runner.workers.rendezvous import LaunchedProcess, rank_and_size
 
 PARTING_SECONDS = 4.0
@@ -93,7 +99,7 @@ def rank_report(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankR
 
 
 def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankReport:
-    """Raises OutOfMemory and CannotRun where the case, or what is computed meanwhile, cannot be had."""
+    """Measure ``case``, and meanwhile the processors; raises OutOfMemory, CannotRun and more."""
     algorithm = endpoint.prepare(case)
     cpu_began, began, times_began = time.process_time(), time.perf_counter(), read_cpu_times()
     queued_began = queued_seconds()
@@ -102,32 +108,30 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     latency_after = endpoint.core_latency_seconds()
     cpu_seconds, seconds = time.process_time() - cpu_began, time.perf_counter() - began
     queued_ended = queued_seconds()
+    queued = None if queued_began is None or queued_ended is None else queued_ended - queued_began
+    # What all ranks of this host have used is no foreign load.
     words = endpoint.control.words
     words[endpoint.control.index(endpoint.rank, Word.CPU_NANOSECONDS)] = int(cpu_seconds * 1e9)
     endpoint.barrier()
     endpoint.share_words()
     times_ended = read_cpu_times()
     all_cpu = sum(endpoint.control.read(rank, Word.CPU_NANOSECONDS) for rank in range(endpoint.ranks)) / 1e9
-    conditions = Conditions()
-    if times_began and times_ended:
-        conditions = watched(times_began, times_ended, all_cpu)
-    conditions = replace(
-        conditions, core_latency_before_seconds=latency_before, core_latency_after_seconds=latency_after
-    )
+    conditions = watched(times_began, times_ended, all_cpu) if times_began and times_ended else Conditions()
     facts = endpoint.facts()
     endpoint.finish()
-    status = Status.WRONG if result.mismatch else Status.OK
     detail = str(result.mismatch) if result.mismatch else endpoint.remark()
     if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough
         result = replace(result, stamps=result.stamps[:, :0], part_stamps=result.part_stamps[:, :, :0])
     return RankReport(
-        status,
+        Status.WRONG if result.mismatch else Status.OK,
         detail,
         algorithm,
         result,
         cpu_seconds / seconds,
-        None if queued_began is None or queued_ended is None else (queued_ended - queued_began) / seconds,
-        conditions,
+        None if queued is None else queued / seconds,
+        replace(
+            conditions, core_latency_before_seconds=latency_before, core_latency_after_seconds=latency_after
+        ),
         (*endpoint.flags, *facts.flags),
         facts,
     )
@@ -143,11 +147,6 @@ def refuse_all(reason: str, connection: Connection) -> None:
 # -- an agent of one team ----------------------------------------------------------------------------------
 
 
-def leave() -> None:
-    """End this process at once, whatever its library does."""
-    os._exit(1)
-
-
 def run_agent() -> None:
     """Serve one leader in a process of its own."""
     address = os.environ.get(LEADER_VARIABLE, "")
@@ -158,70 +157,60 @@ def run_agent() -> None:
         )
     hello = messages.Hello(messages.this_place(), *rank_and_size(os.environ))
     cleanup = FileCleanup()
-    remember = partial(cleanup.add_shared_memory, [os.getpid()])
+
+    def remember() -> None:
+        if LOCAL_VARIABLE not in os.environ:  # else the leader removes what this process leaves here
+            cleanup.add_shared_memory([os.getpid()])
 
     def lost() -> None:
         remember()
-        leave()
+        os._exit(1)  # at once, whatever its library does
 
+    if LOCAL_VARIABLE in os.environ:
+        die_with_parent(os.getppid())  # a rank that is stopped cannot hear its connection break
     try:
-        if LOCAL_VARIABLE in os.environ:  # the leader removes what this process leaves here
-            die_with_parent(os.getppid())  # a rank that is stopped cannot hear its connection break
-            serve(address, hello, leave)
-            return
-        try:
-            serve(address, hello, lost, remember)
-        finally:
-            remember()
-            cleanup.close()
+        serve(address, hello, lost, remember)
     except UsageError as error:
         raise SystemExit(str(error)) from None
+    finally:
+        remember()
+        cleanup.close()
 
 
-def serve(
-    address: str, hello: messages.Hello, broken: Callable[[], None], ready: Callable[[], None] | None = None
-) -> None:
+def serve(address: str, hello: messages.Hello, broken: Callable[[], None], ready: Callable[[], None]) -> None:
     """Connect to a leader, answer it, and measure as its rank until it ends the team.
 
     broken: called, by another thread, when the leader is gone. ready: called once the library works. Raises
     UsageError when the leader cannot be reached.
     """
-    channel = Channel(
-        connect(address, hello), broken, {messages.CLOCK: time.time, messages.HOST: _facts_of_this_host}
-    )
+
+    def facts_of_this_host() -> object:
+        from ccbench.runner.workers import discovery  # which loads more than a rank needs
+
+        return discovery.facts_of_this_host()
+
+    answers = {messages.CLOCK: time.time, messages.HOST: facts_of_this_host}
+    channel = Channel(connect(address, hello), broken, answers)
     start = channel.recv()
     if isinstance(start, messages.Stop):  # only asked
         return
     if start.processor >= 0:
         # Before the library is loaded, so that its threads stay on the rank's processor too.
         os.sched_setaffinity(0, {start.processor})
-    endpoint = _opened(start.backend, channel)
-    if ready:
-        ready()
+    try:
+        endpoint = open_launched(start.backend, channel)
+    except (CcbenchError, ImportError) as error:
+        missing = f"{start.backend}: " if isinstance(error, ImportError) else ""
+        channel.send(messages.Refusal(f"{missing}{error}"))
+        channel.recv()  # the leader says that all is over, or hangs up, which ends the process
+        raise SystemExit(1) from None
+    ready()
     channel.answers[messages.POSITION] = getattr(endpoint, "position", channel.answers[messages.POSITION])
     processors = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
     quota = control_group_limits(Files()).cores
     channel.send(messages.Ready(endpoint.version, processors, quota))
     run_rank(endpoint, channel)
     endpoint.close()
-
-
-def _facts_of_this_host() -> object:
-    from ccbench.runner.workers.discovery import facts_of_this_host
-
-    return facts_of_this_host()
-
-
-def _opened(backend: str, channel: Channel) -> TeamEndpoint:
-    try:
-        return open_launched(backend, channel)
-    except CcbenchError as error:
-        reason = str(error)
-    except ImportError as error:
-        reason = f"{backend}: {error}"
-    channel.send(messages.Refusal(reason))
-    channel.recv()  # the leader says that all is over, or hangs up, which ends the process
-    raise SystemExit(1)
 
 
 # -- an agent of a whole run --------------------------------------------------------------------------------
@@ -244,15 +233,16 @@ class RunAgent:
     def stay(self) -> int:
         """Serve until the run is over; its exit code."""
         threading.Thread(target=self._listen, name="hub", daemon=True).start()
-        while True:
-            task = self._tasks.get()
-            if isinstance(task, messages.Stop):
-                finish_mpi()
-                self._cleanup.close()
-                return task.exit_code
+        while isinstance(task := self._tasks.get(), messages.Spawn):
             output, code = self._be_rank(task.variables[LEADER_VARIABLE])
             self._idle.set()
             self._tell(task.group, code, output)
+        # Launchers report an error when nobody ends the MPI of a process where one is up.
+        mpi = sys.modules.get("mpi4py.MPI")
+        if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+            mpi.Finalize()
+        self._cleanup.close()
+        return task.exit_code
 
     def _be_rank(self, leader: str) -> tuple[str, int]:
         """Run a rank in this process; (why it could not, exit code)."""
@@ -278,7 +268,18 @@ class RunAgent:
         """Do what the hub says; without one the run is lost."""
         over = messages.Stop(LOST_EXIT_CODE)
         try:
-            over = self._obey()
+            while not isinstance(message := self._hub.recv(), messages.Stop):
+                if isinstance(message, messages.Kill):
+                    self._end(message.group)
+                elif not message.in_process:
+                    self._start_child(message)
+                elif self._was_rank:
+                    self._tell(message.group, 1, f"MPI comes up only once under {self._process.launcher}")
+                else:
+                    self._was_rank = True
+                    self._idle.clear()
+                    self._tasks.put(message)
+            over = message
         except (EOFError, OSError):
             pass  # the first process is gone
         except Exception as error:  # a pickle names classes, and making them may raise anything
@@ -290,23 +291,8 @@ class RunAgent:
             os._exit(over.exit_code)  # it hangs in its library, which no other thread can end
         self._tasks.put(over)
 
-    def _obey(self) -> messages.Stop:
-        while True:
-            message = self._hub.recv()
-            if isinstance(message, messages.Stop):
-                return message
-            if isinstance(message, messages.Kill):
-                self._end(message.group)
-            elif not message.in_process:
-                self._start_child(message)
-            elif self._was_rank:
-                self._tell(message.group, 1, f"MPI comes up only once under {self._process.launcher}")
-            else:
-                self._was_rank = True
-                self._idle.clear()
-                self._tasks.put(message)
-
     def _start_child(self, spawn: messages.Spawn) -> None:
+        """Start a rank in a process of its own, whose end another thread waits for."""
         numbers = {RANK_VARIABLE: str(self._process.rank), RANKS_VARIABLE: str(self._process.ranks)}
         try:
             with signals_let_in():
@@ -324,21 +310,15 @@ class RunAgent:
             self._tell(spawn.group, 1, f"{sys.executable} could not be started: {error.strerror}")
             return
         self._children[spawn.group] = child
-        threading.Thread(target=self._wait, args=(spawn.group, child), daemon=True).start()
 
-    def _wait(self, group: int, child: subprocess.Popen[str]) -> None:
-        output, _ = child.communicate()
-        self._tell(group, child.returncode, output[-LONGEST_OUTPUT:])
+        def wait() -> None:
+            output, _ = child.communicate()
+            self._tell(spawn.group, child.returncode, output[-LONGEST_OUTPUT:])
+
+        threading.Thread(target=wait, daemon=True).start()
 
     def _end(self, group: int) -> None:
         child = self._children.pop(group, None)
         if child is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
-
-
-def finish_mpi() -> None:
-    """End the MPI of this process where one is up: launchers report an error when nobody does."""
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
-        mpi.Finalize()

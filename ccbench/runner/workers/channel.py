@@ -26,19 +26,7 @@ from ccbench import __version__
 from ccbench.backends.base import Position
 from ccbench.errors import UsageError
 from ccbench.machine.files import Files
-from ccbench.runner.workers.messages import (
-    POSITION,
-    AllGather,
-    Gathered,
-    Hello,
-    Question,
-    Start,
-    Stop,
-)
-
-LEADER_VARIABLE = "CCBENCH_LEADER"
-"""Where the leader listens, and its key: ``address:port ...|key``. In the environment only, because anybody
-can read command lines."""
+from ccbench.runner.workers.messages import POSITION, AllGather, Gathered, Hello, Question, Start, Stop
 
 FIRST_PROCESS = "the run's first process"
 """Name of a hub's listener in messages."""
@@ -64,7 +52,7 @@ GREETING_BYTES = 4096
 
 
 class Peer(NamedTuple):
-    """Who has connected and proven itself."""
+    """A process that has connected and proven itself."""
 
     hello: Hello
     connection: Connection
@@ -79,7 +67,7 @@ def version_mismatch(theirs: bytes) -> str:
     """Return why the two sides do not understand each other, with the cure; '' when they do."""
     words = theirs.decode(errors="replace").split(" ")
     name, version, host = words if len(words) == 3 else ("", "", "")
-    if name != GREETING:  # versions older than the greeting come with a pickle at once
+    if name != GREETING:
         version, host = "of another version", "a host"
     if version == __version__:
         return ""
@@ -100,10 +88,17 @@ class Listener:
         self._key = secrets.token_bytes(KEY_BYTES)
         self._proven: queue.SimpleQueue[Peer] = queue.SimpleQueue()
         self._places = threading.Semaphore(MOST_UNAUTHENTICATED)
+        # One byte through this pair wakes whoever is in ``wait`` when a peer has proven itself.
         self._waiting, self._wake = socket.socketpair()
         self._waiting.setblocking(False)
         self.refused: list[str] = []
-        self._socket = _listening(several_hosts)
+        made = None
+        if several_hosts and socket.has_dualstack_ipv6():
+            with suppress(OSError):  # IPv6 is compiled in and switched off
+                made = socket.create_server(
+                    ("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG
+                )
+        self._socket = made or socket.create_server(("" if several_hosts else LOOPBACK, 0), backlog=BACKLOG)
         self._socket.setblocking(False)
         port = self._socket.getsockname()[1]
         hosts = own_addresses() if several_hosts else [LOOPBACK]
@@ -113,8 +108,13 @@ class Listener:
     def wait(self, others: Sequence[Any], seconds: float | None) -> tuple[list[Any], list[Peer]]:
         """Wait for any of ``others`` or a peer: (those of ``others`` that are ready, new peers)."""
         ready = wait([*others, self._socket, self._waiting], seconds)
-        if self._socket in ready:
-            self._accept()
+        while self._socket in ready and self._places.acquire(blocking=False):
+            try:
+                line, _ = self._socket.accept()
+            except OSError:  # nobody is there any more
+                self._places.release()
+                break
+            threading.Thread(target=self._prove, args=(line,), daemon=True).start()
         with suppress(BlockingIOError):
             self._waiting.recv(GREETING_BYTES)
         found = []
@@ -122,16 +122,6 @@ class Listener:
             while True:
                 found.append(self._proven.get_nowait())
         return [one for one in ready if one not in (self._socket, self._waiting)], found
-
-    def _accept(self) -> None:
-        with suppress(OSError):  # nobody is there any more
-            while self._places.acquire(blocking=False):
-                try:
-                    line, _ = self._socket.accept()
-                except OSError:
-                    self._places.release()
-                    raise
-                threading.Thread(target=self._prove, args=(line,), daemon=True).start()
 
     def _prove(self, line: socket.socket) -> None:
         line.setblocking(True)
@@ -141,6 +131,7 @@ class Listener:
             with hung_up_after(connection, PROOF_SECONDS):
                 deliver_challenge(connection, self._key)
                 answer_challenge(connection, self._key)
+                # Versions before anything is unpickled, which another version's classes may not survive.
                 connection.send_bytes(greeting())
                 mismatch = version_mismatch(connection.recv_bytes(GREETING_BYTES))
                 if mismatch:
@@ -166,14 +157,6 @@ class Listener:
         self.close()
 
 
-def _listening(several_hosts: bool) -> socket.socket:
-    """On every interface by IPv4 and IPv6, as far as the kernel has them; or on loopback alone."""
-    if several_hosts and socket.has_dualstack_ipv6():
-        with suppress(OSError):  # IPv6 is compiled in and switched off
-            return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
-    return socket.create_server(("" if several_hosts else LOOPBACK, 0), backlog=BACKLOG)
-
-
 # -- connecting -------------------------------------------------------------------------------------------
 
 
@@ -188,68 +171,50 @@ def connect(address: str, hello: Hello, whom: str = "the team's leader") -> Conn
     call it. Raises Unreachable when no address leads to it, UsageError when it is of another version.
     """
     addresses, _, key = address.rpartition("|")
-    arrivals: queue.SimpleQueue[Connection | None] = queue.SimpleQueue()
-    left = addresses.split()
-    for one in left:
-        threading.Thread(target=_try, args=(one, bytes.fromhex(key), arrivals), daemon=True).start()
-    while left:
-        left.pop()
-        connection = arrivals.get()
-        if connection is None:
-            continue
+    arrivals: queue.SimpleQueue[tuple[Connection, str] | None] = queue.SimpleQueue()
+    first = threading.Lock()
+
+    def attempt(place: str) -> None:
+        """Put there the connection and why versions differ; None where the address leads nowhere."""
+        connection: Connection | None = None
+        found: tuple[Connection, str] | None = None
         try:
+            host, _, port = place.rpartition(":")
+            line = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
+            line.settimeout(None)
+            keep_alive(line)
+            connection = Connection(line.detach())
+            # An address of the leader's may be somebody else's here, who takes connections and says nothing.
             with hung_up_after(connection, LISTENER_SECONDS):
-                connection.send_bytes(greeting())
-                mismatch = version_mismatch(connection.recv_bytes(GREETING_BYTES))
-                if not mismatch:
-                    connection.send(hello)
-        except (OSError, EOFError):
-            connection.close()
-            continue
-        threading.Thread(target=_close_all, args=(arrivals, len(left)), daemon=True).start()
-        if mismatch:
-            connection.close()
-            raise UsageError(f"ccbench: {mismatch}")
-        return connection
+                answer_challenge(connection, bytes.fromhex(key))
+                deliver_challenge(connection, bytes.fromhex(key))
+                # Whatever else leads to the listener closes before it greets, so nobody counts it.
+                if first.acquire(blocking=False):
+                    connection.send_bytes(greeting())
+                    mismatch = version_mismatch(connection.recv_bytes(GREETING_BYTES))
+                    if not mismatch:
+                        connection.send(hello)
+                    found = connection, mismatch
+        except (OSError, EOFError, ValueError, AuthenticationError):
+            pass
+        finally:
+            if connection is not None and (found is None or found[1]):
+                connection.close()
+            arrivals.put(found)
+
+    for one in addresses.split():
+        threading.Thread(target=attempt, args=(one,), daemon=True).start()
+    for _ in addresses.split():
+        arrived = arrivals.get()
+        if arrived is not None:
+            connection, mismatch = arrived
+            if mismatch:
+                raise UsageError(f"ccbench: {mismatch}")
+            return connection
     raise Unreachable(
         f"ccbench: {socket.gethostname()} reaches {whom} at none of {addresses}; "
         "let TCP connections between these hosts through"
     )
-
-
-def _try(address: str, key: bytes, arrivals: queue.SimpleQueue[Connection | None]) -> None:
-    """Put there a connection on which both sides have proven the key, or None."""
-    found = None
-    try:
-        with suppress(OSError, EOFError, ValueError, AuthenticationError):
-            found = _authenticated(address, key)
-    finally:
-        arrivals.put(found)
-
-
-def _authenticated(address: str, key: bytes) -> Connection:
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS) as line:
-        line.settimeout(None)
-        keep_alive(line)
-        connection = Connection(line.detach())
-    try:
-        # An address of the leader's may be somebody else's here, who takes connections and says nothing.
-        with hung_up_after(connection, LISTENER_SECONDS):
-            answer_challenge(connection, key)
-            deliver_challenge(connection, key)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _close_all(arrivals: queue.SimpleQueue[Connection | None], count: int) -> None:
-    """Close what else leads to the listener; it has not greeted yet, so nobody counts it."""
-    for _ in range(count):
-        connection = arrivals.get()
-        if connection is not None:
-            connection.close()
 
 
 # -- a rank's side ----------------------------------------------------------------------------------------
@@ -271,10 +236,8 @@ class Channel:
     ) -> None:
         self._connection = connection
         self._broken = broken
-        self.answers: dict[str, Callable[[], object]] = {
-            POSITION: lambda: Position(0, 0, 0),
-            **(answers or {}),
-        }
+        self.answers: dict[str, Callable[[], object]] = {POSITION: lambda: Position(0, 0, 0)}
+        self.answers.update(answers or {})
         self._lock = threading.Lock()
         self._messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._gathered: queue.SimpleQueue[tuple[bytes, ...]] = queue.SimpleQueue()
@@ -369,18 +332,16 @@ def hang_up(connection: Connection) -> None:
 
 
 def keep_alive(line: socket.socket) -> None:
-    """Send at once, and break about a minute after the other side's host has vanished without a goodbye.
-
-    While something that was sent is unanswered the kernel asks nothing, and sends it again for a quarter of
-    an hour: that has a limit of its own.
-    """
+    """Send at once, and break about a minute after the other side's host has vanished without a goodbye."""
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     limits = {
         "TCP_KEEPIDLE": 30,
         "TCP_KEEPINTVL": 10,
         "TCP_KEEPCNT": 3,
-        "TCP_USER_TIMEOUT": VANISHED_SECONDS * 1000,  # in milliseconds (tcp(7))
+        # While something that was sent is unanswered the kernel asks nothing, and sends it again for a
+        # quarter of an hour: that has a limit of its own, in milliseconds (tcp(7)).
+        "TCP_USER_TIMEOUT": VANISHED_SECONDS * 1000,
     }
     for name, value in limits.items():
         if hasattr(socket, name):
@@ -390,26 +351,15 @@ def keep_alive(line: socket.socket) -> None:
 def own_addresses(files: Files | None = None) -> list[str]:
     """Return this host's addresses: IPv4 of every interface, then IPv6, loopback last."""
     files = files or Files()
-    found = _OWN_IPV4.findall(files.text("/proc/net/fib_trie") or "")
+    # The kernel's table of routes (Linux, net/ipv4/fib_trie.c) names every address that is its own.
+    found = re.findall(r"\|-- (\S+)\n +/32 host LOCAL", files.text("/proc/net/fib_trie") or "")
     if not found:
         with suppress(OSError):
             found = socket.gethostbyname_ex(socket.gethostname())[2]
-    others = [address for address in dict.fromkeys(found) if not address.startswith("127.")]
-    return [*others, *(_ipv6_addresses(files) if socket.has_dualstack_ipv6() else []), LOOPBACK]
-
-
-def _ipv6_addresses(files: Files) -> list[str]:
-    """Return those that other hosts can use; link-local ones mean nothing without an interface."""
-    lines = [line.split() for line in (files.text("/proc/net/if_inet6") or "").splitlines()]
-    return [
-        socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))
-        for fields in lines
-        if len(fields) == 6 and int(fields[3], 16) in _IPV6_SCOPES
-    ]
-
-
-_IPV6_SCOPES = (0x00, 0x40)
-"""Global, and site-local (net/ipv6.h)."""
-
-_OWN_IPV4 = re.compile(r"\|-- (\S+)\n +/32 host LOCAL")
-"""In the kernel's table of routes (Linux, net/ipv4/fib_trie.c)."""
+    addresses = [address for address in dict.fromkeys(found) if not address.startswith("127.")]
+    for line in (files.text("/proc/net/if_inet6") or "").splitlines() if socket.has_dualstack_ipv6() else ():
+        fields = line.split()
+        # Global and site-local scopes (net/ipv6.h); a link-local address means nothing without an interface.
+        if len(fields) == 6 and int(fields[3], 16) in (0x00, 0x40):
+            addresses.append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0])))
+    return [*addresses, LOOPBACK]

@@ -40,11 +40,7 @@ for pause in (0.0, 0.2, 1.0):
 
 
 class FileCleanup:
-    """Files and folders that go when this process ends, however it does.
-
-    A process in a session of its own, so that what ends this one's group leaves it alive, does nothing until
-    this one has ended, and then removes what it was told. It is started when there is something to remove.
-    """
+    """Files and folders that go when this process ends, however it does."""
 
     def __init__(self) -> None:
         self._since_seconds = time.time() - CLOCK_STEP_SECONDS
@@ -56,7 +52,14 @@ class FileCleanup:
 
         What was there before this object, or is of another user, is somebody else's, and stays.
         """
-        self.add(path for pid in pids for path in shared_memory_files(pid) if self._is_new(path))
+        new = []
+        for path in {path for pid in pids for path in shared_memory_files(pid)}:
+            with suppress(OSError):
+                found = os.lstat(path)
+                mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+                if mine and found.st_ctime >= self._since_seconds:
+                    new.append(path)
+        self.add(new)
 
     def add(self, paths: Iterable[str]) -> None:
         """Add these, whatever they are."""
@@ -64,6 +67,8 @@ class FileCleanup:
         if not new:
             return
         if self._process is None:
+            # It does nothing until this process has ended, which closes the pipe. In a session of its own,
+            # so that what ends this one's group leaves it alive.
             self._process = subprocess.Popen(
                 [sys.executable, "-S", "-E", "-c", _REMOVE],
                 stdin=subprocess.PIPE,
@@ -88,14 +93,6 @@ class FileCleanup:
             else:
                 with suppress(OSError):
                     os.unlink(path)
-
-    def _is_new(self, path: str) -> bool:
-        try:
-            found = os.lstat(path)
-        except OSError:
-            return False
-        mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-        return mine and found.st_ctime >= self._since_seconds
 
 
 def shared_memory_files(pid: int, files: Files | None = None) -> list[str]:

@@ -1,9 +1,7 @@
 """Rank discovery: how many ranks a launcher starts, on which hosts, what these are, how their clocks differ.
 
 Done once before a run's first case: the launcher starts agents, which connect to the runner as ranks do to
-their leader, and one of each host describes it. Clocks are compared by round trips over the same connection:
-the remote time belongs to the middle of a round trip, give or take half of it, and the shortest of them tells
-most (F. Cristian, "Probabilistic clock synchronization", Distributed Computing 3, 1989).
+their leader, and one of each host describes it.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 from ccbench import __version__
 from ccbench.backends import open_backend
@@ -25,14 +22,7 @@ from ccbench.machine.accelerators import opened
 from ccbench.machine.environment import observe
 from ccbench.machine.network import LOOPBACK, read_interfaces
 from ccbench.runner.workers.channel import Listener, Peer
-from ccbench.runner.workers.launcher import (
-    LAUNCHER_END_SECONDS,
-    POLL_SECONDS,
-    Launcher,
-    gather,
-    rank_order,
-    started,
-)
+from ccbench.runner.workers.launcher import LAUNCHER_END_SECONDS, POLL_SECONDS, gather, rank_order, started
 from ccbench.runner.workers.messages import CLOCK, HOST, Place, Question, Stop
 
 SINGLE_SECONDS = 1.0
@@ -84,7 +74,7 @@ class LaunchedRanks:
 
     @property
     def nodes(self) -> int:
-        """On how many hosts they are."""
+        """Number of hosts that they are on."""
         return len(self.facts)
 
     @property
@@ -94,7 +84,7 @@ class LaunchedRanks:
 
     @property
     def no_gpus(self) -> str:
-        """Why ranks on one of the hosts can use no GPUs; '' where all can."""
+        """Reason why ranks on one of the hosts can use no GPUs; '' where all can."""
         return next((f"{host.name}: {host.no_gpus}" for host in self.facts if host.no_gpus), "")
 
 
@@ -124,28 +114,6 @@ def discover_ranks(launch: Launch, ranks: int | None = None) -> LaunchedRanks:
     ranks: how many were asked for, None for as many as it starts. UsageError when none come in time, when
     they are fewer or more, or when every one believes it is alone; the message says what to change.
     """
-    with Listener(several_hosts=launch.several_hosts) as listener:
-        launcher = started(launch, ranks or 1, listener.address, {}, backend="")
-        arrived: list[Peer] = []
-        try:
-            _wait_for_all(arrived, listener, launcher, ranks)
-            order = rank_order([peer.hello for peer in arrived], WHO, ranks)
-            in_order = [arrived[number] for number in order]
-            refuse_duplicate_names([peer.hello.place for peer in in_order])
-            found = _asked(in_order)
-            for peer in arrived:
-                with suppress(OSError):
-                    peer.connection.send(Stop())
-            launcher.wait(LAUNCHER_END_SECONDS)
-        finally:
-            for peer in arrived:
-                peer.connection.close()
-            launcher.kill()
-    return found
-
-
-def _wait_for_all(arrived: list[Peer], listener: Listener, launcher: Launcher, ranks: int | None) -> None:
-    """Until as many have come as the first was told of; who is alone is waited for a little longer."""
 
     def wanted(peers: Sequence[Peer]) -> int:
         told = max((peer.hello.ranks for peer in peers), default=-1)
@@ -155,48 +123,63 @@ def _wait_for_all(arrived: list[Peer], listener: Listener, launcher: Launcher, r
             )
         return told if told > 0 else ranks or 1
 
-    def why(came: int, wanted: int) -> str:
-        return f"{launcher.why_so_few(came, wanted)}; try 'hostname' in place of ccbench"
+    with Listener(several_hosts=launch.several_hosts) as listener:
+        launcher = started(launch, ranks or 1, listener.address, {}, backend="")
+        arrived: list[Peer] = []
 
-    gather(listener, WHO, wanted, why, ended=launcher.ended, enrol=arrived.append)
-    alone = time.monotonic() + SINGLE_SECONDS
-    while len(arrived) == 1 and time.monotonic() < alone and not launcher.ended():
-        arrived += listener.wait([], POLL_SECONDS)[1]
+        def why(came: int, wanted: int) -> str:
+            return f"{launcher.why_so_few(came, wanted)}; try 'hostname' in place of ccbench"
 
-
-def _asked(in_order: Sequence[Peer]) -> LaunchedRanks:
-    hosts = tuple(peer.hello.place.host for peer in in_order)
-    facts = []
-    for host in dict.fromkeys(hosts):
-        peer = in_order[hosts.index(host)]
-        offset, uncertainty = clock_offset(partial(_answer, peer, CLOCK))
-        found = _answer(peer, HOST)
-        assert isinstance(found, HostFacts)
-        facts.append(
-            replace(
-                found,
-                ranks=hosts.count(host),
-                clock_offset_seconds=offset,
-                clock_uncertainty_seconds=uncertainty,
+        try:
+            gather(listener, WHO, wanted, why, ended=launcher.ended, enrol=arrived.append)
+            # Who believes it is alone may be one of several that do, which is refused below.
+            alone = time.monotonic() + SINGLE_SECONDS
+            while len(arrived) == 1 and time.monotonic() < alone and not launcher.ended():
+                arrived += listener.wait([], POLL_SECONDS)[1]
+            order = rank_order([peer.hello for peer in arrived], WHO, ranks)
+            in_order = [arrived[number] for number in order]
+            refuse_duplicate_names([peer.hello.place for peer in in_order])
+            hosts = tuple(peer.hello.place.host for peer in in_order)
+            facts = tuple(
+                replace(_described(in_order[hosts.index(host)]), ranks=hosts.count(host))
+                for host in dict.fromkeys(hosts)
             )
-        )
-    return LaunchedRanks(hosts, tuple(facts))
+            for peer in arrived:
+                with suppress(OSError):
+                    peer.connection.send(Stop())
+            launcher.wait(LAUNCHER_END_SECONDS)
+        finally:
+            for peer in arrived:
+                peer.connection.close()
+            launcher.kill()
+    return LaunchedRanks(hosts, facts)
 
 
-def _answer(peer: Peer, about: str) -> object:
-    with suppress(EOFError, OSError):
-        peer.connection.send(Question(about))
-        if peer.connection.poll(ANSWER_SECONDS):
-            return peer.connection.recv()
-    raise UsageError(
-        f"{WHO}: {peer.hello.place.host} does not answer any more; look whether the process there was killed"
-    )
+def _described(peer: Peer) -> HostFacts:
+    """Ask one agent of a host what the host is, and how its clock goes."""
+
+    def answer(about: str) -> object:
+        with suppress(EOFError, OSError):
+            peer.connection.send(Question(about))
+            if peer.connection.poll(ANSWER_SECONDS):
+                return peer.connection.recv()
+        host = peer.hello.place.host
+        raise UsageError(f"{WHO}: {host} does not answer any more; look whether the process there was killed")
+
+    offset, uncertainty = clock_offset(lambda: answer(CLOCK))
+    found = answer(HOST)
+    assert isinstance(found, HostFacts)
+    return replace(found, clock_offset_seconds=offset, clock_uncertainty_seconds=uncertainty)
 
 
 def clock_offset(
     ask: Callable[[], object], clock: Callable[[], float] = time.time, times: int = ROUND_TRIPS
 ) -> tuple[float, float]:
-    """Return (the other clock minus ours, how much that may be wrong either way), in seconds."""
+    """Return (the other clock minus ours, how much that may be wrong either way), in seconds.
+
+    The remote time belongs to the middle of a round trip, give or take half of it, and the shortest of them
+    tells most (F. Cristian, "Probabilistic clock synchronization", Distributed Computing 3, 1989).
+    """
     best = (0.0, float("inf"))
     for _ in range(times):
         began = clock()

@@ -24,28 +24,32 @@ from ccbench.machine.host import (
     signals_let_in,
     single_threaded,
 )
-from ccbench.runner.workers import rendezvous
 from ccbench.runner.workers.agent import RunAgent
 from ccbench.runner.workers.channel import PROOF_SECONDS, Listener, Peer, connect
 from ccbench.runner.workers.cleanup import FileCleanup
-from ccbench.runner.workers.launcher import (
+from ccbench.runner.workers.launcher import POLL_SECONDS, START_LIMIT_SECONDS, gather, rank_order
+from ccbench.runner.workers.messages import (
     AGENTS_VARIABLE,
     HUB_VARIABLE,
-    START_LIMIT_SECONDS,
-    gather,
-    rank_order,
+    Ended,
+    Hello,
+    Joined,
+    Kill,
+    Refusal,
+    Spawn,
+    Stop,
+    this_place,
 )
-from ccbench.runner.workers.messages import Ended, Hello, Joined, Kill, Refusal, Spawn, Stop, this_place
 from ccbench.runner.workers.rendezvous import (
     FOLDER_VARIABLE,
     LaunchedProcess,
     Store,
     connect_to_first,
     store_for,
+    without_launcher,
 )
 
 TURN_AWAY_SECONDS = PROOF_SECONDS + 2.0
-POLL_SECONDS = 0.02
 
 
 def join_run(process: LaunchedProcess, arguments: Sequence[str]) -> int:
@@ -90,7 +94,6 @@ class AgentHub:
         self.address = self._listener.address
         self._agents: list[Connection] = []
         self._leaders: dict[int, Connection] = {}
-        self._groups = 0
         store.set(self.address)
         threading.Thread(target=self._work, name="hub", daemon=True).start()
 
@@ -98,7 +101,15 @@ class AgentHub:
         refusal = self._gather()
         self._store.close()
         if refusal:
-            self._turn_away(refusal)
+            # Whoever is here or still under proof hears why; the first process's own may be the last. What
+            # is closed may take the words along, so all stay open.
+            deadline = time.monotonic() + TURN_AWAY_SECONDS
+            told: list[Connection] = []
+            while time.monotonic() < deadline:
+                self._tell_agents(Refusal(refusal))
+                told += self._agents
+                self._agents = [peer.connection for peer in self._listener.wait([], POLL_SECONDS)[1]]
+            self._listener.close()
             return
         self._tell_agents(Joined())
         runner = self._start_runner()
@@ -129,22 +140,9 @@ class AgentHub:
             self._agents = [peer.connection for peer in arrived]
         return ""
 
-    def _turn_away(self, refusal: str) -> None:
-        """Whoever is here or still under proof hears why; the first process's own may be the last."""
-        deadline = time.monotonic() + TURN_AWAY_SECONDS
-        told: list[Connection] = []  # kept, because what is closed may take the words along
-        coming = self._agents
-        while time.monotonic() < deadline:
-            for connection in coming:
-                with suppress(OSError):
-                    connection.send(Refusal(refusal))
-            told += coming
-            coming = [peer.connection for peer in self._listener.wait([], POLL_SECONDS)[1]]
-        self._listener.close()
-
     def _start_runner(self) -> subprocess.Popen[bytes]:
         variables = {
-            **rendezvous.without_launcher(os.environ),
+            **without_launcher(os.environ),
             HUB_VARIABLE: self.address,
             AGENTS_VARIABLE: f"{self._process.ranks} {self._process.launcher}",
         }
@@ -162,12 +160,13 @@ class AgentHub:
         """Between leaders and agents, until the runner has ended; asleep while nobody says anything."""
         pid_file = os.pidfd_open(runner.pid) if hasattr(os, "pidfd_open") else None
         ended = [pid_file] if pid_file is not None else []
+        groups = 0
         while runner.poll() is None:
             lines = [*ended, *self._agents, *self._leaders.values()]
             ready, leaders = self._listener.wait(lines, None if ended else POLL_SECONDS)
             for leader in leaders:
-                self._groups += 1
-                self._leaders[self._groups] = leader.connection
+                groups += 1
+                self._leaders[groups] = leader.connection
             for line in ready:
                 if isinstance(line, Connection):
                     self._receive(line, runner)

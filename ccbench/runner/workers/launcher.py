@@ -21,7 +21,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import BinaryIO
 
 from ccbench.backends.base import Launch
 from ccbench.backends.endpoint import WorkerGroup
@@ -31,11 +30,15 @@ from ccbench.errors import BackendUnavailable, CcbenchError, UsageError
 from ccbench.machine.files import without_values
 from ccbench.machine.host import die_with_parent, module_command
 from ccbench.runner.workers.agent import refuse_all, run_rank
-from ccbench.runner.workers.channel import FIRST_PROCESS, LEADER_VARIABLE, Listener, Peer, connect, hang_up
+from ccbench.runner.workers.channel import FIRST_PROCESS, Listener, Peer, connect, hang_up
 from ccbench.runner.workers.messages import (
+    AGENTS_VARIABLE,
+    HUB_VARIABLE,
+    LEADER_VARIABLE,
     LOCAL_VARIABLE,
     RANK_VARIABLE,
     RANKS_VARIABLE,
+    RUNNER_VARIABLE,
     Ended,
     Hello,
     Place,
@@ -43,12 +46,6 @@ from ccbench.runner.workers.messages import (
     this_place,
 )
 from ccbench.units import plural
-
-HUB_VARIABLE = "CCBENCH_HUB"
-"""Where the hub of agents listens, and its key, as ``channel.LEADER_VARIABLE`` has it."""
-
-AGENTS_VARIABLE = "CCBENCH_AGENTS"
-"""Number of agents that the hub has, and the launcher that started them."""
 
 START_LIMIT_SECONDS = 120.0
 """Time that a launcher may take until all ranks have come and their libraries work."""
@@ -60,6 +57,12 @@ POLL_SECONDS = 0.02
 END_POLL_SECONDS = 0.002
 KEPT_LINES = 400
 LONGEST_OUTPUT = 300
+
+_SIGNAL = re.compile(r"exited on signal (\d+)|\(signal (\d+)\)|KILLED BY SIGNAL: (\d+)")
+"""Words of Open MPI's mpirun, MPICH's hydra and Intel's for the signal that ended a rank."""
+
+_TELLING = re.compile(r"error|fail|not |cannot|unable|no such|refused|slots|abort|instead of", re.IGNORECASE)
+"""Lines of a launcher that are worth telling, among its frames and greetings."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,12 @@ class Member:
     connection: Connection
     near: bool
     handle: int = -1
+
+
+def describe_exit(code: int) -> str:
+    """Return 'was killed by SIGKILL' for -9, 'exited with 3' for 3; real-time signals have no name."""
+    names = {-one.value: one.name for one in signal.Signals}
+    return f"was killed by {names.get(code, f'signal {-code}')}" if code < 0 else f"exited with {code}"
 
 
 class Launcher(ABC):
@@ -100,14 +109,16 @@ class Launcher(ABC):
             return ""
         return describe_exit(next((code for code in over if code), 0))
 
-    def wait(self, seconds: float) -> None:
-        """Wait until it has ended, but not for longer."""
-        _wait_for(self.ended, seconds)
+    def wait(self, seconds: float, over: Callable[[], object] | None = None) -> None:
+        """Wait until it has ended, or else ``over`` says so, but not for longer."""
+        deadline = time.monotonic() + seconds
+        while not (over or self.ended)() and time.monotonic() < deadline:
+            time.sleep(END_POLL_SECONDS)
 
     def rank_ended(self, rank: int) -> str:
         """Say how a rank's process ended: as its parent knows, else as the launcher tells."""
         if not self._launch.command:
-            _wait_for(lambda: self.exit_codes()[rank] is not None, LAUNCHER_END_SECONDS)
+            self.wait(LAUNCHER_END_SECONDS, lambda: self.exit_codes()[rank] is not None)
             code = self.exit_codes()[rank]
             if code is not None:
                 return describe_exit(code)
@@ -140,25 +151,6 @@ class Launcher(ABC):
         return f"{self.name} {what} {some} had come; {f'it said: {words}' if words else 'it said nothing'}"
 
 
-def _wait_for(over: Callable[[], object], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not over() and time.monotonic() < deadline:
-        time.sleep(END_POLL_SECONDS)
-
-
-_SIGNAL = re.compile(r"exited on signal (\d+)|\(signal (\d+)\)|KILLED BY SIGNAL: (\d+)")
-"""Words of Open MPI's mpirun, MPICH's hydra and Intel's for the signal that ended a rank."""
-
-_TELLING = re.compile(r"error|fail|not |cannot|unable|no such|refused|slots|abort|instead of", re.IGNORECASE)
-"""Lines of a launcher that are worth telling, among its frames and greetings."""
-
-
-def describe_exit(code: int) -> str:
-    """Return 'was killed by SIGKILL' for -9, 'exited with 3' for 3; real-time signals have no name."""
-    names = {-one.value: one.name for one in signal.Signals}
-    return f"was killed by {names.get(code, f'signal {-code}')}" if code < 0 else f"exited with {code}"
-
-
 class CommandLauncher(Launcher):
     """A command such as mpirun, or the ranks' own processes where there is none.
 
@@ -167,56 +159,50 @@ class CommandLauncher(Launcher):
     """
 
     def __init__(
-        self,
-        launch: Launch,
-        ranks: int,
-        rank_command: Sequence[str],
-        variables: Mapping[str, str],
+        self, launch: Launch, ranks: int, rank_command: Sequence[str], variables: Mapping[str, str]
     ) -> None:
         """Raises BackendUnavailable when the launcher cannot be started."""
         command = launch.command
         name = os.path.basename(without_values(command[0], command)) if command else "a rank's process"
         super().__init__(name, launch)
-        self._reading, writing = os.pipe()
-        self.processes: list[subprocess.Popen[bytes]] = []
         environment = {**os.environ, **dict(launch.environment), **variables}
-        with os.fdopen(writing, "wb") as output:
-            if command:
-                passed = [*dict(launch.environment), *variables] if launch.passed_by else []
-                options = [word for name in passed for word in (launch.passed_by, name)]
-                # Before the user's own options, which may end in a program that starts the ranks (numactl).
-                program, *more = command
-                self._start([program, *options, *more, *rank_command], environment, output)
-            for rank in range(0 if command else ranks):
-                numbers = {RANK_VARIABLE: str(rank), RANKS_VARIABLE: str(ranks)}
-                self._start([*rank_command], {**environment, **numbers}, output)
-        # Only now: who forks must have no threads.
-        threading.Thread(target=self._read, name="launcher", daemon=True).start()
-
-    def _start(self, command: list[str], environment: Mapping[str, str], output: BinaryIO) -> None:
+        if command:
+            passed = [*dict(launch.environment), *variables] if launch.passed_by else []
+            options = [word for name in passed for word in (launch.passed_by, name)]
+            # Before the user's own options, which may end in a program that starts the ranks (numactl).
+            starts = [([command[0], *options, *command[1:], *rank_command], environment)]
+        else:
+            numbers = ({RANK_VARIABLE: str(rank), RANKS_VARIABLE: str(ranks)} for rank in range(ranks))
+            starts = [([*rank_command], {**environment, **own}) for own in numbers]
+        self.processes: list[subprocess.Popen[bytes]] = []
+        reading, writing = os.pipe()
         leader = os.getpid()
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-                preexec_fn=lambda: die_with_parent(leader),
-            )
-        except OSError as error:
-            self.kill()
-            asked = "--launch: " if self._launch.several_hosts else ""
-            program = without_values(command[0], self._launch.command)
-            raise BackendUnavailable(
-                f"{asked}{program} could not be started: {error.strerror}; "
-                "write a launcher that exists, with its path where it is not in PATH"
-            ) from None
-        self.processes.append(process)
+        with os.fdopen(writing, "wb") as output:
+            for words, own_environment in starts:
+                try:
+                    process = subprocess.Popen(
+                        words,
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        env=own_environment,
+                        start_new_session=True,
+                        preexec_fn=lambda: die_with_parent(leader),
+                    )
+                except OSError as error:
+                    self.kill()
+                    os.close(reading)
+                    asked = "--launch: " if launch.several_hosts else ""
+                    raise BackendUnavailable(
+                        f"{asked}{without_values(words[0], command)} could not be started: {error.strerror}; "
+                        "write a launcher that exists, with its path where it is not in PATH"
+                    ) from None
+                self.processes.append(process)
+        # Only now: who forks must have no threads.
+        threading.Thread(target=self._read, args=(reading,), name="launcher", daemon=True).start()
 
-    def _read(self) -> None:
-        with os.fdopen(self._reading, errors="replace") as lines:
+    def _read(self, reading: int) -> None:
+        with os.fdopen(reading, errors="replace") as lines:
             self.lines.extend(line.strip() for line in lines if line.strip())
 
     def exit_codes(self) -> Sequence[int | None]:
@@ -246,8 +232,8 @@ class ForkedRanks(Launcher):
                 status = 1
                 try:
                     die_with_parent(leader)
-                    runner.close()
-                    for connection in (*(one.connection for one in self.members), ours):
+                    # What a rank keeps open of others' pipes would hide that they have ended.
+                    for connection in (runner, *(one.connection for one in self.members), ours):
                         connection.close()
                     if bound:
                         os.sched_setaffinity(0, {bound[rank]})
@@ -260,16 +246,13 @@ class ForkedRanks(Launcher):
             theirs.close()
             self.members.append(Member(replace(here, pid=pid), ours, near=True))
 
-    def _reap(self, options: int) -> None:
+    def exit_codes(self, options: int = os.WNOHANG) -> Sequence[int | None]:
+        """See Launcher. options: of waitpid; 0 waits for all."""
         for rank, member in enumerate(self.members):
             if rank not in self._codes:  # others' numbers may be somebody else's by now
                 pid, status = os.waitpid(member.place.pid, options)
                 if pid:
                     self._codes[rank] = os.waitstatus_to_exitcode(status)
-
-    def exit_codes(self) -> Sequence[int | None]:
-        """See Launcher."""
-        self._reap(os.WNOHANG)
         return [self._codes.get(rank) for rank in range(len(self.members))]
 
     def kill(self) -> None:
@@ -277,10 +260,11 @@ class ForkedRanks(Launcher):
         for rank, code in enumerate(self.exit_codes()):
             if code is None:
                 os.kill(self.members[rank].place.pid, signal.SIGKILL)
-        self._reap(0)
+        self.exit_codes(0)
 
 
 def _serve(group: WorkerGroup, rank: int, connection: Connection) -> None:
+    """Be a forked rank until the leader hangs up."""
     try:
         endpoint = group.endpoint(rank)
     except CcbenchError as error:  # no driver, no peer access: a sentence, not a traceback
@@ -300,7 +284,7 @@ class AgentLauncher(Launcher):
         self._agents, _ = agents_of(os.environ)
         self._hub: Connection = connect(os.environ[HUB_VARIABLE], Hello(this_place()), FIRST_PROCESS)
         # Agents on other hosts have the launcher's environment, not the runner's.
-        own = {name: value for name, value in os.environ.items() if _is_handed_on(name)}
+        own = handed_on(os.environ)
         self._hub.send(Spawn({**own, **dict(launch.environment), **variables}, in_process))
         threading.Thread(target=self._read, name="launcher", daemon=True).start()
 
@@ -323,8 +307,12 @@ class AgentLauncher(Launcher):
         hang_up(self._hub)
 
 
-def _is_handed_on(name: str) -> bool:
-    return name.startswith("CCBENCH_") and name not in (HUB_VARIABLE, AGENTS_VARIABLE, "CCBENCH_RUNNER")
+def handed_on(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return those of ccbench's own variables that agents on other hosts need, and no key."""
+    kept = (HUB_VARIABLE, AGENTS_VARIABLE, RUNNER_VARIABLE)
+    return {
+        name: value for name, value in variables.items() if name.startswith("CCBENCH_") and name not in kept
+    }
 
 
 def agents_of(variables: Mapping[str, str]) -> tuple[int, str]:
@@ -341,11 +329,8 @@ def users_launch(text: str) -> Launch:
         raise UsageError(f"--launch: {error}; write the command as in a shell") from None
     if not command:
         raise UsageError("--launch: is empty; write a command such as 'mpirun -n 16 --hostfile hosts'")
-
-    program = os.path.basename(command[0])
-    passed_by = (
-        "-x" if program.startswith(("mpirun", "mpiexec")) and launcher_vendor(command[0]) == OPEN_MPI else ""
-    )
+    mpirun = os.path.basename(command[0]).startswith(("mpirun", "mpiexec"))
+    passed_by = "-x" if mpirun and launcher_vendor(command[0]) == OPEN_MPI else ""
     return Launch(command, as_root(os.geteuid()), passed_by=passed_by, several_hosts=True)
 
 
@@ -404,32 +389,33 @@ def rank_order(hellos: Sequence[Hello], who: str, ranks: int | None = None) -> l
     what the processes were told cannot be.
     """
     sizes = sorted({hello.ranks for hello in hellos if hello.ranks >= 0})
-    if len(sizes) > 1:
-        raise UsageError(
-            f"{who}: some processes were told that they are {sizes[0]}, others {sizes[-1]}: they belong to "
-            "several starts; start all with one command"
-        )
-    if sizes == [1] and len(hellos) > 1:
-        raise UsageError(
-            f"{who}: {len(hellos)} processes came, and each believes it is alone: they were started by "
-            "several launchers; start them with one, such as 'mpirun -n 4'"
-        )
     came = sizes[0] if sizes else len(hellos)
-    if ranks not in (None, came):
-        raise UsageError(
-            f"{who}: the launcher started {plural(came, 'process')}, but {ranks} ranks are asked for; start "
+    numbers = [hello.rank for hello in hellos]
+    hosts = list(dict.fromkeys(hello.place.host for hello in hellos))
+    wrong = ""
+    if len(sizes) > 1:
+        wrong = (
+            f"some processes were told that they are {sizes[0]}, others {sizes[-1]}: they belong to several "
+            "starts; start all with one command"
+        )
+    elif sizes == [1] and len(hellos) > 1:
+        wrong = (
+            f"{len(hellos)} processes came, and each believes it is alone: they were started by several "
+            "launchers; start them with one, such as 'mpirun -n 4'"
+        )
+    elif ranks not in (None, came):
+        wrong = (
+            f"the launcher started {plural(came, 'process')}, but {ranks} ranks are asked for; start "
             f"{ranks} there, or write --ranks {came} here"
         )
-    numbers = [hello.rank for hello in hellos]
-    if set(numbers) == {-1}:
-        hosts = list(dict.fromkeys(hello.place.host for hello in hellos))
-        return sorted(range(len(hellos)), key=lambda one: hosts.index(hellos[one].place.host))
-    if sorted(numbers) != list(range(len(hellos))):
-        raise UsageError(
-            f"{who}: processes are numbered {', '.join(map(str, sorted(numbers)))}, expected 0 to "
+    elif set(numbers) != {-1} and sorted(numbers) != list(range(len(hellos))):
+        wrong = (
+            f"processes are numbered {', '.join(map(str, sorted(numbers)))}, expected 0 to "
             f"{len(hellos) - 1}: each believes it is in another start; start all with one command"
         )
-    return sorted(range(len(hellos)), key=numbers.__getitem__)
+    if wrong:
+        raise UsageError(f"{who}: {wrong}")
+    return sorted(range(len(hellos)), key=lambda one: (numbers[one], hosts.index(hellos[one].place.host)))
 
 
 # -- private folders --------------------------------------------------------------------------------------

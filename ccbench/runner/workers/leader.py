@@ -62,40 +62,40 @@ PARTING_SECONDS = 3.0
 
 
 class Leader:
-    """Starts the ranks of one team, watches them, and ends them."""
+    """Starts the ranks of one team, watches them, and ends them.
+
+    bound: each rank's processor, where every rank has only one. hosts: of each rank, where a launcher started
+    them.
+    """
 
     def __init__(self, request: GroupRequest, group: WorkerGroup | None = None) -> None:
         """group: where the ranks are forked; default: the backend's."""
         self.backend, self.ranks, self.launch = request.backend, request.ranks, request.launch
+        self._parting_seconds = PARTING_SECONDS
         if self.launch is None:
-            self.group = group or open_worker_group(
-                self.backend, self.ranks, SAMPLE_CAPACITY, request.processes
-            )
-            self.control, self.single_process = self.group.control, self.group.single_process
+            made = group or open_worker_group(self.backend, self.ranks, SAMPLE_CAPACITY, request.processes)
+            self.group, self.control, self.single_process = made, made.control, made.single_process
             self.ranks = self.control.ranks
-            pinned, self.oversubscribed = self.group.pinned, self.group.oversubscribed
-            self._parting_seconds = self.group.closing_seconds
+            pinned, self.oversubscribed = made.pinned, made.oversubscribed
+            self._parting_seconds = made.closing_seconds
         else:
             self.control, self.single_process = Control(self.ranks, 1), False
             pinned = self.launch.pinned and not self.launch.several_hosts
             # Ranks whose GPUs do the work leave processors to others while they wait.
             self.oversubscribed = not capabilities_of(self.backend).on_gpus and self.ranks > usable_cores()
-            self._parting_seconds = PARTING_SECONDS
         cpus = spread_over_cores(allowed_cpus()) if pinned else []
         self.bound = tuple(cpus[rank % len(cpus)] for rank in range(self.ranks)) if cpus else ()
-        """Each rank's processor, where every rank has only one."""
         self.members: list[Member] = []
         self.hosts: tuple[str, ...] = ()
-        """Of each rank, where a launcher started them."""
         self.fault = fault_from_environment()
         self._launcher: Launcher | None = None
         self._one_clock = True
         self._version = ""
+        # True while ranks may be beyond finishing in order; until all are ready, they are.
         self._failed = True
-        """True while ranks may be beyond finishing in order; until all are ready, they are."""
         self._given: dict[int, bytes] = {}
+        # Of ranks of this host alone; where there may be others, each rank has its own.
         self._cleanup: FileCleanup | None = None
-        """Of ranks of this host alone; where there may be others, each rank has its own."""
         self._open = ExitStack()
         self._look_at = 0.0
         self._stopped: dict[int, float] = {}
@@ -115,10 +115,11 @@ class Leader:
         else:
             deadline = time.monotonic() + START_LIMIT_SECONDS
             self._launch(self.launch, runner)
-            self._until_ready(self.launch, runner, deadline)
+            self._until_ready(runner, deadline)
         self._failed = False
 
     def _launch(self, launch: Launch, runner: Connection) -> None:
+        """Have a launcher start the ranks, wait until all have connected, and number them."""
         enter = self._open.enter_context
         listener = enter(Listener(several_hosts=launch.several_hosts and not launch.one_host))
         folders = {name: enter(private_folder(parent)) for name, parent in launch.private_folders}
@@ -127,15 +128,27 @@ class Leader:
             self._open.callback(self._cleanup.close)
             self._cleanup.add(folders.values())
         self._launcher = started(launch, self.ranks, listener.address, folders, self.backend)
+        here = this_place()
+
+        def enrol(peer: Peer) -> None:
+            # No process may outlive this team, whatever becomes of it, unless it says so. A descriptor means
+            # this process for good; its number might be another's by then.
+            near, handle = here.sees(peer.hello.place), -1
+            if near and not peer.hello.stays and hasattr(os, "pidfd_open"):
+                with suppress(OSError):
+                    handle = os.pidfd_open(peer.hello.place.pid)
+            self.members.append(Member(peer.hello.place, peer.connection, near, handle))
+
+        starter = self._launcher
         with listener:
             arrived = gather(
                 listener,
                 self.backend,
                 lambda _: self.ranks,
-                self._launcher.why_so_few,
-                ended=self._launcher.ended,
+                starter.why_so_few,
+                ended=starter.ended,
                 runner=runner,
-                enrol=self._enrol,
+                enrol=enrol,
             )
         order = rank_order([peer.hello for peer in arrived], self.backend, self.ranks)
         self.members = [self.members[number] for number in order]
@@ -147,23 +160,15 @@ class Leader:
             start = messages.Start(
                 self.backend, rank, self.ranks, self.hosts, self._one_clock, many, processor
             )
-            with suppress(OSError):  # who is gone shows below
+            with suppress(OSError):  # who is gone shows in ``_until_ready``
                 connection.send(start)
 
-    def _enrol(self, peer: Peer) -> None:
-        """Remember a process that must not outlive this team, whatever becomes of it, unless it says so."""
-        place, handle, here = peer.hello.place, -1, this_place()
-        near = (place.host, place.pid_namespace) == (here.host, here.pid_namespace)
-        if near and not peer.hello.stays and hasattr(os, "pidfd_open"):
-            with suppress(OSError):
-                handle = os.pidfd_open(place.pid)
-        self.members.append(Member(place, peer.connection, near, handle))
-
-    def _until_ready(self, launch: Launch, runner: Connection, deadline: float) -> None:
+    def _until_ready(self, runner: Connection, deadline: float) -> None:
         """Wait until every rank's library works; all-gathers between them go on meanwhile."""
+        everybody = set(range(self.ranks))
         ready: dict[int, messages.Ready] = {}
-        while late := set(range(self.ranks)) - set(ready):
-            heard = self._heard(set(range(self.ranks)), POLL_SECONDS, runner)
+        while late := everybody - set(ready):
+            heard = self._heard(everybody, POLL_SECONDS, runner)
             for rank in heard:
                 try:
                     message = self.members[rank].connection.recv()
@@ -220,16 +225,16 @@ class Leader:
             with suppress(OSError):  # a rank that is gone shows below
                 connection.send((case, sampling))
         while len(reports) < self.ranks:
-            outcome = self._collect(case, reports, runner, deadline)
-            if outcome:
-                return replace(outcome, started_at=started_at), False
+            failure = self._collect(reports, runner, deadline)
+            if failure:
+                return Measurement(case, *failure, started_at=started_at), False
         self._failed = False
         return replace(self.composed(case, reports), started_at=started_at), True
 
     def _collect(
-        self, case: Case, reports: dict[int, RankReport], runner: Connection, deadline: float
-    ) -> Measurement | None:
-        """Wait a little for reports; a Measurement when the case has failed."""
+        self, reports: dict[int, RankReport], runner: Connection, deadline: float
+    ) -> tuple[Status, str] | None:
+        """Wait a little for reports; how the case has failed, if it has."""
         pending = set(range(self.ranks)) - set(reports)
         left = max(0.0, deadline - time.monotonic())
         for rank in self._heard(pending, min(POLL_SECONDS, left), runner):
@@ -237,18 +242,16 @@ class Leader:
                 message = self.members[rank].connection.recv()
             except (EOFError, OSError):
                 during = self._activity(rank)
-                return Measurement(
-                    case, Status.FAILED, f"{self.name_of(rank)} {self._ended(rank)} while {during}"
-                )
+                return Status.FAILED, f"{self.name_of(rank)} {self._ended(rank)} while {during}"
             if not isinstance(message, RankReport):
                 self._receive(rank, message)
                 continue
             reports[rank] = message
             if message.status is Status.FAILED:
-                return Measurement(case, Status.FAILED, message.detail)
+                return Status.FAILED, message.detail
         silent = pending - set(reports)
         if silent and (time.monotonic() >= deadline or self._long_stopped(silent)):
-            return Measurement(case, Status.TIMED_OUT, self._hang_diagnosis(silent))
+            return Status.TIMED_OUT, self._hang_diagnosis(silent)
         return None
 
     def _heard(self, ranks: set[int], seconds: float, runner: Connection | None = None) -> list[int]:
@@ -279,24 +282,25 @@ class Leader:
 
     def composed(self, case: Case, reports: Mapping[int, RankReport]) -> Measurement:
         """Make one measurement of the reports of all ranks, which may have come in any order."""
-        found = measurement_of(case, reports, self.hosts, self.single_process)
+        names = list(dict.fromkeys(self.hosts))
         # Of each host one rank's report tells what else its processors did; all ranks wait for the worst.
-        ranks = [self.hosts.index(host) for host in dict.fromkeys(self.hosts)] or [0]
-        seen = replace(
-            worst_of_hosts([reports[rank].conditions for rank in ranks]),
-            binding=self.bound,
-            oversubscribed=self.oversubscribed,
+        ranks = [self.hosts.index(host) for host in names] or [0]
+        seen = flagged(
+            replace(
+                worst_of_hosts([reports[rank].conditions for rank in ranks]),
+                binding=self.bound,
+                oversubscribed=self.oversubscribed,
+            )
         )
-        seen = flagged(seen)
         # What one rank's device suffered, all ranks waited for.
         flags = [flag for _, one in sorted(reports.items()) for flag in (*one.flags, *one.facts.flags)]
         # Figures made under a deliberate fault must never pass for real ones.
         injected = (Flag.FAULT_INJECTED,) if self.fault else ()
         conditions = replace(seen, flags=(*dict.fromkeys(flags), *seen.flags, *injected))
+        found = measurement_of(case, reports, self.hosts, self.single_process)
         found = replace(found, conditions=conditions, backend_version=self._version)
         if not self._one_clock:
             found = replace(found, skew_seconds=())
-        names = list(dict.fromkeys(self.hosts))
         if len(names) < 2:
             return found
         return replace(found, hosts=self.hosts, node_of_rank=tuple(map(names.index, self.hosts)))
@@ -304,7 +308,7 @@ class Leader:
     # -- who died, who hangs -------------------------------------------------------------------------------
 
     def name_of(self, rank: int) -> str:
-        """Return what a rank is called in messages, with its host where there are several."""
+        """Return the name of a rank in messages, with its host where there are several."""
         place = self.members[rank].place
         who = "the process of all ranks" if self.single_process else f"rank {rank}"
         where = f" on {place.host}" if len(set(self.hosts)) > 1 else ""
@@ -315,11 +319,11 @@ class Leader:
         return self._launcher.rank_ended(rank)
 
     def _is_stopped(self, rank: int) -> bool:
-        """Return whether a signal has stopped the rank's process, as far as that can be seen from here."""
+        """Return True if a signal has stopped the rank's process, as far as that can be seen from here."""
         return self.members[rank].near and state(self.members[rank].place.pid) in ("T", "t")
 
     def _long_stopped(self, pending: set[int]) -> bool:
-        """Return whether one of ``pending`` has been found stopped again and again."""
+        """Return True if one of ``pending`` has been found stopped again and again."""
         now = time.monotonic()
         if now < self._look_at:
             return False
@@ -329,7 +333,19 @@ class Leader:
 
     def _stuck(self, pending: set[int]) -> str:
         """Name ranks that are stopped, or that do not even say where they are; '' where there are none."""
-        mute = self._ask(pending) if self.launch else set()
+        mute = set(pending) if self.launch else set()
+        for rank in mute:
+            with suppress(OSError):
+                self.members[rank].connection.send(messages.Question(messages.POSITION))
+        # A rank that hangs in its library answers all the same: a thread of its own does.
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while mute and time.monotonic() < deadline:
+            for rank in self._heard(mute, POLL_SECONDS):
+                with suppress(EOFError, OSError):
+                    message = self.members[rank].connection.recv()
+                    if isinstance(message, Position):
+                        self._receive(rank, message)
+                mute.discard(rank)
         elsewhere = [rank for rank in sorted(mute) if not self.members[rank].near]
         if elsewhere:
             ranks = ", ".join(map(self.name_of, elsewhere))
@@ -345,33 +361,16 @@ class Leader:
             return f"timed out: {stuck}"
         if self.single_process:
             return f"timed out while {self._activity(0)}, in sample {self.control.read(0, Word.SAMPLE)}"
-
-        def behind(rank: int) -> tuple[int, int]:
-            return self.control.read(rank, Word.BARRIER), self.control.read(rank, Word.PROGRESS)
-
-        last = min(map(behind, pending))
-        ranks = ", ".join(str(rank) for rank in sorted(pending) if behind(rank) == last)
-        sample = self.control.read(min(pending, key=behind), Word.SAMPLE)
+        # Progress within a sample tells apart ranks that have come to the same barrier.
+        read = self.control.read
+        behind = {rank: (read(rank, Word.BARRIER), read(rank, Word.PROGRESS)) for rank in sorted(pending)}
+        last = [rank for rank in behind if behind[rank] == min(behind.values())]
+        ranks = ", ".join(map(str, last))
+        sample = read(last[0], Word.SAMPLE)
         return f"timed out in sample {sample}: furthest behind: rank {ranks} of {self.ranks}"
 
     def _activity(self, rank: int) -> str:
         return Activity(self.control.read(rank, Word.ACTIVITY)).name.lower().replace("_", " ")
-
-    def _ask(self, ranks: set[int]) -> set[int]:
-        """Ask ``ranks`` where they are; those that have not answered in time."""
-        mute = set(ranks)
-        for rank in ranks:
-            with suppress(OSError):
-                self.members[rank].connection.send(messages.Question(messages.POSITION))
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while mute and time.monotonic() < deadline:
-            for rank in self._heard(mute, POLL_SECONDS):
-                with suppress(EOFError, OSError):
-                    message = self.members[rank].connection.recv()
-                    if isinstance(message, Position):
-                        self._receive(rank, message)
-                mute.discard(rank)
-        return mute
 
     # -- end -----------------------------------------------------------------------------------------------
 

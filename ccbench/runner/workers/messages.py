@@ -1,4 +1,4 @@
-"""The messages between a leader, its ranks, and the agents that launchers start.
+"""The messages between a leader, its ranks, and the agents that launchers start, and their variables.
 
 All are plain frozen values, sent as pickles over a pipe between parent and child, or over a connection on
 which both sides have proven that they know its key (``ccbench.runner.workers.channel``).
@@ -18,13 +18,23 @@ from ccbench.errors import CcbenchError
 from ccbench.machine.files import Files
 from ccbench.runner.measure import RankResult
 
+LEADER_VARIABLE = "CCBENCH_LEADER"
+"""Address of the leader, and its key: ``address:port ...|key``. In the environment only, because anybody can
+read command lines."""
+
 LOCAL_VARIABLE = "CCBENCH_LEADER_IS_HERE"
 """Set where all ranks are on the leader's host, so that whoever started a rank may take it along in death."""
 
 RANK_VARIABLE, RANKS_VARIABLE = "CCBENCH_RANK", "CCBENCH_RANKS"
 
 RUNNER_VARIABLE = "CCBENCH_RUNNER"
-"""The number of the runner's process, with which its leaders end."""
+"""Number of the runner's process, with which its leaders end."""
+
+HUB_VARIABLE = "CCBENCH_HUB"
+"""Address of the hub of agents, and its key, as LEADER_VARIABLE has it."""
+
+AGENTS_VARIABLE = "CCBENCH_AGENTS"
+"""Number of agents that the hub has, and the launcher that started them."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +62,12 @@ class RankReport:
     facts: CaseFacts = field(default_factory=CaseFacts)
 
 
-# -- an agent that connects -------------------------------------------------------------------------------
+# -- whoever connects -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process is.
+    """Host and number of a process.
 
     clock, pid_namespace: name what its monotonic clock and its number belong to; containers may have their
     own.
@@ -68,20 +78,23 @@ class Place:
     clock: str
     pid_namespace: str
 
+    def sees(self, other: Place) -> bool:
+        """Return True when the other's process number means the same process here."""
+        return (self.host, self.pid_namespace) == (other.host, other.pid_namespace)
+
 
 def this_place() -> Place:
     """Return this process's place."""
 
     def namespace(kind: str) -> str:
         try:
-            return os.readlink(f"/proc/self/ns/{kind}")
+            return f"{machine} {os.readlink(f'/proc/self/ns/{kind}')}"
         except OSError:
-            return ""
+            return f"{machine} "
 
     boot = Files().text("/proc/sys/kernel/random/boot_id") or sys.platform
     machine = f"{socket.gethostname()} {boot}"
-    clock, pid_namespace = f"{machine} {namespace('time')}", f"{machine} {namespace('pid')}"
-    return Place(socket.gethostname(), os.getpid(), clock, pid_namespace)
+    return Place(socket.gethostname(), os.getpid(), namespace("time"), namespace("pid"))
 
 
 @dataclass(frozen=True)

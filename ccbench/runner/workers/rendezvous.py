@@ -30,6 +30,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ from ccbench.errors import MissingDependency, UsageError
 from ccbench.machine.files import Files
 from ccbench.machine.software import install_line
 from ccbench.runner.workers.channel import FIRST_PROCESS, Unreachable, connect
-from ccbench.runner.workers.messages import Hello
+from ccbench.runner.workers.messages import RANK_VARIABLE, RANKS_VARIABLE, Hello
 
 # -- which process this is ---------------------------------------------------------------------------------
 
@@ -77,24 +78,51 @@ def launched_process(variables: Mapping[str, str]) -> LaunchedProcess | None:
     return found if found and found.ranks > 1 else None
 
 
+def _number(variables: Mapping[str, str], name: str, otherwise: int = 0) -> int:
+    text = variables.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else otherwise
+
+
 def _detected(variables: Mapping[str, str]) -> LaunchedProcess | None:
-    return (
-        _torchrun(variables)
-        or _open_mpi(variables)
-        or _hydra(variables, "MPI_LOCALNRANKS")
-        or _srun(variables)
-        or _hydra(variables, "PMI_SIZE")
-    )
+    """Return what the innermost launcher tells: those that others start come before these."""
+    number = partial(_number, variables)
+    hydra = HYDRA, "PMI_RANK", "PMI_SIZE", number("MPI_LOCALNRANKS"), ""
+    # (launcher, variables of rank and ranks, ranks on this host, job) as each launcher names them.
+    told: list[tuple[str, str, str, int, str]] = []
+    if all(variables.get(name) for name in (*TORCH_VARIABLES, "LOCAL_RANK")):
+        # torchrun starts processes again under the same id, and the first ones' address is still around then.
+        started = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
+        job = "-".join(variables.get(name, "") for name in started)
+        told.append((TORCHRUN, "RANK", "WORLD_SIZE", number("LOCAL_WORLD_SIZE"), job))
+    job = variables.get("PMIX_NAMESPACE", "") or variables.get("OMPI_MCA_ess_base_jobid", "")
+    here = number("OMPI_COMM_WORLD_LOCAL_SIZE")
+    told.append((OPEN_MPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", here, job))
+    if "MPI_LOCALNRANKS" in variables:
+        told.append(hydra)
+    step = number("SLURM_STEP_ID", SLURM_PSEUDO_STEPS)
+    if step < SLURM_PSEUDO_STEPS:
+        total = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in variables else "SLURM_NTASKS"
+        nodes = number("SLURM_STEP_NUM_NODES") or number("SLURM_NNODES")
+        job = f"{variables.get('SLURM_JOB_ID', '')}.{step}"
+        told.append((SRUN, "SLURM_PROCID", total, number(total) if nodes == 1 else 0, job))
+    # srun sets this one, too, for the MPI that it may start.
+    if "PMI_SIZE" in variables:
+        told.append(hydra)
+    for launcher, rank, ranks, local_ranks, job in told:
+        mine, total_ranks = number(rank, -1), number(ranks)
+        if 0 <= mine < total_ranks:
+            return LaunchedProcess(launcher, mine, total_ranks, local_ranks, job)
+    return None
 
 
-_OWN = ("CCBENCH_RANK", "CCBENCH_RANKS")
+_OWN = (RANK_VARIABLE, RANKS_VARIABLE)
 _HALF_TOLD = (("PMIX_RANK", ""), ("SLURM_PROCID", "SLURM_NTASKS"), ("RANK", "WORLD_SIZE"))
 """Variables of launchers that are otherwise not recognised: PMIx of any kind, Slurm's, torchrun's."""
 
 
 def rank_and_size(variables: Mapping[str, str]) -> tuple[int, int]:
     """Return (rank, ranks) as ccbench itself or a launcher told this process, -1 for what nobody told it."""
-    found = None if variables.get(_OWN[0], "").isdigit() else _detected(variables)
+    found = None if variables.get(RANK_VARIABLE, "").isdigit() else _detected(variables)
     if found:
         return found.rank, found.ranks
     for rank, ranks in (_OWN, *_HALF_TOLD):
@@ -103,61 +131,9 @@ def rank_and_size(variables: Mapping[str, str]) -> tuple[int, int]:
     return -1, -1
 
 
-def _number(variables: Mapping[str, str], name: str, otherwise: int = 0) -> int:
-    text = variables.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else otherwise
-
-
-def _torchrun(variables: Mapping[str, str]) -> LaunchedProcess | None:
-    if not all(variables.get(name) for name in (*TORCH_VARIABLES, "LOCAL_RANK")):
-        return None
-    # torchrun starts processes again under the same id, and the first ones' address is still around then.
-    started = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
-    job = "-".join(variables.get(name, "") for name in started)
-    return _process(variables, TORCHRUN, "RANK", "WORLD_SIZE", _number(variables, "LOCAL_WORLD_SIZE"), job)
-
-
-def _open_mpi(variables: Mapping[str, str]) -> LaunchedProcess | None:
-    job = variables.get("PMIX_NAMESPACE", "") or variables.get("OMPI_MCA_ess_base_jobid", "")
-    local = _number(variables, "OMPI_COMM_WORLD_LOCAL_SIZE")
-    return _process(variables, OPEN_MPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", local, job)
-
-
-def _hydra(variables: Mapping[str, str], sign: str) -> LaunchedProcess | None:
-    if sign not in variables:
-        return None
-    return _process(variables, HYDRA, "PMI_RANK", "PMI_SIZE", _number(variables, "MPI_LOCALNRANKS"), "")
-
-
-def _srun(variables: Mapping[str, str]) -> LaunchedProcess | None:
-    step = _number(variables, "SLURM_STEP_ID", SLURM_PSEUDO_STEPS)
-    if step >= SLURM_PSEUDO_STEPS:
-        return None
-    total = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in variables else "SLURM_NTASKS"
-    nodes = _number(variables, "SLURM_STEP_NUM_NODES") or _number(variables, "SLURM_NNODES")
-    local = _number(variables, total) if nodes == 1 else 0
-    job = f"{variables.get('SLURM_JOB_ID', '')}.{step}"
-    return _process(variables, SRUN, "SLURM_PROCID", total, local, job)
-
-
-def _process(
-    variables: Mapping[str, str], launcher: str, rank: str, ranks: str, local_ranks: int, job: str
-) -> LaunchedProcess | None:
-    mine, total = _number(variables, rank, -1), _number(variables, ranks)
-    return LaunchedProcess(launcher, mine, total, local_ranks, job) if 0 <= mine < total else None
-
-
 _LAUNCHERS_OWN = (
-    "OMPI_",
-    "PMIX_",
-    "PMI_",
-    "PRTE_",
-    "MPI_LOCAL",
-    "HYDRA_",
-    "HYDI_",
-    "SLURM_",
-    "TORCHELASTIC_",
-)
+    "OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "HYDRA_", "HYDI_", "SLURM_", "TORCHELASTIC_",
+)  # fmt: skip
 _OF_TORCH = (
     *TORCH_VARIABLES, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME",
     "ROLE_RANK", "ROLE_WORLD_SIZE",
@@ -166,7 +142,7 @@ _KEPT = ("OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_coll", "OMPI_ALLOW_RUN_AS_ROO
 
 
 def without_launcher(variables: Mapping[str, str]) -> dict[str, str]:
-    """``variables`` for a process that shall not take itself for one of the launcher's."""
+    """Return ``variables`` for a process that shall not take itself for one of the launcher's."""
     return {
         name: value
         for name, value in variables.items()
@@ -229,7 +205,8 @@ class FileStore(Store):
 
     def set(self, text: str) -> None:
         """Write it whole or not at all."""
-        sweep(self._path.parent)
+        with suppress(OSError):
+            self._sweep()
         try:
             handle, draft = tempfile.mkstemp(prefix=f"{self._path.name}-", dir=self._path.parent)
             with os.fdopen(handle, "w") as file:
@@ -240,6 +217,18 @@ class FileStore(Store):
                 f"{self._path.parent}: cannot be written ({error.strerror}), but processes meet there; set "
                 f"{FOLDER_VARIABLE} to a folder that all hosts see"
             ) from None
+
+    def _sweep(self) -> None:
+        """Remove what starts have left there that were killed: no process looks so long for such a file."""
+        for path in self._path.parent.glob(f"{PREFIX}*"):
+            with suppress(OSError):
+                found = path.lstat()
+                # Hosts' clocks may differ by some minutes.
+                old = time.time() - found.st_mtime > FORGOTTEN_SECONDS
+                # The folder may be the user's home: only this user's files, and named like those made here.
+                mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+                if old and mine and _NAMED.match(path.name):
+                    path.unlink()
 
     def get(self) -> str:
         """Look until it is there."""
@@ -272,21 +261,6 @@ class FileStore(Store):
         """Remove it."""
         with suppress(OSError):
             self._path.unlink()
-
-
-def sweep(folder: Path) -> None:
-    """Remove what starts have left there that were killed: no process looks so long for such a file.
-
-    Of this user's files alone, and of those that are named like it: the folder may be the user's home. Hosts'
-    clocks may differ by some minutes.
-    """
-    with suppress(OSError):
-        for path in folder.glob(f"{PREFIX}*"):
-            with suppress(OSError):
-                found = path.lstat()
-                old = time.time() - found.st_mtime > FORGOTTEN_SECONDS and _NAMED.match(path.name)
-                if old and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
-                    path.unlink()
 
 
 class TorchStore(Store):

@@ -21,11 +21,11 @@ _SEVERITY = (Status.OK, Status.WRONG, Status.OUT_OF_MEMORY, Status.UNSUPPORTED, 
 
 
 def measurement_of(
-    case: Case, reports: Mapping[int, RankReport], hosts: Sequence[str], whole: bool
+    case: Case, reports: Mapping[int, RankReport], hosts: Sequence[str], single_process: bool
 ) -> Measurement:
     """Make one measurement of the reports of all ranks, which may have come in any order.
 
-    hosts: of each rank, where a launcher started them. whole: one process drives all ranks.
+    hosts: of each rank, where a launcher started them. single_process: one process drives all ranks.
     """
     in_order = [reports[rank] for rank in sorted(reports)]
     # Rank 0 alone keeps the stamps, so its figures count where all ranks have some; where one could not run,
@@ -60,16 +60,25 @@ def measurement_of(
         group_samples_seconds=part_samples,
         device_readings=joined([one.facts.devices for one in in_order], hosts),
     )
-    if whole:
+    if single_process:
         return found  # there is one clock, and no rank's own time
-    return rank_by_rank(found, stamps, [reports[rank] for rank in case.communicating_ranks])
+    active = [reports[rank] for rank in case.communicating_ranks]
+    began = stamps[:, :, 0]  # all 0 where ranks have no clock in common, or devices that start together
+    seconds = (stamps[:, :, 1] - began) / result.launches
+    queued = tuple(one.queued_share for one in active if one.queued_share is not None)
+    return replace(
+        found,
+        skew_seconds=tuple(np.ptp(began, axis=0).tolist()) if began.any() else (),
+        rank_samples_seconds=tuple(map(tuple, seconds.tolist())),
+        rank_waiting_seconds=tuple((one.result.waiting_seconds,) for one in active if one.result),
+        rank_cpu_share=tuple(one.processor_share for one in active),
+        rank_queued_share=queued if len(queued) == len(active) else (),
+    )
 
 
-Samples = tuple[tuple[float, ...], ...]
-"""Seconds per launch, [part][sample]."""
-
-
-def parts_of(case: Case, facts: CaseFacts, result: RankResult) -> tuple[tuple[str, ...], Samples]:
+def parts_of(
+    case: Case, facts: CaseFacts, result: RankResult
+) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
     """Return the parts of samples, or what ran at the same time, each with its samples in seconds per launch.
 
     As measuring took it apart, else as the endpoint says, else groups by ranks' stamps.
@@ -88,35 +97,15 @@ def parts_of(case: Case, facts: CaseFacts, result: RankResult) -> tuple[tuple[st
     return names, tuple(samples(result.stamps[members, :]) for members in case.members)
 
 
-def rank_by_rank(
-    measurement: Measurement, stamps: NDArray[np.float64], reports: Sequence[RankReport]
-) -> Measurement:
-    """Return the measurement with what each rank that communicates saw of it, and what was seen of the rank.
-
-    stamps: (ranks, samples, 2), in seconds.
-    """
-    began = stamps[:, :, 0]  # all 0 where ranks have no clock in common, or devices that start together
-    seconds = (stamps[:, :, 1] - stamps[:, :, 0]) / measurement.launches_per_sample
-    queued = tuple(one.queued_share for one in reports if one.queued_share is not None)
-    return replace(
-        measurement,
-        skew_seconds=tuple(np.ptp(began, axis=0).tolist()) if began.any() else (),
-        rank_samples_seconds=tuple(map(tuple, seconds.tolist())),
-        rank_waiting_seconds=tuple((one.result.waiting_seconds,) for one in reports if one.result),
-        rank_cpu_share=tuple(one.processor_share for one in reports),
-        rank_queued_share=queued if len(queued) == len(reports) else (),
-    )
-
-
 def wrong_elements_of(case: Case, results: Iterable[RankResult]) -> int | None:
-    """Of all ranks together; None where nothing was there to be compared."""
+    """Return how many elements of all ranks are wrong; None where nothing was there to be compared."""
     if case.count == 0 and collective(case.collective).moves_data:
         return None
     return sum(one.mismatch.wrong_elements for one in results if one.mismatch)
 
 
 def crowded(hosts: Sequence[str], ready: Sequence[Ready]) -> bool:
-    """Return whether any host has more ranks than processors that these may run on, or than its quota.
+    """Return True if any host has more ranks than processors that these may run on, or than its quota.
 
     A host that does not tell where ranks may run is taken to have room.
     """

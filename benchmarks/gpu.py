@@ -25,11 +25,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
 
 from benchmarks import gpu_figures as figures
+from ccbench.analysis.findings import LEFT_OUT
 from ccbench.backends import open_backend
 from ccbench.cases import Status
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.report import write_report
-from ccbench.report.points import LEFT_OUT, points_of
+from ccbench.report.points import points_of
 from ccbench.results import Point, load_run
 from ccbench.results.folder import write_atomically
 from ccbench.runner.planning import RunOptions

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from ccbench.analysis.findings import provenance
 from ccbench.analysis.pair_matrix import pair_matrices
 from ccbench.cases import AXES, Status
 from ccbench.report.maps import pair_lines
-from ccbench.report.points import imported_from, meaning_of, points_of, provenance
+from ccbench.report.points import imported_from, meaning_of, points_of
 from ccbench.report.sharing import sharing_lines, sharing_of
 from ccbench.results import Point, Run
 from ccbench.tables import Column, Table, csv_file, fitted, folded, wrapped

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from ccbench.analysis.findings import provenance
 from ccbench.cases import AXES, OVERLAP, SETTINGS, Status
-from ccbench.report.points import imported_from, meaning_of, provenance
+from ccbench.report.points import imported_from, meaning_of
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.points import BYTES_PER_GIGABYTE, ORDER
 from ccbench.units import plain, plural

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
+from ccbench.analysis.findings import provenance
 from ccbench.cases import NO_OP, WORK, Status
 from ccbench.report.crossovers import Crossover, Curve, leads
 from ccbench.report.figure import Axis, Figure, Kind, Mark, Row, Series, Span, measured_series
@@ -22,7 +23,6 @@ from ccbench.report.points import (
     imported_from,
     labelled,
     missing_groups,
-    provenance,
     series_key,
     series_names,
 )

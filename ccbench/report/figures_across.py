@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import median
 
+from ccbench.analysis.findings import CLEAR_RANK, slowest_rank, teams_of
 from ccbench.report.figure import Axis, Figure, Kind, Row, Series, measured_series
 from ccbench.report.points import footnote, labelled
 from ccbench.results import Point
 from ccbench.results.rows import WAITING_SHARE
-from ccbench.stats import CHANCE, chance_of_most
 from ccbench.units import MANIFOLD, format_ratio, percent, plural
 
-CLEAR = 1.02
-"""The slowest rank's median must exceed the next one's by this factor to decide a case."""
-
 MEDIANS_NOTE = (
-    f"A case is decided where one rank's median is above all others' by {percent(CLEAR - 1)} or more"
+    f"A case is decided where one rank's median is above all others' by {percent(CLEAR_RANK - 1)} or more"
 )
 WAITING_NOTE = (
     "Waits are those of the warm-up, over the case's median. "
@@ -93,13 +89,8 @@ def rank_figures(points: Sequence[Point]) -> list[Figure]:
     Drawn is what the slowest rank is taken from: the time each rank waits for others where that is known,
     because ranks of a collective end together and their own times hardly differ; else the ranks' medians.
     """
-    groups: dict[tuple[str, int, int], list[Point]] = defaultdict(list)
-    for point in points:
-        known = (len(point.rank_median_seconds), len(point.rank_waiting))
-        timed = point.ranks > 1 and not point.pair and point.ranks in known
-        if timed and point.median_seconds and not point.baseline and not point.emulated:
-            groups[point.backend, point.ranks, point.nodes].append(point)
-    return [_rank_figure(group) for _, group in sorted(groups.items())]
+    own = [point for point in points if not point.baseline]
+    return [_rank_figure(group) for group in teams_of(own).values()]
 
 
 def _rank_figure(points: Sequence[Point]) -> Figure:
@@ -119,7 +110,7 @@ def _rank_figure(points: Sequence[Point]) -> Figure:
         key=f"ranks-{first.backend}-{first.ranks}ranks-{first.nodes}nodes",
         topic="ranks",
         title=f"{labelled(shown)}{first.backend}: {what}",
-        subtitle=f"{plural(first.ranks, 'rank')} · {plural(len(shown), 'case')} · {slowest_text(shown)}",
+        subtitle=f"{plural(first.ranks, 'rank')} · {plural(len(shown), 'case')} · {slowest_rank(shown)[1]}",
         x=Axis("rank", "rank", "linear"),
         y=unit if waited else Axis("rank's median over the case's median", "ratio", "linear"),
         series=(
@@ -144,30 +135,3 @@ def _row(point: Point) -> tuple[float, ...]:
         least = min(point.rank_waiting)
         return tuple(share - least for share in point.rank_waiting)
     return tuple(seconds / (point.median_seconds or 1.0) for seconds in point.rank_median_seconds)
-
-
-def slowest_text(points: Sequence[Point]) -> str:
-    """Which rank is slowest, in words, where one stands out from the others.
-
-    It does when ranks that are all alike would hardly give one of them so many cases (binomial tail, times
-    the number of ranks), and when no other rank is slowest half as often.
-    """
-    decided = [rank for point in points if (rank := _slowest(point)) is not None]
-    of = f"{len(decided)} of {plural(len(points), 'case')} decided"
-    counts = sorted(Counter(decided).items(), key=lambda item: (-item[1], item[0]))
-    if not counts:
-        return f"no rank stands out ({of})"
-    rank, times = counts[0]
-    second = counts[1][1] if len(counts) > 1 else 0
-    by_chance = chance_of_most(times, len(decided), points[0].ranks)
-    if by_chance > CHANCE or 2 * second > times:
-        return f"no rank stands out ({of})"
-    return f"rank {rank} slowest in {times} of {plural(len(decided), 'decided case')}"
-
-
-def _slowest(point: Point) -> int | None:
-    """The case's slowest rank, None where others come too near to it."""
-    if len(point.rank_waiting) == point.ranks or point.slowest_rank is None:
-        return point.slowest_rank
-    second, most = sorted(point.rank_median_seconds)[-2:]
-    return point.slowest_rank if most >= CLEAR * second else None

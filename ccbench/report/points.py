@@ -8,19 +8,12 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from ccbench.analysis.findings import EMULATION, LEFT_OUT, SIMULATED, provenance
 from ccbench.analysis.slow_ranks import UNNAMED, flagged_devices
 from ccbench.cases import NO_ROOT, SETTINGS, Status, setting_words
 from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run
 from ccbench.units import format_size, percent, plural
-
-SIMULATED = "SIMULATED"
-EMULATION = Flag.EMULATION.upper()
-
-LEFT_OUT = (
-    "in no ranking, ratio, peak, crossover or prediction: times of an emulation say nothing about any device"
-)
-"""Where emulated times are, and why."""
 
 
 def points_of(run: Run, *, name: str = "", baseline: bool = False) -> tuple[Point, ...]:
@@ -38,18 +31,6 @@ def points_of(run: Run, *, name: str = "", baseline: bool = False) -> tuple[Poin
     )
 
 
-def provenance(points: Iterable[Point]) -> str:
-    """``SIMULATED`` or ``EMULATION`` when every point is, ``PARTLY ...`` when some are, or nothing.
-
-    Points that were not even started do not count where there are others.
-    """
-    points = list(points)
-    begun = [point for point in points if point.status is not Status.UNSUPPORTED]
-    kinds = {_kind(point) for point in begun or points}
-    named = " AND ".join(sorted(kinds - {""}, reverse=True))
-    return f"PARTLY {named}" if "" in kinds and named else named
-
-
 def labelled(points: Iterable[Point]) -> str:
     """``provenance`` and a space, to stand before a title; or nothing."""
     label = provenance(points)
@@ -61,12 +42,6 @@ def meaning_of(label: str) -> str:
     if label == EMULATION:
         return "GPU kernels ran on a CPU; times say nothing about any device"
     return "times come from a model" + (" or from a CPU in a GPU's place" if EMULATION in label else "")
-
-
-def _kind(point: Point) -> str:
-    if point.emulated:
-        return EMULATION
-    return SIMULATED if point.simulated else ""
 
 
 def imported_from(points: Iterable[Point]) -> str:
@@ -82,11 +57,6 @@ def imported_from(points: Iterable[Point]) -> str:
     files = list(dict.fromkeys(source for source, _ in sources))
     where = files[0] if len(files) == 1 else plural(len(files), "source")
     return f"imported from {where}" + (f" ({', '.join(tools)})" if tools else "")
-
-
-def is_loopback(points: Iterable[Point]) -> bool:
-    """Whether a flag says that ranks talked to themselves (several ranks on one device or over loopback)."""
-    return any(Flag.LOOPBACK in point.flags for point in points)
 
 
 _SETTINGS = tuple(axis.name for axis in SETTINGS)
@@ -259,7 +229,7 @@ def _labels(points: Sequence[Point]) -> list[str]:
             f"{EMULATION}: {', '.join(emulated)} ran GPU kernels on a CPU: results are real, "
             f"times are {LEFT_OUT}"
         )
-    if is_loopback(points):
+    if any(Flag.LOOPBACK in point.flags for point in points):
         lines.append("Loopback: ranks shared a device or a host's loopback; no link was measured")
     return lines
 

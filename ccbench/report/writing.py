@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ccbench.analysis.findings import provenance, run_findings
 from ccbench.analysis.pair_matrix import pair_matrices
 from ccbench.errors import CcbenchError, RunFolderError, UsageError
 from ccbench.report.baselines import PAIRS_FILE, beside, comparable_points, pairs_csv, pairs_table
 from ccbench.report.case_table import case_table, csv_table
 from ccbench.report.exports import nccl_tests_tables
 from ccbench.report.figure import Figure
-from ccbench.report.findings import run_findings, summary_lines
 from ccbench.report.maps import (
     MATRIX_FILE,
     class_lines,
@@ -23,8 +23,9 @@ from ccbench.report.maps import (
 )
 from ccbench.report.page.content import every_figure, page_content
 from ccbench.report.page.rendering import render_page
-from ccbench.report.points import footnote, points_of, provenance
+from ccbench.report.points import footnote, points_of
 from ccbench.report.sharing import SHARING_FILE, sharing_csv, sharing_of, sharing_tables
+from ccbench.report.verdict import summary_lines
 from ccbench.results import Point, Run
 from ccbench.results.folder import write_atomically
 from ccbench.tables import markdown, markdown_table
@@ -213,7 +214,7 @@ def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
     parts = [f"# {markdown(' '.join(part for part in (label, title) if part))}"]
     named = {id(run): f"{run.path.name}: " if len(runs) > 1 else "" for run in runs}
     parts.append(_list([named[id(run)] + line for run in runs for line in summary_lines(run)]))
-    found = [named[id(run)] + str(one) for run in runs for one in run_findings(run)]
+    found = [named[id(run)] + str(one) for run in runs for one in run_findings(run, points_of(run))]
     parts += ["## Findings", _list(found)] if found else []
     parts += [f"![{name.rsplit('.', 1)[0]}]({name})" for name in images]
     if points:

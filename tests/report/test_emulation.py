@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.analysis.findings import LEFT_OUT, findings_of
 from ccbench.cases import Measurement
 from ccbench.report import verdict_lines
 from ccbench.report.baselines import baseline_lines, beside, comparable_points
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of
-from ccbench.report.findings import findings_of
-from ccbench.report.points import LEFT_OUT, footnote, points_of
+from ccbench.report.points import footnote, points_of
 from ccbench.report.writing import Drawn, markdown_report
 from ccbench.results import Run
 

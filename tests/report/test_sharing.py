@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from ccbench.analysis.findings import findings_of
 from ccbench.cases import OVERLAP, OVERLAP_PARTS, Measurement, Status
 from ccbench.report.case_table import screen_table
-from ccbench.report.findings import findings_of
 from ccbench.report.matplotlib_renderer import render
 from ccbench.report.points import points_of
 from ccbench.report.sharing import (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.analysis.findings import findings_of
 from ccbench.cases import MORE_ROUNDS, Measurement, Status
 from ccbench.report import verdict_lines
-from ccbench.report.findings import findings_of
 from ccbench.report.points import points_of
 from ccbench.results import Manifest
 

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from ccbench import __version__
+from ccbench.analysis.findings import provenance, run_findings
 from ccbench.analysis.pair_matrix import pair_matrices
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
@@ -17,10 +18,10 @@ from ccbench.report.case_table import page_table
 from ccbench.report.drawing import picture_address
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of, made
-from ccbench.report.findings import health_lines, run_findings, sentences
 from ccbench.report.maps import pair_figures, sample_figures
-from ccbench.report.points import meaning_of, provenance
+from ccbench.report.points import meaning_of
 from ccbench.report.sharing import sharing_figures, sharing_of, sharing_tables
+from ccbench.report.verdict import health_lines, sentences
 from ccbench.results import Manifest, Point, Run
 from ccbench.tables import Table, columns
 from ccbench.topology.graph import DeviceKind, Finding, Topology

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.analysis.findings import run_findings
 from ccbench.cli.report import report
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
@@ -21,7 +22,6 @@ from ccbench.report import write_report
 from ccbench.report.baselines import comparable_points
 from ccbench.report.case_table import page_table
 from ccbench.report.figures import figures_of
-from ccbench.report.findings import run_findings, sentences, verdict_lines
 from ccbench.report.page.content import (
     differences,
     environment_rows,
@@ -34,6 +34,7 @@ from ccbench.report.page.content import (
 )
 from ccbench.report.page.rendering import json_for_html, plot
 from ccbench.report.points import points_of
+from ccbench.report.verdict import sentences, verdict_lines
 from ccbench.results import Manifest, Run
 from ccbench.topology.files import to_plain
 from ccbench.topology.graph import Device, DeviceKind, Finding, Topology
@@ -197,7 +198,7 @@ def test_who_is_to_blame_stands_first_on_screen_page_and_in_markdown(tmp_path: P
 
 def test_a_planted_fault_is_called_so(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep(), {0: lambda one: flagged(one, "fault_injected")})
-    (doubt,) = [one for one in run_findings(run) if one.kind == "fault_injected"]
+    (doubt,) = [one for one in run_findings(run, points_of(run)) if one.kind == "fault_injected"]
     assert "CCBENCH_FAULT" in doubt.advice
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.report.findings_of_shape import RULES, SHAPE_RULES
+from ccbench.analysis.findings import GUIDELINES, SHAPE_RULES
 from ccbench.report.points import points_of
 from ccbench.results import Point
 from ccbench.topology.graph import Finding
+from tests.analysis.test_findings import timed
 from tests.report.synthetic import case, write_run
-from tests.report.test_findings import timed
 
 
 def shape_findings(points: Sequence[Point]) -> list[Finding]:
@@ -27,7 +27,7 @@ SIZES = tuple(2**power for power in range(10, 20))
 
 @pytest.fixture(scope="module")
 def one_of_each(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Point]:
-    names = {name for rule in RULES for name in (rule.whole, *rule.parts)}
+    names = {name for whole, parts in GUIDELINES for name in (whole, *parts)}
     run = write_run(
         tmp_path_factory.mktemp("runs") / "run", [case(name, "ring", 4096) for name in sorted(names)]
     )
@@ -65,11 +65,11 @@ def test_a_bandwidth_that_falls_for_good_is_no_dip(curve: list[Point]) -> None:
     assert "bandwidth_dip" not in kinds(falling)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.whole}-{'-'.join(rule.parts)}")
+@pytest.mark.parametrize("rule", GUIDELINES, ids=lambda rule: f"{rule[0]}-{'-'.join(rule[1])}")
 def test_a_collective_slower_than_its_parts_is_found(rule: Any, one_of_each: Mapping[str, Point]) -> None:
-    parts = [timed(replace(one_of_each[name], size_bytes=4096), 1e-5) for name in rule.parts]
+    parts = [timed(replace(one_of_each[name], size_bytes=4096), 1e-5) for name in rule[1]]
     together = 1e-5 * len(parts)
-    slow = timed(replace(one_of_each[rule.whole], size_bytes=4096), 1.3 * together)
+    slow = timed(replace(one_of_each[rule[0]], size_bytes=4096), 1.3 * together)
     assert kinds([slow, *parts]) == ["self_inconsistent"]
     assert kinds([timed(slow, 1.02 * together), *parts]) == []
     assert kinds([replace(slow, backend="another"), *parts]) == []

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.analysis.findings import FAR, SEVERITIES, findings_of, run_findings
 from ccbench.cases import Measurement, Status
 from ccbench.machine.flags import Flag
-from ccbench.report.findings import FAR, SEVERITIES, findings_of, run_findings
 from ccbench.report.points import points_of
-from ccbench.results import Point
+from ccbench.results import Point, Run
 from ccbench.results.points import NO_SAMPLES
 from ccbench.topology.graph import Finding
 from tests.report.synthetic import MANIFEST, failed, flagged, sweep, write_run
@@ -25,6 +25,10 @@ from tests.report.synthetic import MANIFEST, failed, flagged, sweep, write_run
 def points(tmp_path_factory: pytest.TempPathFactory) -> tuple[Point, ...]:
     """A quiet run: one algorithm, intervals of a few per cent."""
     return points_of(write_run(tmp_path_factory.mktemp("runs") / "run", sweep()))
+
+
+def run_findings_of(run: Run) -> tuple[Finding, ...]:
+    return run_findings(run, points_of(run))
 
 
 def kinds(found: Sequence[Finding]) -> list[str]:
@@ -70,7 +74,7 @@ def test_wrong_results_come_first_and_count(points: tuple[Point, ...]) -> None:
 @pytest.mark.parametrize("status", [Status.FAILED, Status.TIMED_OUT, Status.OUT_OF_MEMORY])
 def test_a_case_without_a_result_is_a_problem_with_its_reason(tmp_path: Path, status: Status) -> None:
     run = write_run(tmp_path / "run", sweep(), {1: lambda one: failed(one, status, "rank 3 is gone")})
-    found = [one for one in run_findings(run) if one.kind == status.value]
+    found = [one for one in run_findings(run, points_of(run)) if one.kind == status.value]
     assert [one.severity for one in found] == ["problem"]
     assert "rank 3 is gone" in found[0].evidence
 
@@ -116,7 +120,7 @@ def test_findings_of_the_machine_are_taken_from_the_manifest_whatever_else_lies_
         "advice": "y",
     }
     manifest = {**MANIFEST, "findings": [told, "text", None, {"severity": 3}]}
-    found = run_findings(write_run(tmp_path / "run", sweep(), manifest=manifest))
+    found = run_findings_of(write_run(tmp_path / "run", sweep(), manifest=manifest))
     assert found[0].kind == "narrow_link"
     assert "gpu3" in found[0].subject
 
@@ -125,8 +129,8 @@ def test_simulated_and_emulated_runs_are_told(tmp_path: Path) -> None:
     def emulate(one: Measurement) -> Measurement:
         return flagged(one, "emulation")
 
-    simulated = run_findings(write_run(tmp_path / "one", sweep(), simulated=True))
-    emulated = run_findings(write_run(tmp_path / "two", sweep(), dict.fromkeys(range(9), emulate)))
+    simulated = run_findings_of(write_run(tmp_path / "one", sweep(), simulated=True))
+    emulated = run_findings_of(write_run(tmp_path / "two", sweep(), dict.fromkeys(range(9), emulate)))
     assert "simulation" in kinds(simulated)
     assert "emulation" in kinds(emulated)
     assert not {"bandwidth_dip", "not_monotone", "slower_than_predicted"} & set(kinds(emulated))

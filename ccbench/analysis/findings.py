@@ -1,0 +1,541 @@
+"""The one list of rules about a run: what a person should look at, each finding by one rule.
+
+A rule is a pure function from the points of one run to findings, and RULES lists them all: first those about
+single cases (wrong data, a bound that was beaten, a flag), then those about curves and collectives (dips,
+turns, defaults that lose). Emulated times say nothing about any device, so no rule about speed looks at them.
+
+Rules about curves know no model. A difference counts where the intervals lie apart and the medians by
+``CLEAR_SHARE``; points without an interval (imported ones) are judged by twice that share, since nothing is
+known of their noise. Those between collectives are the self-consistent performance requirements of J. L.
+Träff, W. D. Gropp and R. Thakur, "Self-Consistent MPI Performance Guidelines", IEEE TPDS 21 (2010).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+
+from ccbench.analysis.health import ADVICE, health_of, wants_health
+from ccbench.cases import NO_OP, OVERLAP, WORK, Status
+from ccbench.machine.flags import Flag, advice_on
+from ccbench.results import Manifest, Point, Run
+from ccbench.stats import CHANCE, chance_of_most
+from ccbench.topology.graph import Finding
+from ccbench.units import format_ratio, format_seconds, format_size, percent, plain, plural
+
+SEVERITIES = ("problem", "doubt", "note")
+
+UNSTABLE = 0.20
+"""An interval wider than this share of its median leaves the first digit open."""
+
+FAR = 0.30
+"""A time this far from the prediction, as a share of it, is named."""
+
+CLEAR_SHARE = 0.05
+"""Part by which medians of a curve must differ; clusters' own checks of dips use the same."""
+
+CLEAR_RANK = 1.02
+"""The slowest rank's median must exceed the next one's by this factor to decide a case."""
+
+MOST_NAMED = 3
+"""Cases that the evidence of one finding names, and findings that a screen shows; the page has all."""
+
+LONGEST_EVIDENCE = 800
+
+SIMULATED = "SIMULATED"
+EMULATION = Flag.EMULATION.upper()
+
+LEFT_OUT = (
+    "in no ranking, ratio, peak, crossover or prediction: times of an emulation say nothing about any device"
+)
+"""Where emulated times are, and why."""
+
+Points = Sequence[Point]
+
+
+def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
+    """Everything found in ``run``, problems first; ``points`` are the run's, as a report names them."""
+    found = []
+    if not points and not run.problems:
+        found.append(_finding(
+            "problem", "empty", "The run holds no case",
+            f"no case's file lies in {plain(run.path.name)}/cases",
+            "run the suite; 'ccbench run SUITE --plan' lists what it would measure",
+        ))  # fmt: skip
+    # Only whom the verdict of health blames: wrong data and unstable times have rules of their own here.
+    health = health_of(run).findings if wants_health(run) else ()
+    found += [one for one in health if one.kind in ADVICE]
+    found += [*findings_of(points), *machine_findings(run.manifest)]
+    if run.problems:
+        unread = f"{plural(len(run.problems), 'file')} of the run cannot be read"
+        found.append(
+            _finding("problem", "unreadable", unread, "; ".join(run.problems), "see the files named")
+        )
+    return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
+
+
+def findings_of(points: Points) -> tuple[Finding, ...]:
+    """Findings of RULES in ``points`` of one run, problems first, in each severity the gravest first."""
+    points = [point for point in points if not point.baseline]
+    found = [finding for rule in RULES for finding in rule(points)]
+    return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
+
+
+def _finding(
+    severity: str, kind: str, subject: str, evidence: str, advice: str, cases: int = 0
+) -> Finding:  # fmt: skip
+    return Finding(severity, kind, (), plain(evidence, LONGEST_EVIDENCE), advice, subject, cases)
+
+
+def machine_findings(manifest: Manifest) -> Iterator[Finding]:
+    """Findings of the machine's diagnosis, as the manifest has them."""
+    for entry in manifest.mappings("findings"):
+        devices = entry.get("devices")
+        named = ", ".join(plain(one) for one in devices[:8]) if isinstance(devices, (list, tuple)) else ""
+        kind = plain(entry.get("kind", "machine"))
+        yield _finding(
+            "problem" if entry.get("severity") == "problem" else "note", kind,
+            f"Machine: {kind.replace('_', ' ')}" + (f" ({named})" if named else ""),
+            str(entry.get("evidence", "")), plain(entry.get("advice", ""), LONGEST_EVIDENCE),
+        )  # fmt: skip
+
+
+# Rules about single cases.
+
+
+def provenance(points: Iterable[Point]) -> str:
+    """``SIMULATED`` or ``EMULATION`` when every point is, ``PARTLY ...`` when some are, or nothing.
+
+    Points that were not even started do not count where there are others.
+    """
+    points = list(points)
+    begun = [point for point in points if point.status is not Status.UNSUPPORTED]
+    kinds = {
+        EMULATION if point.emulated else SIMULATED if point.simulated else "" for point in begun or points
+    }
+    named = " AND ".join(sorted(kinds - {""}, reverse=True))
+    return f"PARTLY {named}" if "" in kinds and named else named
+
+
+def no_measurement(points: Points) -> Iterator[Finding]:
+    """Times that say nothing about links between devices: computed, emulated, or over a loopback."""
+    label = provenance(points)
+    if EMULATION in label:
+        emulated = sum(point.emulated for point in points)
+        yield _finding(
+            "doubt", "emulation", f"{label}: GPU kernels ran on a CPU",
+            f"{plural(emulated, 'case')}; the times are {LEFT_OUT}",
+            Flag.EMULATION.advice, emulated,
+        )  # fmt: skip
+    elif label:
+        modelled = sum(point.simulated for point in points)
+        yield _finding(
+            "doubt", "simulation", f"{label}: times were computed, not measured",
+            f"{plural(modelled, 'case')} priced by a model",
+            "use them to choose what to measure, not as a measurement", modelled,
+        )  # fmt: skip
+    looped = sum(Flag.LOOPBACK in point.flags for point in points)
+    if looped:
+        yield _finding(
+            "doubt", "loopback", "Loopback: ranks shared a device or a host's loopback",
+            "no link between devices was measured", Flag.LOOPBACK.advice, looped,
+        )  # fmt: skip
+
+
+def wrong_results(points: Points) -> Iterator[Finding]:
+    """Cases whose result was not what the collective says."""
+    wrong = [point for point in points if point.status == Status.WRONG]
+    if wrong:
+        worst = max(wrong, key=lambda point: point.wrong_elements or 0)
+        count = "" if worst.wrong_elements is None else f": {plural(worst.wrong_elements, 'wrong element')}"
+        yield _finding(
+            "problem", "wrong_results", f"WRONG RESULTS in {plural(len(wrong), 'case')}",
+            f"worst: {worst.label}{count}. {worst.detail}".strip(),
+            "trust no figure of this backend until the cause is known; "
+            "repeat with another algorithm, protocol and cable path to find what they share", len(wrong),
+        )  # fmt: skip
+
+
+_ADVICE_OF_STATUS: Mapping[Status, tuple[str, str]] = {
+    Status.TIMED_OUT: (
+        "timed out or hung",
+        "look at the rank named first; a hang in one size points to a transport, in all sizes to a host",
+    ),
+    Status.FAILED: ("failed", "read the reason; the rest of the run went on without"),
+    Status.OUT_OF_MEMORY: ("ran out of memory", "use smaller sizes or fewer ranks a host"),
+}
+
+
+def not_measured(points: Points) -> Iterator[Finding]:
+    """Cases that failed, by how, and those that were not run at all."""
+    for status, (words, advice) in _ADVICE_OF_STATUS.items():
+        failed = [point for point in points if point.status == status]
+        if failed:
+            reason = f": {failed[0].detail}" if failed[0].detail else ""
+            yield _finding(
+                "problem", status.value, f"{plural(len(failed), 'case')} {words}",
+                f"first: {failed[0].label}{reason}", advice, len(failed),
+            )  # fmt: skip
+    refused = [point for point in points if point.status in (Status.UNSUPPORTED, Status.SKIPPED)]
+    if refused:
+        # A run that measured nothing is a problem; a few cases that a backend refuses are often meant so.
+        nothing = len(refused) == len(points)
+        reasons = Counter(one.detail.rstrip(".") or one.status.value for one in refused)
+        yield _finding(
+            "problem" if nothing else "note", "not_run",
+            "Nothing could be measured" if nothing else f"{plural(len(refused), 'case')} did not run",
+            "; ".join(f"{reason} ({plural(count, 'case')})" for reason, count in reasons.most_common()),
+            "'ccbench doctor' tells what is missing" if nothing else "nothing, where the reason is meant so",
+            len(refused),
+        )  # fmt: skip
+
+
+def _most(texts: Sequence[str]) -> str:
+    """Evidence that names the first MOST_NAMED of ``texts``, which are in order."""
+    more = len(texts) - MOST_NAMED
+    return f"most: {'; '.join(texts[:MOST_NAMED])}" + (f"; and {more} more" if more > 0 else "")
+
+
+def beats_bound(points: Points) -> Iterator[Finding]:
+    """Cases faster than their bound (``Point.beats_bound``); one rank has none, emulation no time."""
+    beating = [one for one in points if one.status == Status.OK and one.beats_bound and not one.emulated]
+    if not beating:
+        return
+    texts = []
+    for one in sorted(beating, key=lambda one: -(one.bound_share or 1.0)):
+        # The median may keep to the bound while too many samples do not.
+        faster = (one.bound_share or 0.0) >= 1
+        what = "beats" if faster else f"{percent(one.beaten_share or 0.0)} of its samples beat"
+        bound = format_seconds(one.bound_seconds or 0.0)
+        texts.append(f"{one.label}: {format_seconds(_seconds(one))} {what} the bound of {bound}")
+    yield _finding(
+        "problem", "beats_bound", f"{plural(len(beating), 'case')} faster than the bound allows",
+        _most(texts),
+        "the model contradicts itself; report it" if all(one.simulated for one in beating) else
+        "the machine is not the one it was priced as, a switch reduces in the network, data stayed in a "
+        "cache, or the clock is wrong; name the machine with --machine, or calibrate again", len(beating),
+    )  # fmt: skip
+
+
+def far_from_prediction(points: Points) -> Iterator[Finding]:
+    """Cases far from their prediction; simulated points stray from none, and one rank does nothing."""
+    ratios = [
+        (one.median_seconds / one.predicted_seconds, one)
+        for one in points
+        if one.status == Status.OK and one.median_seconds and one.predicted_seconds and one.group_ranks > 1
+        if not (one.beats_bound or one.simulated or one.emulated)
+    ]
+
+    def times(ratio: float) -> str:
+        return f"{format_ratio(ratio) if ratio >= 1 else f'{ratio:.0%} of'} the prediction"
+
+    def text(ratio: float, point: Point) -> str:
+        flagged = "" if point.trusted else f" (flagged: {point.flags[0]})"
+        costs = f", by the model {point.bottleneck} costs most" if point.bottleneck else ""
+        return f"{point.label} took {format_seconds(_seconds(point))}, {times(ratio)}{flagged}{costs}"
+
+    # Slower is the machine's fault or the model's; faster can only be the model's.
+    for severity, word, far in (
+        ("doubt", "slower", [pair for pair in ratios if pair[0] > 1 + FAR]),
+        ("note", "faster", [pair for pair in ratios if pair[0] < 1 - FAR]),
+    ):
+        if far:
+            # As far below as above: half of the prediction is as wrong as twice of it.
+            far.sort(key=lambda pair: -abs(math.log(pair[0])))
+            middle = times(median(ratio for ratio, _ in far))
+            yield _finding(
+                severity, f"{word}_than_predicted",
+                f"{plural(len(far), 'case')} more than {percent(FAR)} {word} than predicted",
+                f"{_most([text(*pair) for pair in far])}; half of them {middle} or further off",
+                "look for what these cases share: a size, an algorithm, a link ('ccbench topo'), a flag",
+                len(far),
+            )  # fmt: skip
+
+
+def flagged_cases(points: Points) -> Iterator[Finding]:
+    """Cases with a flag, the most frequent flag first; loopback and emulation have findings of their own."""
+    ok = [point for point in points if point.status == Status.OK]
+    flagged: dict[str, list[Point]] = defaultdict(list)
+    for point in ok:
+        for flag in point.flags:
+            flagged[flag].append(point)
+    for flag, members in sorted(flagged.items(), key=lambda item: (-len(item[1]), item[0])):
+        if flag not in (Flag.LOOPBACK, Flag.EMULATION):
+            yield _finding(
+                "doubt", flag,
+                f"{len(members)} of {plural(len(ok), 'case')} flagged: {flag.replace('_', ' ')}",
+                f"first: {members[0].label}", advice_on(flag), len(members),
+            )  # fmt: skip
+
+
+def unstable(points: Points) -> Iterator[Finding]:
+    """Cases whose interval is too wide to tell a difference."""
+    wide = []
+    for point in points:
+        low, high = point.low_seconds, point.high_seconds
+        if point.median_seconds and low is not None and high is not None and not point.emulated:
+            width = (high - low) / point.median_seconds
+            wide += [(width, point)] if width > UNSTABLE else []
+    if wide:
+        width, worst = max(wide, key=lambda item: item[0])
+        measured = sum(point.status == Status.OK for point in points)
+        yield _finding(
+            "doubt", "unstable",
+            f"{len(wide)} of {plural(measured, 'case')} unstable: interval wider than {percent(UNSTABLE)}",
+            f"worst: {worst.label}, interval {percent(width)} of the median wide after "
+            f"{plural(len(worst.samples_seconds), 'sample')}",
+            "give the run more time, quiet the machine, lock clocks; small differences mean nothing here",
+            len(wide),
+        )  # fmt: skip
+
+
+def teams_of(points: Points) -> dict[tuple[str, int, int], list[Point]]:
+    """(backend, ranks, nodes) -> timed cases that tell of each rank how long it took or waited."""
+    teams: dict[tuple[str, int, int], list[Point]] = defaultdict(list)
+    for point in points:
+        told = point.ranks in (len(point.rank_median_seconds), len(point.rank_waiting))
+        # Of a pair the other ranks do nothing, so that none of them can be late.
+        if point.ranks > 1 and told and point.median_seconds and not (point.emulated or point.pair):
+            teams[point.backend, point.ranks, point.nodes].append(point)
+    return dict(sorted(teams.items()))
+
+
+def slowest_rank(points: Points) -> tuple[int | None, str]:
+    """(rank, words) of the slowest rank of one team; None where no rank stands out from the others.
+
+    One does when ranks that are all alike would hardly give one of them so many cases (binomial tail, times
+    the number of ranks), and when no other rank is slowest half as often.
+    """
+    decided = []
+    for point in points:
+        rank = point.slowest_rank
+        if rank is not None and len(point.rank_waiting) != point.ranks:
+            # Ranks of a collective end together: medians decide only where they clearly differ.
+            second, most = sorted(point.rank_median_seconds)[-2:]
+            rank = rank if most >= CLEAR_RANK * second else None
+        decided += [] if rank is None else [rank]
+    counts = sorted(Counter(decided).items(), key=lambda item: (-item[1], item[0]))
+    rank, times = counts[0] if counts else (None, 0)
+    second_times = counts[1][1] if len(counts) > 1 else 0
+    by_chance = chance_of_most(times, len(decided), points[0].ranks) if counts else 1.0
+    if by_chance > CHANCE or 2 * second_times > times:
+        return None, f"no rank stands out ({len(decided)} of {plural(len(points), 'case')} decided)"
+    return rank, f"rank {rank} slowest in {times} of {plural(len(decided), 'decided case')}"
+
+
+def stragglers(points: Points) -> Iterator[Finding]:
+    """Ranks that are slower than the others of their team."""
+    for (backend, ranks, _), members in teams_of(points).items():
+        rank, text = slowest_rank(members)
+        if rank is not None:
+            yield _finding(
+                "doubt", "straggler", f"Rank {rank} is slower than the others",
+                f"{text} ({backend}, {ranks} ranks)", ADVICE["slow_rank"], len(members),
+            )  # fmt: skip
+
+
+def incomplete(points: Points) -> Iterator[Finding]:
+    """Cases of a run that ended early."""
+    begun = [point for point in points if point.status == Status.OK and not point.complete]
+    if begun:
+        yield _finding(
+            "doubt", "incomplete", f"{plural(len(begun), 'case')} not measured in as many rounds as planned",
+            "the run ended early; drift over the run cannot be told apart from speed",
+            "go on with 'ccbench run SUITE --resume DIR'", len(begun),
+        )  # fmt: skip
+
+
+# Rules about curves and between collectives.
+
+
+def _judged(points: Points) -> list[Point]:
+    """Cases with a time that follows rules; behind a computation it is that of both, which follows none."""
+    return [
+        one
+        for one in points
+        if one.median_seconds and one.size_bytes > 0 and one.group_ranks > 1
+        if not (one.emulated or one.baseline or one.mode == OVERLAP)
+    ]
+
+
+def _seconds(point: Point) -> float:
+    return point.median_seconds or 0.0
+
+
+def _low(point: Point) -> float:
+    """The least the time may be; of a point without an interval a little below it."""
+    return point.low_seconds if point.low_seconds is not None else _seconds(point) * (1 - CLEAR_SHARE)
+
+
+def _high(point: Point) -> float:
+    return point.high_seconds if point.high_seconds is not None else _seconds(point)
+
+
+def _clearly_slower(point: Point, others: Points) -> bool:
+    """True if ``point`` takes longer than ``others`` one after the other, beyond noise."""
+    together = sum(_seconds(one) for one in others)
+    apart = _low(point) > sum(_high(one) for one in others)
+    return apart and _seconds(point) > (1 + CLEAR_SHARE) * together
+
+
+def _curves(points: Points) -> list[list[Point]]:
+    """Judged points of one line each, by size."""
+    lines: dict[tuple[object, ...], list[Point]] = defaultdict(list)
+    for one in _judged(points):
+        line = (one.run, one.simulated, *one.curve)
+        lines[line].append(one)
+    return [sorted(members, key=lambda one: one.size_bytes) for members in lines.values()]
+
+
+def _switch(before: Point, after: Point) -> str:
+    """Words for what the library chose differently at the two sizes, where that is known."""
+    one = " ".join(word for word in (before.algorithm_used, before.protocol_used) if word)
+    two = " ".join(word for word in (after.algorithm_used, after.protocol_used) if word)
+    return f" ({one} there, {two} here)" if one and two and one != two else ""
+
+
+def not_monotone(points: Points) -> Iterator[Finding]:
+    """Times that fall where the size grows: padding or another choice would have made the smaller faster."""
+    found = [
+        (_seconds(before) / _seconds(after), before, after)
+        for line in _curves(points)
+        for before, after in pairwise(line)
+        if after.size_bytes > before.size_bytes and _clearly_slower(before, [after])
+    ]
+    if found:
+        ratio, before, after = max(found, key=lambda item: item[0])
+        yield _finding(
+            "doubt", "not_monotone", f"Time falls with size at {plural(len(found), 'place')}",
+            f"most: {before.label} takes {format_seconds(_seconds(before))}, {format_ratio(ratio)} the "
+            f"{format_seconds(_seconds(after))} of {format_size(after.size_bytes)}{_switch(before, after)}",
+            "the smaller size is chosen badly or was disturbed: measure it again, then try other algorithms "
+            "and protocols there", len(found),
+        )  # fmt: skip
+
+
+def bandwidth_dips(points: Points) -> Iterator[Finding]:
+    """Bus bandwidth that falls and comes back: a smaller and a larger size are both clearly faster."""
+
+    def is_lower(point: Point, other: Point) -> bool:
+        # Intervals at their kind ends: the fastest that one may be is below the slowest of the other.
+        fastest, slowest = point.busbw_at(_low(point)), other.busbw_at(_high(other))
+        if fastest is None or slowest is None or not point.busbw or not other.busbw:
+            return False
+        return fastest < slowest and point.busbw < (1 - CLEAR_SHARE) * other.busbw
+
+    found = []
+    for line in _curves(points):
+        best: Point | None = None
+        for place, point in enumerate(line):
+            # A bandwidth that falls for good is no dip: something larger must be faster again.
+            if (
+                best is not None
+                and is_lower(point, best)
+                and any(is_lower(point, one) for one in line[place + 1 :])
+            ):
+                found.append(((point.busbw or 0.0) / (best.busbw or 1.0), best, point))
+            if point.busbw and (best is None or point.busbw > (best.busbw or 0.0)):
+                best = point
+    if found:
+        share, before, dip = min(found, key=lambda item: item[0])
+        yield _finding(
+            "doubt", "bandwidth_dip", f"Bus bandwidth dips at {plural(len(found), 'size')}",
+            f"deepest: {dip.label} has {dip.busbw:.4g} GB/s, {percent(1 - share)} less than the "
+            f"{before.busbw:.4g} GB/s of {format_size(before.size_bytes)}, and larger sizes are faster again"
+            f"{_switch(before, dip)}",
+            "typical of a change of algorithm or protocol in the wrong place; compare forced algorithms at "
+            "that size", len(found),
+        )  # fmt: skip
+
+
+GUIDELINES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("all_reduce", ("reduce_scatter", "all_gather")),
+    ("all_reduce", ("reduce", "broadcast")),
+    ("reduce_scatter", ("reduce", "scatter")),
+    ("reduce_scatter", ("all_reduce",)),
+    ("all_gather", ("gather", "broadcast")),
+    ("all_gather", ("all_to_all",)),
+    ("broadcast", ("scatter", "all_gather")),
+    ("reduce", ("all_reduce",)),
+    ("gather", ("all_gather",)),
+    ("scatter", ("broadcast",)),
+)
+"""A collective, and others that one after the other do the same: it must not be slower than they together.
+
+Sizes are nccl-tests': the whole buffer on either side, so equal sizes are equal work.
+"""
+
+
+def _work(point: Point) -> tuple[object, ...]:
+    """Return the key that cases must share to be compared, collective and algorithm apart."""
+    asked = ("run", "simulated", "backend", "dtype", "ranks", "nodes", "size_bytes", "mode", "transport")
+    return tuple(getattr(point, name) for name in (*asked, *(axis.name for axis in WORK)))
+
+
+def self_inconsistent(points: Points) -> Iterator[Finding]:
+    """Collectives slower than others that together do the same work, each by its fastest algorithm."""
+    fastest: dict[tuple[object, ...], dict[str, Point]] = defaultdict(dict)
+    for one in _judged(points):
+        known = fastest[_work(one)].get(one.collective)
+        if known is None or _seconds(one) < _seconds(known):
+            fastest[_work(one)][one.collective] = one
+    for whole_name, part_names in GUIDELINES:
+        broken = []
+        for members in fastest.values():
+            parts = [members[part] for part in part_names if part in members]
+            if whole_name not in members or len(parts) < len(part_names):
+                continue
+            whole = members[whole_name]
+            # A sum and a product are different work.
+            ops = {one.op for one in (whole, *parts)} - {NO_OP}
+            if len(ops) <= 1 and _clearly_slower(whole, parts):
+                broken.append((_seconds(whole) / sum(map(_seconds, parts)), whole))
+        if broken:
+            ratio, worst = max(broken, key=lambda item: item[0])
+            together = " followed by ".join(part_names)
+            yield _finding(
+                "doubt", "self_inconsistent",
+                f"{whole_name} slower than {together} at {plural(len(broken), 'size')}",
+                f"most: {worst.label} takes {format_seconds(_seconds(worst))}, "
+                f"{format_ratio(ratio)} {together}",
+                f"use {together} there, or force another algorithm of {whole_name}", len(broken),
+            )  # fmt: skip
+
+
+def default_loses(points: Points) -> Iterator[Finding]:
+    """The library's own choice against algorithms that were asked for, of the same work."""
+    groups: dict[tuple[object, ...], tuple[list[Point], list[Point]]] = defaultdict(lambda: ([], []))
+    for one in _judged(points):
+        forced = one.algorithm != "default" or one.protocol != "default" or bool(one.channels)
+        work = (*_work(one), one.collective, one.op, one.root, one.in_place, one.registration)
+        groups[work][forced].append(one)
+    lost: dict[tuple[str, str], list[tuple[float, Point, Point]]] = defaultdict(list)
+    for defaults, forced_ones in groups.values():
+        best = min(forced_ones, key=_seconds, default=None)
+        for default in defaults if best is not None else ():
+            if best is not None and _clearly_slower(default, [best]):
+                ratio = _seconds(default) / _seconds(best)
+                lost[default.backend, default.collective].append((ratio, default, best))
+    for (backend, collective), cases in sorted(lost.items()):
+        ratio, default, best = max(cases, key=lambda item: item[0])
+        words = " ".join([best.algorithm] + [best.protocol] * (best.protocol != "default"))
+        yield _finding(
+            "doubt", "default_loses",
+            f"{backend}'s choice for {collective} loses at {plural(len(cases), 'size')}",
+            f"most: {default.label} takes {format_seconds(_seconds(default))}, {format_ratio(ratio)} {words}",
+            f"force {words} around {format_size(default.size_bytes)}, or tune the choice", len(cases),
+        )  # fmt: skip
+
+
+Rule = Callable[[Points], Iterator[Finding]]
+
+SHAPE_RULES: tuple[Rule, ...] = (not_monotone, bandwidth_dips, self_inconsistent, default_loses)
+
+RULES: tuple[Rule, ...] = (
+    no_measurement, wrong_results, not_measured, beats_bound, flagged_cases, *SHAPE_RULES,
+    far_from_prediction, unstable, stragglers, incomplete,
+)  # fmt: skip
+"""Of each severity the gravest first."""

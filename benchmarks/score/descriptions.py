@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from benchmarks.score.network_words import ports_of
 from ccbench.errors import MachineError
 from ccbench.model.library import Generation, Intra, LibrarySystem, NetworkPorts
-from ccbench.model.library.clusters import library_system
-from ccbench.model.library.generations import (
+from ccbench.model.library.clusters import (
     generations_in,
     host_of,
+    library_system,
     nic_port,
     nvlink_rate,
     nvlinks_of,

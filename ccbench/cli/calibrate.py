@@ -16,8 +16,7 @@ from ccbench.tables import Table, aligned, columns
 from ccbench.units import format_size
 
 if TYPE_CHECKING:
-    from ccbench.model.calibrated import CalibratedCluster, MeasuredCollective
-    from ccbench.model.cluster_calibration import Base
+    from ccbench.model.calibrated import Base, CalibratedCluster, MeasuredCollective
     from ccbench.results import Run
     from ccbench.results.importers.observed import RunPoints
 
@@ -102,8 +101,13 @@ def _fit(
     network: str | None,
     ranks: int | None,
 ) -> None:
-    from ccbench.model.calibrated import save_calibrated
-    from ccbench.model.cluster_calibration import Provenance, calibrate_cluster, faster_than_bound, modelled
+    from ccbench.model.calibrated import (
+        Provenance,
+        calibrate_cluster,
+        faster_than_bound,
+        modelled,
+        save_calibrated,
+    )
     from ccbench.results import load_run
     from ccbench.results.importers.observed import run_points
 
@@ -147,7 +151,7 @@ def _check_devices(run: Run, points: RunPoints, base: Base) -> None:
 def _base(run: Run, points: RunPoints, machine: str | None, network: str | None) -> Base:
     """The machine as told, else as the run says."""
     from ccbench.errors import MachineError
-    from ccbench.model.cluster_calibration import open_base
+    from ccbench.model.calibrated import open_base
     from ccbench.results.importers.observed import recorded_machine
 
     if machine is None:

@@ -1,6 +1,7 @@
 """A cluster with its own constants, as a file: what ``ccbench calibrate RUN`` writes and ``predict`` reads.
 
-Predictions on it: the usual one, and the one with its own constants.
+Measured points of one cluster become scales with intervals, corrections and errors (``calibrate_cluster``);
+predictions on the file are the usual one, and the one with its own constants (``calibrated_points``).
 
 The file holds all that a calibrated prediction needs: the machine (a name of the catalog, or a topology), the
 scaled constants themselves, so that another release with other shipped constants predicts the same, and what
@@ -10,7 +11,8 @@ was left between model and measurement at each size. Scales, intervals and error
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -18,15 +20,24 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
-from ccbench.model.cluster import Cluster, ClusterPoint, cluster_of, library_points
+from ccbench.model.cluster import Cluster, ClusterPoint, bound_seconds, cluster_of, library_points
 from ccbench.model.library import LibraryRequest
-from ccbench.model.library.calibration import Calibrated, floor_seconds
-from ccbench.model.library.constants import constants_of
-from ccbench.model.library.predictor import predict_library, seconds_of
-from ccbench.model.machine import STRICT, Floats, typed, write_plain
+from ccbench.model.library.calibration import (
+    CONFIDENCE,
+    FEWEST_POINTS,
+    RESAMPLES,
+    Calibrated,
+    Observation,
+    ScaleEstimate,
+    calibrate,
+    floor_seconds,
+    scale_intervals,
+)
+from ccbench.model.library.constants import BY_NAME, constants_of, shipped
+from ccbench.model.library.predictor import predict_library, priced, seconds_of
+from ccbench.model.machine import STRICT, typed, write_plain
 from ccbench.units import shown
 
 KIND: Literal["calibrated-cluster"] = "calibrated-cluster"
@@ -37,7 +48,6 @@ VERSION: Literal[1] = 1
 ORIGINS = ("machine", "measured_as", "scales", "constants", "measured", "held_out")
 """The fields with numbers; each says in ``origins`` where those came from."""
 
-
 MOST_BYTES = 2**60
 MOST_RANKS = 10**8
 MOST_GPUS = 4096
@@ -46,32 +56,19 @@ MOST_GPUS = 4096
 FARTHEST = 1e9
 """Constants and corrections lie between this and one over it; more is damage, and overflows later."""
 
+FEWEST_SIZES = 3
+"""One for the scale of latency, one for the scale of rate, one for what lies between."""
+
+FEWEST_TO_HOLD_OUT = 4
+
+CALIBRATED = "calibrated"
+EXTRAPOLATED = "extrapolated"
+DEFAULT = "default"
+
 
 def _check_within(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
         raise MachineError(f"{name}: {shown(value)} is not between {low:g} and {high:g}; calibrate again")
-
-
-@dataclass(frozen=True)
-class ScaleEstimate:
-    """A factor on one group of the model's constants, with its interval (see ``scale_intervals``).
-
-    points: how many measured points depend on it; where none does, it is one and says nothing.
-    """
-
-    term: str
-    scale: float
-    low: float
-    high: float
-    points: int
-
-    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.scale <= self.high:
-            raise MachineError(
-                f"scales: {self.term}: {self.scale} does not lie between {self.low} and {self.high}"
-            )
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class Correction:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a library was told to use; ``default`` where it chose."""
+    """Algorithm and protocol that a library was told to use; ``default`` where it chose."""
 
     algorithm: str
     protocol: str
@@ -153,7 +150,7 @@ class HeldOutError:
 
 @dataclass(frozen=True)
 class MeasuredAs:
-    """How the library was used; predictions with the file are for the same.
+    """Use of the library while it was measured; predictions with the file are for the same.
 
     gpus_per_process: that one thread launches on. multicast_off: NVLS was switched off. version: of the
     library, empty where the run does not tell.
@@ -201,31 +198,20 @@ class CalibratedCluster:
             raise MachineError("name: empty; give the machine a name")
         _check_within("ranks", self.ranks, 1, MOST_RANKS)
         _check_within("nodes", self.nodes, 1, MOST_RANKS)
-        self._check_origins()
-        self._check_constants()
-        keys = [(one.collective, one.in_place) for one in self.measured]
-        if len(set(keys)) < len(keys) or not keys:
-            raise MachineError("measured: list every collective and placement once, and at least one")
-
-    def _check_origins(self) -> None:
         for wrong in sorted(set(ORIGINS) ^ set(self.origins)):
-            known = wrong in ORIGINS
-            raise MachineError(
-                f"origins: nothing about {wrong}; say where its numbers came from"
-                if known
-                else f"origins: {shown(wrong)} is not one of {', '.join(ORIGINS)}"
-            )
-
-    def _check_constants(self) -> None:
+            if wrong in ORIGINS:
+                raise MachineError(f"origins: nothing about {wrong}; say where its numbers came from")
+            raise MachineError(f"origins: {shown(wrong)} is not one of {', '.join(ORIGINS)}")
         # Names that changed since: what the scales were of is no longer there.
-        known_names, names = set(constants_of({}).table), set(self.constants)
-        if known_names != names:
-            odd = sorted(known_names ^ names)[0]
+        for odd in sorted(set(BY_NAME) ^ set(self.constants)):
             raise MachineError(
                 f"constants: {shown(odd)} is missing or not one of this release's; calibrate again with it"
             )
         for name, value in self.constants.items():
             _check_within(f"constants: {name}", value, 1 / FARTHEST, FARTHEST)
+        keys = [(one.collective, one.in_place) for one in self.measured]
+        if len(set(keys)) < len(keys) or not keys:
+            raise MachineError("measured: list every collective and placement once, and at least one")
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -242,18 +228,16 @@ class CalibratedCluster:
     @cached_property
     def calibrated(self) -> Calibrated:
         """The model with this machine's constants."""
-        return Calibrated(
-            self.cluster.system,
-            tuple((one.term, one.scale) for one in self.scales),
-            constants_of(self.constants, self.origins["constants"]),
-            tuple(
-                (
-                    (one.collective, one.in_place),
-                    tuple((float(at.size_bytes), math.log(at.factor)) for at in one.corrections),
-                )
-                for one in self.measured
-            ),
+        corrections = tuple(
+            (
+                (one.collective, one.in_place),
+                tuple((float(at.size_bytes), math.log(at.factor)) for at in one.corrections),
+            )
+            for one in self.measured
         )
+        scales = tuple((one.term, one.scale) for one in self.scales)
+        constants = constants_of(self.constants, self.origins["constants"])
+        return Calibrated(self.cluster.system, scales, constants, corrections)
 
 
 def save_calibrated(machine: CalibratedCluster, path: str | Path) -> None:
@@ -286,7 +270,7 @@ def load_calibrated(path: str | Path) -> CalibratedCluster:
 
 
 def is_calibrated_file(name: str | Path) -> bool:
-    """Whether ``name`` is a file that says it is a calibrated cluster; nothing else of it is looked at."""
+    """True if ``name`` is a file that says it is a calibrated cluster; nothing else of it is looked at."""
     path = Path(name)
     if path.suffix not in {".yaml", ".yml"} or not path.is_file():
         return False
@@ -295,12 +279,6 @@ def is_calibrated_file(name: str | Path) -> bool:
             return f"\nkind: {KIND}".encode() in b"\n" + file.read(1 << 16)
     except OSError:
         return False  # whoever reads it next says why it cannot be read
-
-
-CALIBRATED = "calibrated"
-EXTRAPOLATED = "extrapolated"
-
-DEFAULT = "default"
 
 
 @dataclass(frozen=True)
@@ -325,25 +303,36 @@ def calibrated_points(
     Raises MachineError.
     """
     asked = as_measured(machine, request)
+    system, own = machine.cluster.system, machine.calibrated
     points = library_points(machine.cluster, asked, root)
-    seconds = machine.calibrated.seconds(asked)
-    extrapolated = np.array([label == EXTRAPOLATED for label in machine.calibrated.label(asked)], dtype=bool)
-    foreign = _never_asked(machine, asked)
-    if foreign.any():
-        system, table = machine.cluster.system, machine.calibrated.constants.table
-        uncorrected = np.maximum(seconds_of(system, asked, table), floor_seconds(system, asked))
-        seconds = np.where(foreign, uncorrected, seconds)
-        extrapolated |= foreign
-    if all(one.collective != asked.collective for one in machine.measured):
+    seconds, inside = own.seconds(asked), own.inside(asked)
+    there = [one for one in machine.measured if one.collective == asked.collective]
+    told = {ask for one in there if one.in_place == asked.in_place for ask in one.asked}
+    if told and Asked(asked.algorithm, asked.protocol) not in told:
+        # Sizes at which the library was not seen doing what it is asked: all, where only others were forced.
+        foreign = np.ones(len(points), dtype=bool)
+        if Asked(DEFAULT, DEFAULT) in told:
+            chosen = predict_library(
+                system, replace(asked, algorithm=DEFAULT, protocol=DEFAULT), own.constants
+            )
+            forced = predict_library(system, asked, own.constants)
+            pairs = zip(forced, chosen, strict=True)
+            foreign = np.array(
+                [(one.algorithm, one.protocol) != (usual.algorithm, usual.protocol) for one, usual in pairs]
+            )
+        uncorrected = np.maximum(seconds_of(system, asked, own.constants.table), floor_seconds(system, asked))
+        seconds, inside = np.where(foreign, uncorrected, seconds), inside & ~foreign
+    if not there:
         # Never measured here: the scaled library knows no shared links, the usual prediction does.
-        seconds = seconds * _shared(machine, asked, points)
+        plain = [point.seconds for point in predict_library(system, asked)]
+        shared = [point.prediction.predicted_seconds for point in points]
+        ratios = zip(shared, plain, strict=True)
+        seconds = seconds * np.array([max(1.0, both / one) if one > 0 else 1.0 for both, one in ratios])
     return tuple(
         CalibratedPoint(
-            point,
-            max(float(time), point.prediction.bound_seconds),
-            EXTRAPOLATED if outside else CALIBRATED,
+            point, max(float(time), point.prediction.bound_seconds), CALIBRATED if seen else EXTRAPOLATED
         )
-        for point, time, outside in zip(points, seconds, extrapolated.tolist(), strict=True)
+        for point, time, seen in zip(points, seconds, inside.tolist(), strict=True)
     )
 
 
@@ -361,32 +350,152 @@ def as_measured(machine: CalibratedCluster, request: LibraryRequest) -> LibraryR
     )
 
 
-def _never_asked(machine: CalibratedCluster, request: LibraryRequest) -> NDArray[np.bool_]:
-    """Sizes at which ``request`` makes the library do what it was not seen doing."""
-    key = (request.collective, request.in_place)
-    seen = {ask for one in machine.measured if (one.collective, one.in_place) == key for ask in one.asked}
-    none = np.zeros(len(request.size_bytes), dtype=bool)
-    if not seen or Asked(request.algorithm, request.protocol) in seen:
-        return none
-    # Only what was forced was seen: nothing else counts as measured.
-    if Asked(DEFAULT, DEFAULT) not in seen:
-        return ~none
-    constants = machine.calibrated.constants
-    chosen = replace(request, algorithm=DEFAULT, protocol=DEFAULT)
-    pairs = zip(
-        predict_library(machine.cluster.system, request, constants),
-        predict_library(machine.cluster.system, chosen, constants),
-        strict=True,
-    )
-    return np.array(
-        [(one.algorithm, one.protocol) != (own.algorithm, own.protocol) for one, own in pairs], dtype=bool
+@dataclass(frozen=True)
+class Base:
+    """The machine before calibration.
+
+    described: as the file says it, a name of the catalog or a topology in plain form.
+    """
+
+    described: str | dict[str, Any]
+    cluster: Cluster
+
+
+def open_base(
+    source: str, nodes: int | None = None, network: str | None = None, ranks: int | None = None
+) -> Base:
+    """The cluster that these name (see ``open_cluster``), and how a file says so. Raises MachineError."""
+    from ccbench.machine.detection import load_topology
+    from ccbench.topology.catalog import catalog_names, load_catalog
+    from ccbench.topology.files import to_plain
+
+    node, name = load_topology(source), source.lower()
+    # A file may be called like a machine of the catalog.
+    named = name in catalog_names() and load_catalog(name) == node
+    return Base(name if named else to_plain(node), cluster_of(node, nodes, network, ranks))
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """name: of the machine to be. run, library: what was measured with what. at: now, ISO 8601 in UTC."""
+
+    name: str
+    run: str
+    library: str
+    at: str
+
+
+Measured = tuple[LibraryRequest, Sequence[float]]
+"""A request, and measured seconds along its sizes."""
+
+
+def modelled(base: Base, measured: Sequence[Measured]) -> tuple[list[Measured], list[str]]:
+    """Those of ``measured`` that the model can price on ``base``, and why not the others.
+
+    Raises MachineError where the model can price nothing there.
+    """
+    system = base.cluster.system
+    kept: list[Measured] = []
+    told: list[str] = []
+    for request, seconds in measured:
+        try:
+            priced(system, request, shipped().table)
+        except MachineError as error:  # noqa: PERF203 - a handful of requests, each with a reason of its own
+            told.append(f"{len(seconds)} rows: {error}")
+        else:
+            kept.append((request, seconds))
+    return kept, told
+
+
+def faster_than_bound(base: Base, measured: Sequence[Measured]) -> int:
+    """Number of points that no algorithm could reach on ``base``: it is not the machine that was measured."""
+    faster = 0
+    for request, seconds in measured:
+        bound = bound_seconds(base.cluster, request.collective, request.size_bytes)
+        faster += int(np.count_nonzero(np.asarray(seconds) < bound))
+    return faster
+
+
+def calibrate_cluster(base: Base, measured: Sequence[Measured], provenance: Provenance) -> CalibratedCluster:
+    """The machine of ``base`` with constants that suit ``measured``: requests, and seconds along their sizes.
+
+    Raises MachineError for fewer than FEWEST_SIZES sizes, and for what is not ``modelled``.
+    """
+    cluster, run = base.cluster, provenance.run
+    observations = [Observation(cluster.system, request, tuple(seconds)) for request, seconds in measured]
+    sizes = sorted({size for one in observations for size in one.request.size_bytes})
+    if len(sizes) < FEWEST_SIZES:
+        listed = ", ".join(map(str, sizes)) or "none"
+        raise MachineError(
+            f"{run}: {len(sizes)} sizes of {cluster.name} can be used ({listed}); measure at least "
+            f"{FEWEST_SIZES}, from small to large"
+        )
+    found = calibrate(observations)
+    # Rows that were measured otherwise than most still count with their own launches in the fit.
+    launched: Counter[MeasuredAs] = Counter()
+    points: Counter[tuple[str, bool]] = Counter()
+    asked: dict[tuple[str, bool], dict[Asked, None]] = {}
+    for one in observations:
+        request, count = one.request, len(one.seconds)
+        launched[MeasuredAs(request.gpus_per_process, request.multicast_off, request.version)] += count
+        key = request.collective, request.in_place
+        points[key] += count
+        asked.setdefault(key, {})[Asked(request.algorithm, request.protocol)] = None
+    network = ""
+    if cluster.network is not None:
+        # As ``parse_network`` reads it back.
+        gigabits = f"{cluster.network.bytes_per_second * 8 / 1e9:.3f}".rstrip("0").rstrip(".")
+        network = f"{cluster.network.word}-{gigabits}x{cluster.network.nics}"
+    kept = "a name of ccbench's catalog" if isinstance(base.described, str) else "a topology, kept whole"
+    seen = f"{points.total()} points measured with {provenance.library}, run {run}"
+    return CalibratedCluster(
+        name=provenance.name,
+        machine=base.described,
+        ranks=cluster.ranks,
+        nodes=cluster.nodes,
+        network=network,
+        measured_as=launched.most_common(1)[0][0],
+        scales=scale_intervals(found, observations),
+        measured=tuple(
+            MeasuredCollective(
+                *key,
+                points[key],
+                tuple(asked[key]),
+                tuple(Correction(round(size), math.exp(log)) for size, log in corrections),
+            )
+            for key, corrections in found.corrections
+        ),
+        held_out=_held_out(observations, sizes),
+        constants=found.constants.table,
+        points=points.total(),
+        run=run,
+        calibrated_at=provenance.at,
+        origins={
+            "machine": f"{kept}, with ranks, nodes and network as given or as the run says",
+            "measured_as": f"what run {run} records",
+            "scales": f"fitted to {seen}; {CONFIDENCE:.0%} intervals of {RESAMPLES} linearised resamples",
+            "constants": f"shipped ({shipped().learned_on or 'starts'}), times scales",
+            "measured": f"measured over scaled model, {seen}",
+            "held_out": "fitted to sizes 1, 3, 5 ... and tested at 2, 4, 6 ... of the same run",
+        },
     )
 
 
-def _shared(machine: CalibratedCluster, request: LibraryRequest, points: tuple[ClusterPoint, ...]) -> Floats:
-    """Factor by which links that several GPUs share slow a collective that was never measured."""
-    alone = [point.seconds for point in predict_library(machine.cluster.system, request)]
-    whole = [point.prediction.predicted_seconds for point in points]
-    return np.array(
-        [max(1.0, both / one) if one > 0 else 1.0 for both, one in zip(whole, alone, strict=True)]
-    )
+def _held_out(observations: Sequence[Observation], sizes: Sequence[int]) -> HeldOutError | None:
+    """Errors at every other size; None where there are too few sizes to fit to half of them."""
+
+    def at(chosen: set[int]) -> list[Observation]:
+        places = [
+            [i for i, size in enumerate(one.request.size_bytes) if size in chosen] for one in observations
+        ]
+        return [one.taking(wanted) for one, wanted in zip(observations, places, strict=True) if wanted]
+
+    seen, unseen = at(set(sizes[::2])), at(set(sizes[1::2]))
+    if len(sizes) < FEWEST_TO_HOLD_OUT or sum(len(one.seconds) for one in seen) < FEWEST_POINTS:
+        return None
+    fitted, table = calibrate(seen), shipped().table
+    real = np.concatenate([one.seconds for one in unseen])
+    with_scales = np.concatenate([fitted.seconds(one.request) for one in unseen])
+    without = np.concatenate([seconds_of(one.system, one.request, table) for one in unseen])
+    errors = [np.abs(predicted / real - 1) for predicted in (with_scales, without)]
+    return HeldOutError(len(real), *(float(of(one)) for one in errors for of in (np.median, np.mean)))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from ccbench.analysis.comparison import library_of, may_be_alike, middle_of
 from ccbench.analysis.findings import LEFT_OUT
 from ccbench.cases import NO_OP
-from ccbench.model.library.generations import generations_in
+from ccbench.model.library.clusters import generations_in
 from ccbench.report.points import points_of, settings_of
 from ccbench.results import Point, Run
 from ccbench.results.importers.same_machine import is_other_model

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ccbench.model.calibrated import CalibratedCluster
-from ccbench.model.cluster_calibration import Base, Provenance, calibrate_cluster, open_base
+from ccbench.model.calibrated import Base, CalibratedCluster, Provenance, calibrate_cluster, open_base
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.calibration import TERMS, scaled_table
 from ccbench.model.library.constants import shipped

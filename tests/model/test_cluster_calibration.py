@@ -10,15 +10,14 @@ import pytest
 from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
-from ccbench.model.cluster_calibration import (
+from ccbench.model.calibrated import (
     calibrate_cluster,
     faster_than_bound,
     modelled,
     open_base,
-    scale_intervals,
 )
 from ccbench.model.library import LibraryRequest
-from ccbench.model.library.calibration import TERMS, Observation, calibrate
+from ccbench.model.library.calibration import TERMS, Observation, calibrate, scale_intervals
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.files import save_topology
 from tests.model.planted import PROVENANCE, SCALES, SIZES, base, calibrated, measured

@@ -1,14 +1,22 @@
-"""The model on one system that was measured: few non-negative scales, then what is left, size by size.
+"""Levels of one system that was measured: few non-negative scales, then what is left, size by size.
 
 Scales multiply the model's own terms, so that shape and extrapolation stay the model's. What they leave is
 interpolated between measured sizes in log-log and held constant beyond them, halved for every factor of
 ``FADING`` outside: a calibration says what it saw, and less and less about what it did not see.
+
+The intervals of scales are of a pairs bootstrap (Efron, Annals of Statistics 7 (1979) 1): points are drawn
+with replacement and fitted again. A fit takes up to a second, so the residuals are linearised once, at the
+scales that were found, and each resample takes a few steps of iteratively reweighted least squares on the
+straight lines: the weights are those of the fit's own soft-L1 loss, and its pull towards one stays. Where a
+scale moves the choice of algorithm, or an efficiency meets its limit of one, lines are not straight and the
+interval is a rough one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +25,7 @@ from ccbench.errors import MachineError
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.constants import BY_NAME, LibraryConstants, constants_of, shipped
 from ccbench.model.library.predictor import priced, seconds_of
-
-Floats = NDArray[np.float64]
+from ccbench.model.machine import STRICT, Floats
 
 LOSS_SCALE = 0.12
 """A misprediction of 12 % is where the loss turns from square to linear."""
@@ -48,6 +55,20 @@ FEWEST_POINTS = 3
 
 DIFFERENCE = 1e-3
 """Step in log scale for the slopes of the fit: wide enough that a choice of algorithm may change."""
+
+RESAMPLES = 500
+CONFIDENCE = 0.95
+SEED = 20260
+STEP = 0.01
+"""In log scale, both ways, for the slopes of intervals: wide enough to see past one change of algorithm."""
+
+PAST_A_LIMIT = 0.1
+"""Step downwards where the small one moves nothing: a fit may leave an efficiency above its limit of one."""
+
+REWEIGHTINGS = 5
+
+MATTERS = 0.01
+"""A point depends on a scale when one percent of the scale moves its time by this share of a percent."""
 
 
 @dataclass(frozen=True)
@@ -81,31 +102,26 @@ class Calibrated:
     constants: LibraryConstants
     corrections: tuple[tuple[tuple[str, bool], tuple[tuple[float, float], ...]], ...]
 
+    def _seen(self, request: LibraryRequest) -> tuple[tuple[float, float], ...]:
+        return dict(self.corrections).get((request.collective, request.in_place), ())
+
     def seconds(self, request: LibraryRequest) -> Floats:
         """Calibrated time at each size; never below the time of the links at their nominal rates."""
-        scaled = seconds_of(self.system, request, self.constants.table)
-        sizes = np.asarray(request.size_bytes, dtype=np.float64)
-        factor = np.exp(self._correction(request, sizes))
-        return np.asarray(np.maximum(scaled * factor, floor_seconds(self.system, request)))
+        scaled, seen = seconds_of(self.system, request, self.constants.table), self._seen(request)
+        if seen:
+            places = np.log([size for size, _ in seen])
+            at = np.log(np.maximum(np.asarray(request.size_bytes, dtype=np.float64), 1.0))
+            # Errors of a model vary with the factor in size, not with bytes: interpolated in log-log.
+            value = np.interp(at, places, [correction for _, correction in seen])
+            beyond = np.maximum(places[0] - at, 0.0) + np.maximum(at - places[-1], 0.0)
+            scaled = scaled * np.exp(value * 0.5 ** (beyond / np.log(FADING)))
+        return np.asarray(np.maximum(scaled, floor_seconds(self.system, request)))
 
-    def label(self, request: LibraryRequest) -> tuple[str, ...]:
-        """``calibrated``, or ``extrapolated`` beyond twice the sizes seen and where nothing was seen."""
-        seen = dict(self.corrections).get((request.collective, request.in_place))
-        if not seen:
-            return ("extrapolated",) * len(request.size_bytes)
-        low, high = seen[0][0] / 2, seen[-1][0] * 2
-        return tuple("calibrated" if low <= size <= high else "extrapolated" for size in request.size_bytes)
-
-    def _correction(self, request: LibraryRequest, sizes: Floats) -> Floats:
-        seen = dict(self.corrections).get((request.collective, request.in_place))
-        if not seen:
-            return np.zeros_like(sizes)
-        places = np.log([size for size, _ in seen])
-        at = np.log(np.maximum(sizes, 1.0))
-        # Errors of a model vary with the factor in size, not with bytes: interpolated in log-log.
-        value = np.interp(at, places, [correction for _, correction in seen])
-        beyond = np.maximum(places[0] - at, 0.0) + np.maximum(at - places[-1], 0.0)
-        return np.asarray(value * 0.5 ** (beyond / np.log(FADING)))
+    def inside(self, request: LibraryRequest) -> NDArray[np.bool_]:
+        """True for each size within twice the sizes seen; False beyond, and where nothing was seen."""
+        sizes, seen = np.asarray(request.size_bytes, dtype=np.float64), self._seen(request)
+        low, high = (seen[0][0] / 2, seen[-1][0] * 2) if seen else (np.inf, np.inf)
+        return np.asarray((low <= sizes) & (sizes <= high))
 
 
 def floor_seconds(system: LibrarySystem, request: LibraryRequest) -> Floats:
@@ -135,7 +151,7 @@ def calibrate(observations: Sequence[Observation]) -> Calibrated:
     spread = np.array([SCALE_SPREAD.get(term, USUAL_SPREAD) for term in TERMS])
 
     def residuals(point: Floats) -> Floats:
-        ratios = log_ratios(observations, scaled_table(table, np.exp(point)))
+        ratios = np.concatenate(log_ratios(observations, scaled_table(table, np.exp(point))))
         # The prior, one more residual for each scale: a spread weighs as much as a row off by LOSS_SCALE.
         return np.concatenate([ratios, LOSS_SCALE * point / spread])
 
@@ -149,20 +165,25 @@ def calibrate(observations: Sequence[Observation]) -> Calibrated:
     )
     scales = np.exp(found.x)
     constants = constants_of(scaled_table(table, scales), "calibration of one system")
-    return Calibrated(
-        observations[0].system,
-        tuple(zip(TERMS, scales.tolist(), strict=True)),
-        constants,
-        _corrections(observations, constants),
+    # What the scales leave: of a size that was measured several times, the median.
+    left: dict[tuple[str, bool], dict[float, list[float]]] = {}
+    for one, ratios in zip(observations, log_ratios(observations, constants.table), strict=True):
+        sizes = left.setdefault((one.request.collective, one.request.in_place), {})
+        for size, ratio in zip(one.request.size_bytes, (-ratios).tolist(), strict=True):
+            sizes.setdefault(float(size), []).append(ratio)
+    corrections = tuple(
+        (key, tuple((size, float(np.median(logs))) for size, logs in sorted(sizes.items())))
+        for key, sizes in left.items()
     )
+    named = tuple(zip(TERMS, scales.tolist(), strict=True))
+    return Calibrated(observations[0].system, named, constants, corrections)
 
 
-def log_ratios(observations: Sequence[Observation], table: Mapping[str, float]) -> Floats:
-    """Logarithm of the model's time over the measured one, of all points."""
-    parts = [
+def log_ratios(observations: Sequence[Observation], table: Mapping[str, float]) -> list[Floats]:
+    """Logarithm of the model's time over the measured one, at the sizes of each observation."""
+    return [
         np.log(seconds_of(one.system, one.request, table) / np.asarray(one.seconds)) for one in observations
     ]
-    return np.concatenate(parts)
 
 
 def scaled_table(table: dict[str, float], scales: Floats) -> dict[str, float]:
@@ -176,17 +197,86 @@ def scaled_table(table: dict[str, float], scales: Floats) -> dict[str, float]:
     return result
 
 
-def _corrections(
-    observations: Sequence[Observation], constants: LibraryConstants
-) -> tuple[tuple[tuple[str, bool], tuple[tuple[float, float], ...]], ...]:
-    table = constants.table
-    logs: dict[tuple[str, bool], dict[float, list[float]]] = {}
-    for one in observations:
-        ratios = np.log(np.asarray(one.seconds) / seconds_of(one.system, one.request, table))
-        sizes = logs.setdefault((one.request.collective, one.request.in_place), {})
-        for size, ratio in zip(one.request.size_bytes, ratios.tolist(), strict=True):
-            sizes.setdefault(float(size), []).append(ratio)
+@dataclass(frozen=True)
+class ScaleEstimate:
+    """A factor on one group of the model's constants, with its interval (see ``scale_intervals``).
+
+    points: how many measured points depend on it; where none does, it is one and says nothing.
+    """
+
+    term: str
+    scale: float
+    low: float
+    high: float
+    points: int
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.scale <= self.high:
+            raise MachineError(
+                f"scales: {self.term}: {self.scale} does not lie between {self.low} and {self.high}"
+            )
+
+
+def scale_intervals(calibrated: Calibrated, observations: Sequence[Observation]) -> tuple[ScaleEstimate, ...]:
+    """The scales of ``calibrated``, which was fitted to ``observations``, with 95% intervals.
+
+    Intervals are percentiles of the resamples, made wider where they would leave out the scale itself. They
+    are of the points as they are: points that err together (all sizes of one bad day) make them too narrow.
+    """
+    found = np.log([scale for _, scale in calibrated.scales])
+    count, table = len(found), shipped().table
+
+    def residuals(point: Floats) -> Floats:
+        return np.concatenate(log_ratios(observations, scaled_table(table, np.exp(point))))
+
+    here = residuals(found)
+    columns, limited = [], np.zeros(count, dtype=bool)
+    for place, axis in enumerate(np.eye(count)):
+        column = (residuals(found + STEP * axis) - residuals(found - STEP * axis)) / (2 * STEP)
+        if np.all(np.abs(column) <= MATTERS):
+            # Perhaps an efficiency at its limit of one, of which only lower values matter.
+            column = (here - residuals(found - PAST_A_LIMIT * axis)) / PAST_A_LIMIT
+            limited[place] = bool(np.any(np.abs(column) > MATTERS))
+        columns.append(column)
+    slopes = np.stack(columns, axis=1)
+    counts = np.count_nonzero(np.abs(slopes) > MATTERS, axis=0)
+
+    # The prior, as in the fit, is one more row for each scale; every resample keeps it.
+    spread = np.array([SCALE_SPREAD.get(term, USUAL_SPREAD) for term in TERMS])
+    lines = np.vstack([slopes, np.diag(LOSS_SCALE / spread)])
+    offsets = np.concatenate([here, LOSS_SCALE * found / spread])
+
+    def moved(drawn: Floats) -> Floats:
+        step = _refitted(lines, offsets, drawn)
+        rising = limited & (step > 0)
+        if rising.any():
+            # Above its limit a scale would move nothing: it stays, and the others are fitted without it.
+            step = np.zeros_like(step)
+            step[~rising] = _refitted(lines[:, ~rising], offsets, drawn)
+        return step
+
+    points, prior = len(here), np.ones(count)
+    random = np.random.default_rng(SEED)
+    draws = random.multinomial(points, np.full(points, 1 / points), size=RESAMPLES).astype(np.float64)
+    steps = np.stack([moved(np.concatenate([drawn, prior])) for drawn in draws])
+    # Only what differs between resamples counts: the fit may have stopped a little before its end.
+    steps -= moved(np.ones(len(offsets)))
+    edges = [100 * (1 - CONFIDENCE) / 2, 100 * (1 + CONFIDENCE) / 2]
+    low, high = np.exp(np.percentile(found + steps, edges, axis=0))
     return tuple(
-        (key, tuple((size, float(np.median(found))) for size, found in sorted(sizes.items())))
-        for key, sizes in logs.items()
+        ScaleEstimate(term, scale, min(scale, float(low[place])), max(scale, float(high[place])), int(seen))
+        for place, ((term, scale), seen) in enumerate(zip(calibrated.scales, counts.tolist(), strict=True))
     )
+
+
+def _refitted(lines: Floats, offsets: Floats, counts: Floats) -> Floats:
+    """The step that makes the loss of ``offsets + lines @ step`` least, each row counted so often."""
+    step = np.zeros(lines.shape[1])
+    for _ in range(REWEIGHTINGS):
+        # Soft-L1: 2 (sqrt(1 + z) - 1) of z = (r / scale)^2, whose slope in z is 1 / sqrt(1 + z).
+        weights = counts / np.sqrt(1.0 + ((offsets + lines @ step) / LOSS_SCALE) ** 2)
+        weighted = lines * weights[:, None]
+        step = np.linalg.solve(lines.T @ weighted, -(weighted.T @ offsets))
+    return step

@@ -1,8 +1,15 @@
-"""A library's view of a machine that topology knows as a graph, alone or several of it on a network."""
+"""A library's view of a machine that topology knows as a graph, alone or several of it on a network.
+
+What the name of an accelerator says to the model (its generation, its NVLinks, its PCIe port) is in
+``generations.yaml``, with sources; rates of links, and links of boards, are topology's. The words that name a
+box also say which processors it has. Their family decides how fast a proxy thread's flags travel, and which
+row of NCCL's tables counts.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,28 +17,36 @@ import numpy as np
 
 from ccbench.errors import MachineError
 from ccbench.model.library import Generation, Host, Intra, LibrarySystem, NetworkPorts
-from ccbench.model.library.generations import (
-    generation_of_capability,
-    generations_in,
-    host_of,
-    nic_port,
-    nvlink_rate,
-    nvlinks_of,
-    pcie_generation,
-    pcie_rate,
-    xgmi_rate,
+from ccbench.model.library.constants import FOLDER, read_table
+from ccbench.topology.classes import (
+    OF_CAPABILITY,
+    XGMI,
+    connected_groups,
+    nvlinks_of_model,
+    peers_of,
+    topology_class,
 )
-from ccbench.topology.classes import topology_class
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass, carries
 from ccbench.topology.node_nics import Network
+from ccbench.topology.pci import CODING, GENERATIONS
 
-_KINDS: dict[Intra, LinkKind] = {
+WORDS: dict[str, Any] = read_table(FOLDER / "generations.yaml")
+ROWS: dict[Generation, dict[str, Any]] = {Generation(name): row for name, row in WORDS["generations"].items()}
+
+_AFTER_A_NAME = r"(?=SXM|PCIE|[^A-Z0-9]|$)"
+"""A form factor glued to it, or its end: A100 is no A10, and p4d is no P4."""
+
+_AMPERE_BOARDS = re.compile(r"A100|A800|A30(?![0-9])", re.IGNORECASE)
+"""Ampere's other GPUs have the NVLinks of graphics cards (GA102 whitepaper)."""
+
+DIRECT_LINKS: dict[Intra, LinkKind] = {
     Intra.NVLINK_MESH: LinkKind.NVLINK,
     Intra.CUBE_MESH: LinkKind.NVLINK,
     Intra.BRIDGE: LinkKind.NVLINK,
     Intra.XGMI: LinkKind.XGMI,
     Intra.HCCS: LinkKind.HCCS,
 }
+"""Kinds of links that join GPUs without a switch."""
 
 MOST_MESHED = 16
 """GPUs without a switch between them in one node: the dies of eight MI250X, the most there are."""
@@ -42,6 +57,101 @@ _PEERLESS = frozenset({"CNS", "GNS", "TNS", "NS", "DR"})
 _MULTICASTING = frozenset({Generation.HOPPER, Generation.BLACKWELL})
 
 _VENDORS = {"intel": Host.INTEL, "amd": Host.AMD, "arm": Host.ARM, "aarch64": Host.ARM, "ppc64": Host.POWER}
+
+_NETWORK_WORDS = {
+    LinkKind.INFINIBAND: "ib",
+    LinkKind.ROCE: "roce",
+    LinkKind.EFA: "efa",
+    LinkKind.ETHERNET: "tcp",
+}
+
+
+def generations_in(words: str) -> tuple[Generation, ...]:
+    """Every generation that the words name, oldest first; empty where they name none that is known."""
+    # Names end at a word's end: A100 is no A10, and p4d.24xlarge is no P4.
+    upper = words.upper()
+    return tuple(
+        generation
+        for generation, row in ROWS.items()
+        if re.search(rf"(?<![A-Z0-9])(?:{row['names']}){_AFTER_A_NAME}", upper)
+    )
+
+
+def generation_of_capability(capability: int) -> Generation:
+    """Of a compute capability x 10, such as 90; UNKNOWN below the first that is known."""
+    lowest = {row["capability"]: generation for generation, row in ROWS.items() if "capability" in row}
+    reached = [one for one in lowest if one <= capability]
+    return lowest[max(reached)] if reached else Generation.UNKNOWN
+
+
+def nvlink_rate(generation: Generation, model: str) -> float | None:
+    """Bytes per second of one NVLink in one direction; None for what has none."""
+    if generation is Generation.AMPERE and not _AMPERE_BOARDS.search(model):
+        return OF_CAPABILITY[86]
+    row = ROWS.get(generation, {})
+    return OF_CAPABILITY[row["capability"]] if row.get("nvlink") else None
+
+
+def nvlinks_of(model: str) -> int | None:
+    """NVLinks of one GPU, of a board's module or of a card with a bridge; None where that is not known."""
+    on_board = nvlinks_of_model(model)
+    if on_board is not None:
+        return on_board
+    for pattern, links in WORDS["bridged_cards"].items():
+        if re.search(rf"(?<![A-Z0-9])(?:{pattern})(?![0-9])", model.upper()):
+            return int(links)
+    return None
+
+
+def xgmi_rate(model: str, generation: Generation) -> tuple[float, str] | None:
+    """Bytes per second of one Infinity Fabric link in one direction, and where that is from."""
+    if re.search(r"MI35|GFX95", model.upper()):
+        return XGMI["gfx95"]
+    return {Generation.CDNA2: XGMI["gfx90a"], Generation.CDNA3: XGMI["gfx94"]}.get(generation)
+
+
+def pcie_generation(generation: Generation) -> int | None:
+    """Of the port of an accelerator of this generation."""
+    return ROWS.get(generation, {}).get("pcie")
+
+
+def pcie_rate(pcie: int, lanes: int = 16) -> float | None:
+    """Bytes per second of a PCIe link in one direction, after its coding; None for a generation not known."""
+    for gigatransfers, number in GENERATIONS.items():
+        if number == pcie:
+            return gigatransfers * 1e9 / 8 * lanes * CODING[gigatransfers]
+    return None
+
+
+def nic_port(generation: Generation, model: str) -> tuple[float, str]:
+    """Nominal bytes per second in one direction between one GPU and the NICs, and where that is from.
+
+    Infinite where no port is known to limit: superchips, Ascend (whose NICs are on the chip: Atlas 800
+    product pages), what is not known.
+    """
+    if re.search(WORDS["off_pcie"], model.upper()):
+        return math.inf, "not limited: the GPU reaches NICs through its processor, not over PCIe"
+    number = None if generation is Generation.ASCEND else pcie_generation(generation)
+    rate = None if number is None else pcie_rate(number)
+    if rate is None:
+        return math.inf, f"not limited: the port of {generation.value} towards NICs is not known"
+    return rate, f"PCIe {number} x16, the port of {generation.value} GPUs"
+
+
+def host_of(words: str, generation: Generation, is_board: bool) -> tuple[Host, str]:
+    """The family of the processors and where that is from.
+
+    words: whatever names the box. is_board: its accelerators are modules of a board with switches (HGX),
+        for which makers mostly chose one family; cards go into any box and stay UNKNOWN.
+    """
+    for pattern, host, origin in WORDS["boxes"]:
+        found = re.search(pattern, words, re.IGNORECASE)
+        if found is not None:
+            return Host(host), f"{found[0]}: {origin}"
+    assumed = ROWS.get(generation, {}).get("board_host")
+    if is_board and assumed:
+        return Host(assumed), f"assumed: most boards of {generation.value} modules sit beside {assumed}"
+    return Host.UNKNOWN, "not stated"
 
 
 def library_system(
@@ -55,96 +165,70 @@ def library_system(
     Raises MachineError where it has no GPUs, where nobody could look what joins them, or where a rate that
     is needed is in no source.
     """
-    gpus = topology.gpus
-    if not gpus:
-        raise MachineError(f"{topology.name}: has no GPUs, so there is no GPU library to model")
-    nodes, gpus = _machines(topology, nodes, gpus)
-    per_node = _per_node(topology.name, len(gpus), nodes, ranks)
-    taking_part = gpus[:per_node]
-    generation, generation_origin = _generation(topology, taking_part)
+    name, of_node = topology.name, dict[int, list[Device]]()
+    for gpu in topology.gpus:
+        of_node.setdefault(gpu.node, []).append(gpu)
+    if not of_node:
+        raise MachineError(f"{name}: has no GPUs, so there is no GPU library to model")
+    gpus = of_node[min(of_node)]
+    if len(of_node) > 1:
+        if nodes not in (1, len(of_node)):
+            raise MachineError(f"{name}: is {len(of_node)} machines already; leave the number of nodes out")
+        if any(len(others) != len(gpus) for others in of_node.values()):
+            raise MachineError(f"{name}: its machines have different numbers of GPUs; model one of them")
+        nodes = len(of_node)
+    if nodes < 1 or (ranks is not None and ranks < 1):
+        raise MachineError(f"{name}: {ranks} ranks on {nodes} nodes; give at least one of each")
+    if ranks is not None and (ranks % nodes or ranks // nodes > len(gpus)):
+        raise MachineError(
+            f"{name}: {ranks} ranks do not spread evenly over {nodes} nodes of {len(gpus)} GPUs; give up to "
+            f"{len(gpus) * nodes}, a multiple of {nodes}"
+        )
+    taking_part = gpus if ranks is None else gpus[: ranks // nodes]
+    model = _model(topology, taking_part)
+    generation, generation_origin = _generation(topology, taking_part[0], model)
     kind = _intra(topology, taking_part)
-    rate, links, origin = _rate(topology, taking_part, kind, generation)
+    rate, links, origin = _rate(topology, taking_part, kind, generation, model)
     ports, network_origin = _ports(topology, nodes, network)
     host, host_origin = _host(topology, generation, kind)
-    port, port_origin = _nic_port(topology, taking_part, generation)
+    port, port_origin = _gpu_port(topology, taking_part, generation, model)
+    origins = {
+        "generation": generation_origin,
+        "intra": origin,
+        "network": network_origin,
+        "host": host_origin,
+        "gpu_port": port_origin,
+    }
+    multicast = kind is Intra.NVSWITCH and generation in _MULTICASTING
     return LibrarySystem(
-        name=topology.name,
-        generation=generation,
-        ranks_per_node=per_node,
-        nodes=nodes,
-        intra=kind,
-        intra_bytes_per_second=rate,
-        links_per_gpu=links,
-        multicast=kind is Intra.NVSWITCH and generation in _MULTICASTING,
-        network=ports,
-        host=host,
-        origins={
-            "generation": generation_origin,
-            "intra": origin,
-            "network": network_origin,
-            "host": host_origin,
-            "gpu_port": port_origin,
-        },
-        gpu_port_bytes_per_second=port,
+        name, generation, len(taking_part), nodes, kind, rate, links, multicast, ports, host, origins, port
     )
 
 
-def _machines(topology: Topology, nodes: int, gpus: Sequence[Device]) -> tuple[int, tuple[Device, ...]]:
-    """Number of nodes, and the GPUs of the first."""
-    of_node: dict[int, list[Device]] = {}
-    for gpu in gpus:
-        of_node.setdefault(gpu.node, []).append(gpu)
-    first = tuple(of_node[min(of_node)])
-    if len(of_node) == 1:
-        return nodes, first
-    if nodes not in (1, len(of_node)):
-        raise MachineError(
-            f"{topology.name}: is {len(of_node)} machines already; leave the number of nodes out"
-        )
-    if any(len(others) != len(first) for others in of_node.values()):
-        raise MachineError(f"{topology.name}: its machines have different numbers of GPUs; model one of them")
-    return len(of_node), first
-
-
-def _per_node(name: str, gpus: int, nodes: int, ranks: int | None) -> int:
-    if nodes < 1 or (ranks is not None and ranks < 1):
-        raise MachineError(f"{name}: {ranks} ranks on {nodes} nodes; give at least one of each")
-    if ranks is None:
-        return gpus
-    if ranks % nodes or ranks // nodes > gpus:
-        raise MachineError(
-            f"{name}: {ranks} ranks do not spread evenly over {nodes} nodes of {gpus} GPUs; give up to "
-            f"{gpus * nodes}, a multiple of {nodes}"
-        )
-    return ranks // nodes
-
-
-def _generation(topology: Topology, gpus: Sequence[Device]) -> tuple[Generation, str]:
-    model = _model(topology, gpus)
-    named = generations_in(model)
-    if named:
-        return named[0], f"named: {model}"
-    capability = _capability(topology, gpus[0])
-    if capability is not None:
-        return generation_of_capability(capability), f"compute capability {capability / 10:g}"
-    return Generation.UNKNOWN, "the source does not say which GPUs these are"
-
-
 def _model(topology: Topology, gpus: Sequence[Device]) -> str:
-    """What the sources call the GPUs: their models, or their architectures where those are named."""
+    """The sources' name of the GPUs: their model, or their architecture where that is named."""
     words = [gpus[0].attributes.get(key) for key in ("model", "gcn", "architecture")]
     words.append(topology.facts.get("gpu_model"))
     known = [str(word) for word in words if isinstance(word, str) and word]
     return f"gfx{known[0]}" if known and known[0][:2] in ("90", "94", "95") else " ".join(known[:1])
 
 
-def _capability(topology: Topology, gpu: Device) -> int | None:
+def _generation(topology: Topology, gpu: Device, model: str) -> tuple[Generation, str]:
+    named = generations_in(model)
+    if named:
+        return named[0], f"named: {model}"
+    # A capability is a pair where a driver was asked, and a number ("90") where NCCL's XML says it.
     said: Any = gpu.attributes.get("compute_capability")
+    capability = None
     if isinstance(said, (list, tuple)) and len(said) == 2 and all(isinstance(part, int) for part in said):
-        return int(said[0]) * 10 + int(said[1])
-    said = gpu.attributes.get("sm", topology.facts.get("sm"))
-    text = str(said[0] if isinstance(said, list) and said else said)
-    return int(text) if text.isdecimal() and len(text) <= 4 else None
+        capability = int(said[0]) * 10 + int(said[1])
+    else:
+        said = gpu.attributes.get("sm", topology.facts.get("sm"))
+        text = str(said[0] if isinstance(said, list) and said else said)
+        capability = int(text) if text.isdecimal() and len(text) <= 4 else None
+    if capability is not None:
+        return generation_of_capability(capability), f"compute capability {capability / 10:g}"
+    return Generation.UNKNOWN, "the source does not say which GPUs these are"
 
 
 def _intra(topology: Topology, gpus: Sequence[Device]) -> Intra:
@@ -159,31 +243,19 @@ def _intra(topology: Topology, gpus: Sequence[Device]) -> Intra:
             "the catalog, or a dump that shows NVLinks and PCIe"
         )
     kind = Intra(found.value)
-    if kind is Intra.BRIDGE and not _all_joined(topology, gpus):
-        kind = Intra.PCIE  # a ring through all pairs crosses PCIe, its slowest link
-    return Intra.HOST if kind is Intra.PCIE and _without_peers(topology, len(gpus)) else kind
-
-
-def _all_joined(topology: Topology, gpus: Sequence[Device]) -> bool:
-    names = {gpu.name for gpu in gpus}
-    reached, waiting = {gpus[0].name}, [gpus[0].name]
-    while waiting:
-        here = waiting.pop()
-        onward = {
-            link.target for link in _up(topology) if link.source == here and link.kind is LinkKind.NVLINK
-        }
-        waiting += (onward & names) - reached
-        reached |= onward & names
-    return reached == names
-
-
-def _without_peers(topology: Topology, gpus: int) -> bool:
-    if topology.facts.get("peer_access") is False:
-        return True
-    rows = topology.facts.get("p2p_matrix")
-    if not isinstance(rows, list):
-        return False
-    return any(word in _PEERLESS for row in rows[:gpus] if isinstance(row, list) for word in row[:gpus])
+    if kind is Intra.BRIDGE:
+        bridges = [(link.source, link.target) for link in _up(topology) if link.kind is LinkKind.NVLINK]
+        if len(connected_groups(peers_of([gpu.name for gpu in gpus], bridges))) > 1:
+            kind = Intra.PCIE  # a ring through all pairs crosses PCIe, its slowest link
+    if kind is Intra.PCIE:
+        rows, among = topology.facts.get("p2p_matrix"), len(gpus)
+        rows = (
+            [row[:among] for row in rows[:among] if isinstance(row, list)] if isinstance(rows, list) else []
+        )
+        without_peers = any(word in _PEERLESS for row in rows for word in row)
+        if without_peers or topology.facts.get("peer_access") is False:
+            return Intra.HOST
+    return kind
 
 
 def _up(topology: Topology) -> list[Link]:
@@ -191,36 +263,45 @@ def _up(topology: Topology) -> list[Link]:
 
 
 def _rate(
-    topology: Topology, gpus: Sequence[Device], kind: Intra, generation: Generation
+    topology: Topology, gpus: Sequence[Device], kind: Intra, generation: Generation, model: str
 ) -> tuple[float, int, str]:
     """Nominal bytes per second out of the GPU with the least, its links, and where that is from."""
     if kind is Intra.NONE:
         return 0.0, 0, "one GPU a node"
-    model = _model(topology, gpus)
     egress = [_egress(topology, gpu, gpus, kind) for gpu in gpus]
     links = min(sum(link.count for link in found) for found in egress)
     # A ring waits for its slowest GPU.
     rates = [[link.bytes_per_second for link in found] for found in egress]
     if links and all(rate is not None for found in rates for rate in found):
         slowest = min(sum(rate for rate in found if rate is not None) for found in rates)
-        if kind in _KINDS:
+        if kind in DIRECT_LINKS and len(gpus) <= MOST_MESHED:
             # Groups that nothing joins are refused where their routes are asked for, by name.
             slowest = min(slowest, _narrowest(gpus, egress) or slowest)
-        return (
-            slowest,
-            links,
-            next((link.origin for link in egress[0] if link.origin), "stated by the source"),
-        )
-    return _assumed(topology.name, model, generation, kind, links, len(gpus))
+        origin = next((link.origin for link in egress[0] if link.origin), "stated by the source")
+        return slowest, links, origin
+    # No source states the rates: those of the accelerators' model, by the links that were counted.
+    if kind in (Intra.PCIE, Intra.HOST):
+        number = pcie_generation(generation)
+        rate = None if number is None else pcie_rate(number)
+        if rate is not None:
+            return rate, 1, f"assumed: PCIe {number} x16, the port of {generation.value} cards"
+    elif kind is Intra.XGMI:
+        link = xgmi_rate(model, generation)
+        if link is not None:
+            count = links or len(gpus) - 1
+            return link[0] * count, count, f"{count} links of {link[0] / 1e9:g} GB/s; {link[1]}"
+    else:
+        per_link, count = nvlink_rate(generation, model), links or nvlinks_of(model) or 0
+        if per_link is not None and count and kind is not Intra.HCCS:
+            return per_link * count, count, f"assumed: {count} links of {per_link / 1e9:g} GB/s ({model})"
+    raise MachineError(
+        f"{topology.name}: neither the source nor the GPUs' model says how fast {kind.value} is here; name a "
+        "machine of the catalog, such as hgx-h100"
+    )
 
 
 def _narrowest(gpus: Sequence[Device], egress: Sequence[Sequence[Link]]) -> float:
-    """Bytes per second out of the group of GPUs that has the least: a ring leaves every group once.
-
-    Every group is looked at; infinite for more GPUs than were ever joined without switches.
-    """
-    if len(gpus) > MOST_MESHED:
-        return math.inf
+    """Bytes per second out of the group of GPUs that has the least: a ring leaves every group once."""
     place = {gpu.name: rank for rank, gpu in enumerate(gpus)}
     rates = np.zeros((len(gpus), len(gpus)))
     for link in (link for found in egress for link in found):
@@ -231,6 +312,7 @@ def _narrowest(gpus: Sequence[Device], egress: Sequence[Sequence[Link]]) -> floa
 
 
 def _egress(topology: Topology, gpu: Device, gpus: Sequence[Device], kind: Intra) -> list[Link]:
+    """Links of ``gpu`` into what joins the GPUs of its node."""
     own = [link for link in _up(topology) if link.source == gpu.name and link.target != gpu.name]
     if kind is Intra.NVSWITCH:
         switches = {device.name for device in topology.of_kind(DeviceKind.NVSWITCH)}
@@ -241,32 +323,10 @@ def _egress(topology: Topology, gpu: Device, gpus: Sequence[Device], kind: Intra
             for device in topology.devices
             if device.kind in (DeviceKind.CPU, DeviceKind.PCIE_SWITCH)
         }
+        # Its port is one, whatever else the source shows behind it.
         return [link for link in own if link.kind is LinkKind.PCIE and link.target in upward][:1]
     names = {other.name for other in gpus}
-    return [link for link in own if link.target in names and link.kind is _KINDS[kind]]
-
-
-def _assumed(
-    name: str, model: str, generation: Generation, kind: Intra, links: int, gpus: int
-) -> tuple[float, int, str]:
-    if kind in (Intra.PCIE, Intra.HOST):
-        number = pcie_generation(generation)
-        rate = None if number is None else pcie_rate(number)
-        if rate is not None:
-            return rate, 1, f"assumed: PCIe {number} x16, the port of {generation.value} cards"
-    elif kind is Intra.XGMI:
-        link = xgmi_rate(model, generation)
-        if link is not None:
-            count = links or gpus - 1
-            return link[0] * count, count, f"{count} links of {link[0] / 1e9:g} GB/s; {link[1]}"
-    else:
-        per_link, count = nvlink_rate(generation, model), links or nvlinks_of(model) or 0
-        if per_link is not None and count and kind is not Intra.HCCS:
-            return per_link * count, count, f"assumed: {count} links of {per_link / 1e9:g} GB/s ({model})"
-    raise MachineError(
-        f"{name}: neither the source nor the GPUs' model says how fast {kind.value} is here; name a machine "
-        "of the catalog, such as hgx-h100"
-    )
+    return [link for link in own if link.target in names and link.kind is DIRECT_LINKS[kind]]
 
 
 def _ports(topology: Topology, nodes: int, network: Network | None) -> tuple[NetworkPorts | None, str]:
@@ -274,8 +334,7 @@ def _ports(topology: Topology, nodes: int, network: Network | None) -> tuple[Net
         return NetworkPorts(network.word, network.bytes_per_second, network.nics), f"given: {network}"
     if nodes == 1:
         return None, "one node"
-    node = topology.gpus[0].node
-    nics = [nic for nic in topology.of_kind(DeviceKind.NIC) if nic.node == node]
+    nics = [nic for nic in topology.of_kind(DeviceKind.NIC) if nic.node == topology.gpus[0].node]
     rates = [nic.attributes.get("bytes_per_second") for nic in nics]
     known = [float(rate) for rate in rates if isinstance(rate, (int, float)) and rate > 0]
     if not known or len(known) < len(nics):
@@ -283,11 +342,20 @@ def _ports(topology: Topology, nodes: int, network: Network | None) -> tuple[Net
             f"{topology.name}: {nodes} nodes, and the rates of its NICs are not known; name a network, such "
             "as ib-ndr-400x8"
         )
-    return NetworkPorts(_word(topology, nics), min(known), len(nics)), "the NICs that the source shows"
+    # The kind of the NICs' links into the network, or what their ports say.
+    names = {nic.name for nic in nics}
+    of_links = (_NETWORK_WORDS.get(link.kind) for link in topology.links if link.source in names)
+    word = next(filter(None, of_links), None)
+    if word is None:
+        by_port = "roce" if nics[0].attributes.get("rdma") else "tcp"
+        word = "ib" if nics[0].attributes.get("link_layer") == "InfiniBand" else by_port
+    return NetworkPorts(word, min(known), len(nics)), "the NICs that the source shows"
 
 
-def _nic_port(topology: Topology, gpus: Sequence[Device], generation: Generation) -> tuple[float, str]:
-    """What the source states of the GPUs' PCIe ports, the slowest counting; else their generation's."""
+def _gpu_port(
+    topology: Topology, gpus: Sequence[Device], generation: Generation, model: str
+) -> tuple[float, str]:
+    """The rate that the source states of the GPUs' PCIe ports, the slowest; else their generation's."""
     names = {gpu.name for gpu in gpus}
     own = [link for link in _up(topology) if link.source in names]
     if any(link.kind is LinkKind.C2C for link in own):
@@ -297,19 +365,7 @@ def _nic_port(topology: Topology, gpus: Sequence[Device], generation: Generation
     known = [rate for rate in rates if rate is not None]
     if {link.source for link in ports} == names and len(known) == len(rates):
         return min(known), ports[0].origin or "the PCIe ports that the source states"
-    return nic_port(generation, _model(topology, gpus))
-
-
-def _word(topology: Topology, nics: Sequence[Device]) -> str:
-    """The kind of the NICs' links into the network, or what their ports say."""
-    words = {LinkKind.INFINIBAND: "ib", LinkKind.ROCE: "roce", LinkKind.EFA: "efa", LinkKind.ETHERNET: "tcp"}
-    names = {nic.name for nic in nics}
-    for link in topology.links:
-        if link.source in names and link.kind in words:
-            return words[link.kind]
-    if nics[0].attributes.get("link_layer") == "InfiniBand":
-        return "ib"
-    return "roce" if nics[0].attributes.get("rdma") else "tcp"
+    return nic_port(generation, model)
 
 
 def _host(topology: Topology, generation: Generation, kind: Intra) -> tuple[Host, str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ccbench.model.library.generations import generations_in, pcie_generation
+from ccbench.model.library.clusters import generations_in, pcie_generation
 from ccbench.topology.classes import is_module, topology_class
 from ccbench.topology.graph import Topology, TopologyClass
 

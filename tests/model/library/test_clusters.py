@@ -11,8 +11,7 @@ from ccbench.errors import CcbenchError, MachineError
 from ccbench.machine.detection import load_topology
 from ccbench.model.cluster import first_gpus
 from ccbench.model.library import Generation, Host, Intra
-from ccbench.model.library.clusters import library_system
-from ccbench.model.library.generations import host_of
+from ccbench.model.library.clusters import host_of, library_system
 from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.composition import compose
 from ccbench.topology.graph import Device, DeviceKind, LinkState, Topology, TopologyClass

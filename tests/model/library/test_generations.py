@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.model.library import Generation
-from ccbench.model.library.generations import (
+from ccbench.model.library.clusters import (
     generation_of_capability,
     generations_in,
     nic_port,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,11 +76,6 @@ class _Link:
     remote_link: int | None = None
     capabilities: dict[str, bool] = field(default_factory=dict)
 
-    @property
-    def has_state(self) -> bool:
-        """Whether the text says if the link is up."""
-        return self.is_inactive or self.rate is not None
-
 
 @dataclass
 class _Listing:
@@ -100,8 +96,10 @@ class _Listing:
 
     @property
     def has_state(self) -> bool:
-        """Whether the text says which links are up."""
-        return self.all_inactive or any(link.has_state for link in self.links.values())
+        """True if the text says which links are up."""
+        return self.all_inactive or any(
+            link.is_inactive or link.rate is not None for link in self.links.values()
+        )
 
     @property
     def active(self) -> int:
@@ -128,18 +126,34 @@ def recognises(text: str) -> bool:
 def read(text: str) -> Topology:
     """Return the GPUs and NVLinks of an output; MachineError when it holds no GPU's link."""
     notices: list[Notice] = []
-    listings = _listings(plain_lines(text), notices)
+    listings = [_joined(sections, notices) for sections in _sections(plain_lines(text), notices).values()]
     if not any(listing.links or listing.all_inactive for listing in listings):
         raise MachineError(
             f"{SOURCE}: no link of a GPU in {shown(text.strip())}; expected lines such as "
             "'Link 0: 26.562 GB/s'; give it the whole output of 'nvidia-smi nvlink -s'"
         )
-    peers = _listed_peers(listings)
+    # The text does not print the GPUs' own addresses. Among directly linked GPUs each address is missing from
+    # exactly one list, its own; where that works out for all of them, the far ends are the listed GPUs.
+    seen = sorted({remote for listing in listings for remote in listing.remotes})
+    lacking = [[remote for remote in seen if remote not in listing.remotes] for listing in listings]
+    peers = {remotes[0]: position for position, remotes in enumerate(lacking) if len(remotes) == 1}
+    if not len(peers) == len(seen) == len(listings) > 1:
+        peers = {}
     verdict = _class_of(listings, len(peers))
-    _note_cut(listings, notices)
+    # GPUs of one model have as many links each: a shorter listing was cut, or the driver hides links.
+    most = max(len(listing.links) for listing in listings)
+    for listing in listings:
+        if listing.all_inactive:
+            said = f"how many links {listing.name} has: all are inactive"
+            notices.append(Notice("not_visible", said, listing.line))
+        elif len(listing.links) < most:
+            listing.is_cut = listing is listings[-1]
+            kind = "truncated" if listing.is_cut else "contradiction"
+            said = f"{listing.name} lists {len(listing.links)} links, others {most}"
+            notices.append(Notice(kind, said, listing.line))
     if not verdict.certain or verdict.topology_class is TopologyClass.UNKNOWN:
-        text = f"how the GPUs are joined: {verdict.reason}"
-        notices.append(Notice("not_visible", text, listings[0].line))
+        said = f"how the GPUs are joined: {verdict.reason}"
+        notices.append(Notice("not_visible", said, listings[0].line))
     devices, links = _graph(listings, verdict.topology_class, peers, notices)
     return Topology(
         name="",
@@ -164,99 +178,65 @@ def _sections(lines: list[str], notices: list[Notice]) -> dict[int | None, list[
             current = _Listing(int(gpu[1]), gpu[2], gpu[3] or "", number)
             found.setdefault(current.index, []).append(current)
             continue
-        link = _LINK.fullmatch(line)
+        match = _LINK.fullmatch(line)
         inactive = _INACTIVE in line.lower()
-        if (link or inactive) and current is None:
+        if not match and not inactive:
+            continue
+        if current is None:
             current = _Listing(None, "", "")
             found[None] = [current]
             notices.append(Notice("not_visible", "which GPU the first links belong to: no GPU line", number))
-        if current is not None and inactive:
+        if inactive or not match:
             current.all_inactive = True
-        elif current is not None and link:
-            _take(current, int(link[1]), link[2], number, notices)
+            continue
+        # One line about one link: a rate, a state, a remote device or a capability.
+        link, said = current.links.get(int(match[1]), _Link(int(match[1]))), match[2]
+        if rate := _RATE.fullmatch(said):
+            link.rate = float(rate[1])
+        elif said.lower() == "<inactive>":
+            link.is_inactive = True
+        elif remote := _REMOTE.fullmatch(said):
+            link.remote, link.remote_link = remote[1].upper(), int(remote[2]) if remote[2] else None
+        elif (capability := _CAPABILITY.fullmatch(said)) and (key := _CAPABILITIES.get(capability[1])):
+            link.capabilities[key] = capability[2].lower() == "true"
+        else:
+            cut = any(word.startswith(said) for word in ("<inactive>", "Remote Device ", *_CAPABILITIES))
+            text = f"{current.name} link {link.index}: {said[:60]!r} is not read"
+            notices.append(Notice("truncated" if cut else "damaged_line", text, number))
+            continue
+        current.links[link.index] = link
     return found
 
 
-def _take(listing: _Listing, index: int, said: str, number: int, notices: list[Notice]) -> None:
-    """Add one line about one link: a rate, a state, a remote device or a capability."""
-    link = listing.links.get(index, _Link(index))
-    if rate := _RATE.fullmatch(said):
-        link.rate = float(rate[1])
-    elif said.lower() == "<inactive>":
-        link.is_inactive = True
-    elif remote := _REMOTE.fullmatch(said):
-        link.remote, link.remote_link = remote[1].upper(), int(remote[2]) if remote[2] else None
-    elif (capability := _CAPABILITY.fullmatch(said)) and (key := _CAPABILITIES.get(capability[1])):
-        link.capabilities[key] = capability[2].lower() == "true"
-    else:
-        cut = any(word.startswith(said) for word in ("<inactive>", "Remote Device ", *_CAPABILITIES))
-        kind = "truncated" if cut else "damaged_line"
-        notices.append(Notice(kind, f"{listing.name} link {index}: {said[:60]!r} is not read", number))
-        return
-    listing.links[index] = link
-
-
-def _listings(lines: list[str], notices: list[Notice]) -> list[_Listing]:
-    """One listing for each GPU, put together from the outputs of several commands where the text has them."""
-    joined = []
-    for sections in _sections(lines, notices).values():
-        main = next((section for section in sections if section.has_state), sections[0])
-        joined.append(main)
-        others = [section for section in sections if section is not main]
-        twice = [other for other in others if other.has_state]
-        if any(other.links != main.links for other in twice):
-            text = f"{main.name} is listed twice, differently: the first counts"
-            notices.append(Notice("contradiction", text, twice[0].line))
-        for other in others:
-            if not other.has_state:
-                _join(main, other, notices)
-    return joined
-
-
-def _join(main: _Listing, other: _Listing, notices: list[Notice]) -> None:
-    """Add far ends and capabilities from ``other``'s links to ``main``'s.
+def _joined(sections: list[_Listing], notices: list[Notice]) -> _Listing:
+    """One listing of a GPU, put together from the outputs of several commands.
 
     ``-R`` may number the active links only, one after the other, while ``-s`` counts the inactive ones too: a
     pair of H100 PCIe cards prints links 0-3, 6-9 and 12-15 of 18 in the one and 0-11 in the other.
     """
-    active = sorted(index for index, link in main.links.items() if not link.is_inactive)
-    ends = [link for _, link in sorted(other.links.items()) if link.remote]
-    if ends and main.has_state and len(ends) != len(active):
-        text = f"{main.name} has {len(active)} active links and {len(ends)} far ends: these are not used"
-        notices.append(Notice("contradiction", text, other.line))
-    elif ends:
-        for index, end in zip(active if main.has_state else [end.index for end in ends], ends, strict=True):
-            link = main.links.setdefault(index, _Link(index))
-            link.remote, link.remote_link = end.remote, end.remote_link
-    for index, link in other.links.items():
-        if link.capabilities and (index in main.links or not main.has_state):
-            main.links.setdefault(index, _Link(index)).capabilities |= link.capabilities
-
-
-def _note_cut(listings: list[_Listing], notices: list[Notice]) -> None:
-    """GPUs of one model have as many links each: a shorter listing was cut, or the driver hides links."""
-    most = max(len(listing.links) for listing in listings)
-    for listing in listings:
-        if listing.all_inactive:
-            text = f"how many links {listing.name} has: all are inactive"
-            notices.append(Notice("not_visible", text, listing.line))
-        elif len(listing.links) < most:
-            listing.is_cut = listing is listings[-1]
-            kind = "truncated" if listing.is_cut else "contradiction"
-            text = f"{listing.name} lists {len(listing.links)} links, others {most}"
-            notices.append(Notice(kind, text, listing.line))
-
-
-def _listed_peers(listings: list[_Listing]) -> dict[str, int]:
-    """PCI address -> position of the GPU that has it, where the far ends are the listed GPUs themselves.
-
-    The text does not print the GPUs' own addresses. Among directly linked GPUs each address is missing from
-    exactly one list, its own; where that does not work out for all of them, nothing is returned.
-    """
-    seen = sorted({remote for listing in listings for remote in listing.remotes})
-    missing = [[remote for remote in seen if remote not in listing.remotes] for listing in listings]
-    owners = {remotes[0]: position for position, remotes in enumerate(missing) if len(remotes) == 1}
-    return owners if len(owners) == len(seen) == len(listings) > 1 else {}
+    main = next((section for section in sections if section.has_state), sections[0])
+    others = [section for section in sections if section is not main]
+    twice = [other for other in others if other.has_state]
+    if any(other.links != main.links for other in twice):
+        text = f"{main.name} is listed twice, differently: the first counts"
+        notices.append(Notice("contradiction", text, twice[0].line))
+    for other in others:
+        if other.has_state:
+            continue
+        active = sorted(index for index, link in main.links.items() if not link.is_inactive)
+        ends = [link for _, link in sorted(other.links.items()) if link.remote]
+        if ends and main.has_state and len(ends) != len(active):
+            text = f"{main.name} has {len(active)} active links and {len(ends)} far ends: these are not used"
+            notices.append(Notice("contradiction", text, other.line))
+        elif ends:
+            indexes = active if main.has_state else [end.index for end in ends]
+            for index, end in zip(indexes, ends, strict=True):
+                link = main.links.setdefault(index, _Link(index))
+                link.remote, link.remote_link = end.remote, end.remote_link
+        for index, link in other.links.items():
+            if link.capabilities and (index in main.links or not main.has_state):
+                main.links.setdefault(index, _Link(index)).capabilities |= link.capabilities
+    return main
 
 
 def _class_of(listings: list[_Listing], listed_peers: int) -> Verdict:
@@ -283,13 +263,12 @@ def _class_of(listings: list[_Listing], listed_peers: int) -> Verdict:
 
 
 def _facts(listings: list[_Listing], verdict: Verdict) -> dict[str, Any]:
+    stated = any(listing.has_state for listing in listings)
     facts: dict[str, Any] = {
         "gpu_count": len(listings) if listings[0].index is not None else None,
         "gpu_entries": len(listings),
-        "links": {listing.name: _link_facts(listing) for listing in listings},
-        "nvlinks_per_gpu": [one.active for one in listings]
-        if any(one.has_state for one in listings)
-        else None,
+        "links": {},
+        "nvlinks_per_gpu": [listing.active for listing in listings] if stated else None,
         "links_per_gpu": max(len(listing.links) for listing in listings),
         "nvswitch": verdict.nvswitch,
         "nic_count": None,
@@ -305,6 +284,13 @@ def _facts(listings: list[_Listing], verdict: Verdict) -> dict[str, Any]:
         "topology_class_reason": verdict.reason,
         "topology_class_candidates": [candidate.value for candidate in verdict.candidates],
     }
+    for listing in listings:
+        of_gpu = facts["links"][listing.name] = {"total": len(listing.links)}
+        if listing.is_cut:
+            of_gpu["cut"] = True
+        if listing.has_state:
+            rates = {link.rate for link in listing.links.values() if link.rate is not None}
+            of_gpu |= {"active": listing.active, "GBps_per_link": sorted(rates)}
     if any(listing.remotes for listing in listings):
         facts["remote_devices"] = {
             listing.name: listing.remotes for listing in listings if listing.remotes and not listing.is_cut
@@ -315,17 +301,10 @@ def _facts(listings: list[_Listing], verdict: Verdict) -> dict[str, Any]:
     return facts
 
 
-def _link_facts(listing: _Listing) -> dict[str, Any]:
-    facts: dict[str, Any] = {"total": len(listing.links)} | ({"cut": True} if listing.is_cut else {})
-    if listing.has_state:
-        rates = {link.rate for link in listing.links.values() if link.rate is not None}
-        facts |= {"active": listing.active, "GBps_per_link": sorted(rates)}
-    return facts
-
-
 def _graph(
     listings: list[_Listing], found: TopologyClass, peers: dict[str, int], notices: list[Notice]
 ) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
+    """Devices and links; peers: PCI address -> position of the listed GPU that has it."""
     gpus = []
     switches: dict[str, Device] = {}
     links: list[Link] = []
@@ -334,62 +313,43 @@ def _graph(
         said = {"name": listing.name, "model": listing.model, "uuid": listing.uuid}
         attributes = {key: value for key, value in said.items() if value}
         gpus.append(Device(f"gpu{index}", DeviceKind.GPU, attributes=attributes))
-        # A card's inactive link has no bridge on it: it is not there rather than down.
-        states = (LinkState.UP, LinkState.DOWN) if is_module(listing.model) else (LinkState.UP,)
-        for remote, bundle in _bundles(listing).items():
+        # Links by far end, which is empty where the text does not say it.
+        bundles: dict[str, list[_Link]] = {}
+        for _, link in sorted(listing.links.items()):
+            if link.is_inactive or link.rate is not None or link.remote:
+                bundles.setdefault(link.remote, []).append(link)
+        for remote, bundle in bundles.items():
             if remote in peers:
                 target = f"gpu{peers[remote]}"
             elif found is TopologyClass.NVSWITCH:
-                target = switches.setdefault(remote, _switch(len(switches), remote)).name
+                known = remote and not remote.startswith(_HIDDEN)
+                stands = {} if known else {"stands_for": "all NVSwitches of the machine"}
+                target = f"nvswitch{len(switches)}"
+                switch = Device(target, DeviceKind.NVSWITCH, bus_id=remote.lower(), attributes=stands)
+                target = switches.setdefault(remote, switch).name
             elif found is TopologyClass.NVLINK_BRIDGE and len(listings) == 2:
                 target = f"gpu{1 - index}"
             else:
                 unseen.setdefault(listing.name, listing.line)
                 continue
-            for state in states:
-                links += _links(f"gpu{index}", target, bundle, state, listing.is_cut)
+            links += _links(f"gpu{index}", target, bundle, listing)
     if unseen:
         text = f"where the links of {', '.join(unseen)} lead: 'topo -m' or 'nvlink -R' says it"
         notices.append(Notice("not_visible", text, next(iter(unseen.values()))))
     return (*gpus, *switches.values()), tuple(links)
 
 
-def _bundles(listing: _Listing) -> dict[str, list[_Link]]:
-    """Links by far end; the far end is empty where the text does not say it."""
-    found: dict[str, list[_Link]] = {}
-    for _, link in sorted(listing.links.items()):
-        if link.has_state or link.remote:
-            found.setdefault(link.remote, []).append(link)
-    return found
-
-
-def _switch(index: int, remote: str) -> Device:
-    seen = remote and not remote.startswith(_HIDDEN)
-    attributes = {} if seen else {"stands_for": "all NVSwitches of the machine"}
-    return Device(f"nvswitch{index}", DeviceKind.NVSWITCH, bus_id=remote.lower(), attributes=attributes)
-
-
-def _links(source: str, target: str, bundle: list[_Link], state: LinkState, is_cut: bool) -> list[Link]:
-    """The links of ``state``, and the other direction too, unless the other GPU's listing brings it.
-
-    is_cut: there may be more of them, since the text ends in this GPU's list.
-    """
-    chosen = [link for link in bundle if link.is_inactive == (state is LinkState.DOWN)]
-    if not chosen:
-        return []
-    rates = [link.rate for link in chosen if link.rate is not None]
-    total = sum(rates) * 1e9 if len(rates) == len(chosen) else None
-    cut = {"list_cut": True} if is_cut else {}
-    return [
-        Link(
-            start,
-            end,
-            LinkKind.NVLINK,
-            bytes_per_second=total,
-            count=len(chosen),
-            state=state,
-            origin=f"{SOURCE} -s: rate per link and direction" if total else SOURCE,
-            attributes={"links": [link.index for link in chosen], **cut},
-        )
-        for start, end in ((source, target), (target, source))[: 1 if target.startswith("gpu") else 2]
-    ]
+def _links(source: str, target: str, bundle: list[_Link], listing: _Listing) -> Iterator[Link]:
+    """One bundle by state, and the other direction too, unless the other GPU's listing brings it."""
+    ways = ((source, target), (target, source))[: 1 if target.startswith("gpu") else 2]
+    # A card's inactive link has no bridge on it: it is not there rather than down.
+    for state in (LinkState.UP, LinkState.DOWN) if is_module(listing.model) else (LinkState.UP,):
+        chosen = [link for link in bundle if link.is_inactive == (state is LinkState.DOWN)]
+        rates = [link.rate for link in chosen if link.rate is not None]
+        total = sum(rates) * 1e9 if len(rates) == len(chosen) else None
+        origin = f"{SOURCE} -s: rate per link and direction" if total else SOURCE
+        attributes: dict[str, Any] = {"links": [link.index for link in chosen]}
+        if listing.is_cut:
+            attributes["list_cut"] = True  # there may be more, since the text ends in this GPU's list
+        for start, end in ways if chosen else ():
+            yield Link(start, end, LinkKind.NVLINK, total, None, len(chosen), state, origin, attributes)

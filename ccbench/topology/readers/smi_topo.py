@@ -41,21 +41,15 @@ from ccbench.topology.graph import (
     TopologyClass,
     both_ways,
 )
-from ccbench.topology.readers.smi_table import CPU, GPU_NUMA, NUMA, Matrix, Row, Table, labels_of, tables_of
+from ccbench.topology.readers.smi_table import CPU, GPU_NUMA, NUMA, Matrix, Table, labels_of, tables_of
 from ccbench.topology.text import plain_lines, ranges
 from ccbench.units import shown
 
 SOURCE = "nvidia-smi topo"
-P2P_ACCESS = {"r": "read", "w": "write", "n": "nvlink", "a": "atomics", "p": "prop"}
-"""What ``topo -p2p`` is asked of, by its letter, as its help says. The table itself does not print it."""
 
-_ORIGIN = f"{SOURCE} -m"
-"""Says nothing of rates, so that it stays true where people write them into a saved file."""
-
+_P2P_ACCESS = {"r": "read", "w": "write", "n": "nvlink", "a": "atomics", "p": "prop"}
 _AFFINITIES = {"cpu_affinity": CPU, "numa_affinity": NUMA, "gpu_numa_id": GPU_NUMA}
 _DISTANCE = {"PIX": 0, "PXB": 1, "PHB": 2, "NODE": 3, "SYS": 4, "SOC": 4}
-_UNDER_A_SWITCH = ("PIX", "PXB")
-_IN_A_NODE = ("PIX", "PXB", "PHB", "NODE")
 _CELL = r"(?:X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|OK|CNS|GNS|TNS|NS|DR|U)"
 _SEEN = re.compile(
     rf"GPU[0-9]{{1,3}}[ \t]+{_CELL}(?:[ \t]|{_CELL}|$)|GPU[0-9]{{1,3}}[ \t]+CPU Affinity"
@@ -85,7 +79,22 @@ def read(text: str) -> Topology:
     if matrices and matrices[0].rows:
         return _machine(matrices, statuses, lines, notices)
     if statuses:
-        return _peers(statuses[0], lines, notices)
+        # GPUs without links: a status says what the driver allows, not what is there.
+        columns = [name for name in statuses[0].columns if name.startswith("GPU")]
+        said = (
+            "links: 'topo -p2p' says what the driver allows between GPUs, 'topo -m' says how they are linked"
+        )
+        unsaid = ("nvswitch", "nvlinks_per_gpu", "nic_count", "cpu_count", "nvswitch_count")
+        return Topology(
+            name="",
+            devices=tuple(
+                Device(f"gpu{index}", DeviceKind.GPU, attributes={"name": name})
+                for index, name in enumerate(columns)
+            ),
+            source=f"{SOURCE} -p2p",
+            notices=(*notices, Notice("not_visible", said, statuses[0].line)),
+            facts={**_status_facts(statuses[0], lines), "gpu_count": len(columns), **dict.fromkeys(unsaid)},
+        )
     if queries:
         return Topology("", (), source=f"{SOURCE} -c", facts=queries, notices=tuple(notices))
     if matrices and matrices[0].affinities:
@@ -93,308 +102,6 @@ def read(text: str) -> Topology:
     raise MachineError(
         f"{SOURCE}: no row of a GPU in {shown(text.strip())}; expected lines such as "
         "'GPU0  X  NV18  0-55  0'; give it the whole output of 'nvidia-smi topo -m'"
-    )
-
-
-def _machine(
-    matrices: list[Table], statuses: list[Table], lines: list[str], notices: list[Notice]
-) -> Topology:
-    """The topology of the first matrix; of further tables only the peer-to-peer statuses are kept."""
-    extra = [table for table in matrices[1:] if table.rows]
-    if extra:
-        text = f"{len(extra)} more matrices in the text: not used"
-        notices.append(Notice("unsupported", text, extra[0].line))
-    matrix = Matrix(matrices[0], notices)
-    legend = {match[1]: match[2] for line in lines if (match := _LEGEND.fullmatch(line))}
-    verdict = _class_of(matrix, lines, notices)
-    devices, links = _graph(matrix, legend, verdict.topology_class, notices)
-    facts = {
-        **_gpu_facts(matrix, verdict),
-        **_affinity_facts(matrix),
-        "nic_count": len(matrix.nic_columns),
-        "nic_columns": matrix.nic_columns,
-        "nic_rows": matrix.nic_row_count,
-        "nic_names": [legend.get(name, name) for name in matrix.nic_columns],
-        "nic_legend": legend,
-        "nearest_nics": _nearest_nics(matrix),
-        **(_status_facts(statuses[0], lines) if statuses else {}),
-        "cpu_count": _processors(matrix, devices, notices),
-        # The graph loses words (PXB, NODE): the printed ones stand beside it, and all of them.
-        "paths": "as printed",
-    }
-    return Topology(
-        name="",
-        devices=devices,
-        links=links,
-        topology_class=verdict.topology_class,
-        source=f"{SOURCE} -m",
-        notices=tuple(notices),
-        facts=facts,
-        matrix={
-            (matrix.names[one], matrix.names[other]): label
-            for (one, other), label in matrix.labels.items()
-            if one in matrix.names and other in matrix.names
-        },
-    )
-
-
-def _class_of(matrix: Matrix, lines: list[str], notices: list[Notice]) -> Verdict:
-    """The class; unknown where a cut matrix leaves pairs open that could change it.
-
-    Without any NVLink among the rows that are there, each GPU seen in at least one of them, it is pcie:
-    boards and bridges link every GPU of a machine.
-    """
-    affinities, found, gpu_count = matrix.table.affinities, matrix.between_gpus, len(matrix.gpus)
-    # The oldest headings, and those that say SOC, come from drivers before NUMA Affinity was printed (2020).
-    old = (bool(affinities) and "NUMA Affinity" not in affinities) or "SOC" in found.values()
-    verdict = class_of_counts(matrix.nvlinks, gpu_count, before_2020=old)
-    if verdict.topology_class is not TopologyClass.NVSWITCH:
-        open_rows = gpu_count > len({one for one, _ in found})
-        cut = len(found) < gpu_count * (gpu_count - 1)
-        if cut and (open_rows or not found or matrix.nvlinks):
-            verdict = Verdict(TopologyClass.UNKNOWN, "the matrix is cut: not every pair of GPUs was printed")
-        if any(not labels_of(label) and not labels_of(found[pair[::-1]]) for pair, label in found.items()):
-            verdict = Verdict(TopologyClass.UNKNOWN, "a path between GPUs has a word that is not known")
-    # A legend of the drivers that know NVLink leaves NV# out with -mp.
-    words = [line.split("=")[0].strip() for line in lines if "=" in line]
-    text = ""
-    if verdict.topology_class is TopologyClass.UNKNOWN or not verdict.certain:
-        text = f"the class of the machine: {verdict.reason}"
-    elif verdict.topology_class is TopologyClass.PCIE and {"NODE", "PIX"} <= set(words) - {"NV#"} == set(
-        words
-    ):
-        text = "the legend has no NV#: 'topo -mp' hides NVLinks, so the machine may have some"
-    if text:
-        notices.append(Notice("not_visible", text, matrix.table.line))
-    return verdict
-
-
-def _gpu_facts(matrix: Matrix, verdict: Verdict) -> dict[str, Any]:
-    table, width, counts = matrix.table, len(matrix.gpus), set(matrix.nvlinks.values())
-    nvswitch = verdict.nvswitch
-    if nvswitch is None and counts and max(counts) < FEWEST_TO_SWITCHES:
-        nvswitch = False
-    rows = {row.name: row.cells[:width] for row in table.rows}
-    alone = verdict.topology_class.value
-    if verdict.topology_class is TopologyClass.UNKNOWN and TopologyClass.NVSWITCH in verdict.candidates:
-        alone = f"nvlink ({'bridge' if len(verdict.candidates) > 2 else 'mesh'} or nvswitch)"
-    return {
-        "gpu_count": width,
-        "nvswitch": nvswitch,
-        "nvswitch_count": None if nvswitch is not False else 0,
-        "topology_class_reason": verdict.reason,
-        "topology_class_candidates": [candidate.value for candidate in verdict.candidates],
-        "topology_class_from_matrix_alone": alone,
-        "nvlinks_per_gpu": matrix.nvlinks_per_gpu(verdict.topology_class),
-        "links_per_pair": counts.pop() if len(counts) == 1 else None,
-        "nvlink_groups": [[matrix.gpus[gpu] for gpu in group] for group in linked_groups(matrix.nvlinks)],
-        "gpu_matrix": [row if len(row := rows.get(gpu, [])) == width else None for gpu in matrix.gpus],
-        "complete_rows": sum(_is_complete(row, matrix) for row in table.rows),
-        "link_types_between_gpus": sorted(
-            {label for (one, other), label in matrix.between_gpus.items() if one != other}
-        ),
-    }
-
-
-def _is_complete(row: Row, matrix: Matrix) -> bool:
-    if row.cut or len(row.cells) < len(matrix.table.columns):
-        return False
-    affinities, cells = matrix.table.affinities, matrix.cells.get(row.name)
-    return cells is None or not affinities or cells.get(affinities[0]) is not None
-
-
-def _affinity_facts(matrix: Matrix) -> dict[str, Any]:
-    """cpu_affinity, numa_affinity, gpu_numa_id by GPU, and the NUMA nodes they name."""
-    facts: dict[str, Any] = {}
-    values: list[set[str]] = []
-    for key, heading in _AFFINITIES.items():
-        printed = {gpu: row[heading] for gpu, row in matrix.cells.items() if heading in row}
-        facts[key] = printed or None
-        values.append({cell for cell in printed.values() if cell is not None})
-    cpus, nodes, own = values
-    named: set[int] = set()
-    for first, last in (pair for cell in nodes | own for pair in ranges(cell) or ()):
-        named.update(range(first, min(last, first + _MOST_NODES_OF_A_RANGE) + 1))
-    return {
-        **facts,
-        "numa_nodes_seen": sorted(nodes) or None,
-        # Linux always has node 0.
-        "numa_nodes": len(named | {0})
-        if named
-        else len(cpus) or None
-        if facts["numa_affinity"] is None
-        else None,
-        "numa_nodes_with_gpus": len(nodes - {"N/A"}) or None,
-        "cpu_numa_nodes": len(cpus) or None,
-    }
-
-
-def _nearest_nics(matrix: Matrix) -> dict[str, dict[str, Any]]:
-    """GPU -> the shortest path to a NIC and the NIC columns that near; GPUs with whole rows only."""
-    nearest: dict[str, dict[str, Any]] = {}
-    for gpu in matrix.gpus:
-        paths = {nic: matrix.labels.get((gpu, nic), "") for nic in matrix.nic_columns}
-        if paths and all(path in _DISTANCE for path in paths.values()):
-            shortest = min(paths.values(), key=_DISTANCE.__getitem__)
-            nearest[gpu] = {"path": shortest, "nics": [nic for nic in paths if paths[nic] == shortest]}
-    return nearest
-
-
-def _processors(matrix: Matrix, devices: tuple[Device, ...], notices: list[Notice]) -> int | None:
-    """NUMA nodes that the affinity columns name; None where a path leads to one that they do not name."""
-    named = sum(device.kind is DeviceKind.CPU for device in devices)
-    crossing = sorted({"SYS", "SOC"} & set(matrix.labels.values()))
-    if named == 1 and crossing:
-        text = f"how many processors there are: {crossing[0]} leads to one that no GPU's affinity names"
-        notices.append(Notice("not_visible", text, matrix.table.line))
-        return None
-    return named or None
-
-
-def _graph(
-    matrix: Matrix, legend: Mapping[str, str], found: TopologyClass, notices: list[Notice]
-) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
-    """The devices (GPUs, NICs, NUMA nodes, switches) and the links between them, both directions."""
-    cpu_of, cpus = _cpus(matrix)
-    nodes = {name: cpus[cpu].numa_node for name, cpu in cpu_of.items()}
-    devices = []
-    for name in matrix.gpus:
-        cells = matrix.cells.get(name, {})
-        said = {key: cell for key, heading in _AFFINITIES.items() if (cell := cells.get(heading))}
-        attributes = {"name": name, **said}
-        devices.append(
-            Device(matrix.names[name], DeviceKind.GPU, numa_node=nodes.get(name), attributes=attributes)
-        )
-    devices += cpus.values()
-    if found is TopologyClass.NVSWITCH:
-        attributes = {"stands_for": "all NVSwitches of the machine"}
-        devices.append(Device("nvswitch0", DeviceKind.NVSWITCH, attributes=attributes))
-    switches = _switch_groups(matrix)
-    devices += [Device(f"pcie{index}", DeviceKind.PCIE_SWITCH) for index in range(len(switches))]
-    for name in matrix.nics:
-        attributes = {"name": legend.get(name, name), "column": name}
-        devices.append(
-            Device(matrix.names[name], DeviceKind.NIC, numa_node=nodes.get(name), attributes=attributes)
-        )
-    lost = [nic for nic in matrix.nics if nic not in cpu_of]
-    if lost and cpus:
-        text = f"the NUMA node of {', '.join(lost[:8])}: no GPU is nearer to them than SYS"
-        notices.append(Notice("not_visible", text, matrix.table.line))
-    return tuple(devices), (*_nvlinks(matrix, found), *_tree(matrix, switches, cpu_of))
-
-
-def _cpus(matrix: Matrix) -> tuple[dict[str, str], dict[str, Device]]:
-    """GPU or NIC name -> CPU device name, and the CPU devices: one for each NUMA node with a GPU.
-
-    Where the output has no NUMA node, GPUs with the same CPU list share a CPU whose number is not a node's.
-    """
-    cpu_of: dict[str, str] = {}
-    cpus: dict[str, Device] = {}
-    numbered = {gpu: _node(matrix.cells.get(gpu, {})) for gpu in matrix.gpus}
-    by_list: dict[str, str] = {}
-    for gpu, node in numbered.items():
-        cores = matrix.cells.get(gpu, {}).get(CPU)
-        if node is not None:
-            name = f"cpu{node}"
-        elif not any(known is not None for known in numbered.values()) and cores and ranges(cores):
-            name = by_list.setdefault(cores, f"cpu{len(by_list)}")
-        else:
-            continue
-        cpu_of[gpu] = name
-        attributes = {"cores": cores} if cores and cores != "N/A" else {}
-        cpus.setdefault(name, Device(name, DeviceKind.CPU, numa_node=node, attributes=attributes))
-    for nic in matrix.nics:
-        near = (gpu for gpu in matrix.gpus if matrix.labels.get((gpu, nic)) in _IN_A_NODE and gpu in cpu_of)
-        gpu_near = next(near, None)
-        if gpu_near is not None:
-            cpu_of[nic] = cpu_of[gpu_near]
-    return cpu_of, cpus
-
-
-def _node(cells: Mapping[str, str | None]) -> int | None:
-    """The NUMA node with the GPU's cores; None where the cell names none, or several that have cores.
-
-    On Grace the cell lists the CPU's node first, then the empty nodes of its GPUs' memory.
-    """
-    named = ranges(cells.get(NUMA) or "")
-    if not named:
-        return None
-    own_memory = (cells.get(GPU_NUMA) or "").isdigit()
-    single = len(named) == 1 and named[0][0] == named[0][1]
-    return named[0][0] if single or own_memory else None
-
-
-def _switch_groups(matrix: Matrix) -> list[list[str]]:
-    """Devices under a common PCIe switch, groups with a GPU and something else.
-
-    Two functions of one card are PIX to each other as well; without a GPU they tell of no switch.
-    """
-    order = list(matrix.names)
-    pairs = [pair for pair, label in matrix.labels.items() if label in _UNDER_A_SWITCH]
-    groups = connected_groups(peers_of(order, pairs))
-    return [sorted(group, key=order.index) for group in groups if len(group) > 1 and group & set(matrix.gpus)]
-
-
-def _nvlinks(matrix: Matrix, found: TopologyClass) -> list[Link]:
-    if found is TopologyClass.NVSWITCH:
-        counts = enumerate(matrix.nvlinks_per_gpu(found) or ())
-        links = [_link(f"gpu{gpu}", "nvswitch0", LinkKind.NVLINK, count) for gpu, count in counts if count]
-        return [way for link in links for way in both_ways(link)]
-    # With the class open these are paths of that many links, with or without switches on the way.
-    return [
-        _link(f"gpu{gpu}", f"gpu{peer}", LinkKind.NVLINK, count)
-        for (gpu, peer), count in sorted(matrix.nvlinks.items())
-    ]
-
-
-def _tree(matrix: Matrix, switches: list[list[str]], cpu_of: Mapping[str, str]) -> list[Link]:
-    """PCIe below the CPUs, and links between each pair of CPUs that have GPUs."""
-    links: list[Link] = []
-    below = {name for group in switches for name in group}
-    for index, group in enumerate(switches):
-        links += [_link(matrix.names[name], f"pcie{index}", LinkKind.PCIE) for name in group]
-        root = next((cpu_of[name] for name in group if name in cpu_of), None)
-        links += [_link(f"pcie{index}", root, LinkKind.PCIE)] if root is not None else []
-    links += [
-        _link(matrix.names[name], cpu, LinkKind.PCIE) for name, cpu in cpu_of.items() if name not in below
-    ]
-    cpus = list(dict.fromkeys(cpu_of[gpu] for gpu in matrix.gpus if gpu in cpu_of))
-    for position, one in enumerate(cpus):
-        links += [_link(other, one, LinkKind.INTER_SOCKET) for other in cpus[:position]]
-    return [way for link in links for way in both_ways(link)]
-
-
-def _link(source: str, target: str, kind: LinkKind, count: int = 1) -> Link:
-    return Link(source, target, kind, count=count, origin=_ORIGIN)
-
-
-def _status_facts(table: Table, lines: list[str]) -> dict[str, Any]:
-    columns = [name for name in table.columns if name.startswith("GPU")]
-    rows = {row.name: row.cells[: len(columns)] for row in table.rows}
-    # The command line before the table or on its heading says what it asked of.
-    asked = (match for line in reversed(lines[: table.line]) if (match := _P2P_COMMAND.search(line[:1000])))
-    command = next(asked, None)
-    return {
-        "p2p_matrix": [row if len(row := rows.get(name, [])) == len(columns) else None for name in columns],
-        "p2p_access": P2P_ACCESS.get(command[1]) if command else None,
-        "status_values": sorted({cell for row in table.rows for cell in row.cells} - {"X"}),
-    }
-
-
-def _peers(table: Table, lines: list[str], notices: list[Notice]) -> Topology:
-    """GPUs without links: a status says what the driver allows, not what is there."""
-    columns = [name for name in table.columns if name.startswith("GPU")]
-    text = "links: 'topo -p2p' says what the driver allows between GPUs, 'topo -m' says how they are linked"
-    unsaid = ("nvswitch", "nvlinks_per_gpu", "nic_count", "cpu_count", "nvswitch_count")
-    return Topology(
-        name="",
-        devices=tuple(
-            Device(f"gpu{index}", DeviceKind.GPU, attributes={"name": name})
-            for index, name in enumerate(columns)
-        ),
-        source=f"{SOURCE} -p2p",
-        notices=(*notices, Notice("not_visible", text, table.line)),
-        facts={**_status_facts(table, lines), "gpu_count": len(columns), **dict.fromkeys(unsaid)},
     )
 
 
@@ -425,3 +132,263 @@ def _queries(lines: list[str], notices: list[Notice]) -> dict[str, Any]:
     notices.append(Notice("not_visible", text, first))
     unsaid = ("nvswitch", "gpu_count", "nic_count", "cpu_count", "nvswitch_count", "nvlinks_per_gpu")
     return {**answers, **dict.fromkeys(unsaid)}
+
+
+def _status_facts(table: Table, lines: list[str]) -> dict[str, Any]:
+    columns = [name for name in table.columns if name.startswith("GPU")]
+    rows = {row.name: row.cells[: len(columns)] for row in table.rows}
+    # The table does not print what it was asked of; the command line before it or on its heading does.
+    asked = (match for line in reversed(lines[: table.line]) if (match := _P2P_COMMAND.search(line[:1000])))
+    command = next(asked, None)
+    return {
+        "p2p_matrix": [row if len(row := rows.get(name, [])) == len(columns) else None for name in columns],
+        "p2p_access": _P2P_ACCESS.get(command[1]) if command else None,
+        "status_values": sorted({cell for row in table.rows for cell in row.cells} - {"X"}),
+    }
+
+
+def _machine(
+    matrices: list[Table], statuses: list[Table], lines: list[str], notices: list[Notice]
+) -> Topology:
+    """The topology of the first matrix; of further tables only the peer-to-peer statuses are kept."""
+    extra = [table for table in matrices[1:] if table.rows]
+    if extra:
+        text = f"{len(extra)} more matrices in the text: not used"
+        notices.append(Notice("unsupported", text, extra[0].line))
+    matrix = Matrix(matrices[0], notices)
+    legend = {match[1]: match[2] for line in lines if (match := _LEGEND.fullmatch(line))}
+    verdict = _class_of(matrix, lines, notices)
+    devices, links = _graph(matrix, legend, verdict.topology_class, notices)
+    # The nearest NICs by GPU, of GPUs with whole rows only.
+    nearest: dict[str, dict[str, Any]] = {}
+    for gpu in matrix.gpus:
+        paths = {nic: matrix.labels.get((gpu, nic), "") for nic in matrix.nic_columns}
+        if paths and all(path in _DISTANCE for path in paths.values()):
+            shortest = min(paths.values(), key=_DISTANCE.__getitem__)
+            nearest[gpu] = {"path": shortest, "nics": [nic for nic in paths if paths[nic] == shortest]}
+    # The affinity columns name processors; a path may lead to one that they do not name.
+    cpu_count: int | None = sum(device.kind is DeviceKind.CPU for device in devices)
+    crossing = sorted({"SYS", "SOC"} & set(matrix.labels.values()))
+    if cpu_count == 1 and crossing:
+        text = f"how many processors there are: {crossing[0]} leads to one that no GPU's affinity names"
+        notices.append(Notice("not_visible", text, matrix.table.line))
+        cpu_count = None
+    return Topology(
+        name="",
+        devices=devices,
+        links=links,
+        topology_class=verdict.topology_class,
+        source=f"{SOURCE} -m",
+        notices=tuple(notices),
+        facts={
+            **_gpu_facts(matrix, verdict),
+            "nic_count": len(matrix.nic_columns),
+            "nic_columns": matrix.nic_columns,
+            "nic_rows": matrix.nic_row_count,
+            "nic_names": [legend.get(name, name) for name in matrix.nic_columns],
+            "nic_legend": legend,
+            "nearest_nics": nearest,
+            **(_status_facts(statuses[0], lines) if statuses else {}),
+            "cpu_count": cpu_count or None,
+            # The graph loses words (PXB, NODE): the printed ones stand beside it, and all of them.
+            "paths": "as printed",
+        },
+        matrix={
+            (matrix.names[one], matrix.names[other]): label
+            for (one, other), label in matrix.labels.items()
+            if one in matrix.names and other in matrix.names
+        },
+    )
+
+
+def _class_of(matrix: Matrix, lines: list[str], notices: list[Notice]) -> Verdict:
+    """The class; unknown where a cut matrix leaves pairs open that could change it.
+
+    Without any NVLink among the rows that are there, each GPU seen in at least one of them, it is pcie:
+    boards and bridges link every GPU of a machine.
+    """
+    affinities, found, gpu_count = matrix.table.affinities, matrix.between_gpus, len(matrix.gpus)
+    # The oldest headings, and those that say SOC, come from drivers before NUMA Affinity was printed (2020).
+    old = (bool(affinities) and "NUMA Affinity" not in affinities) or "SOC" in found.values()
+    verdict = class_of_counts(matrix.nvlinks, gpu_count, before_2020=old)
+    if verdict.topology_class is not TopologyClass.NVSWITCH:
+        open_rows = gpu_count > len({one for one, _ in found})
+        cut = len(found) < gpu_count * (gpu_count - 1)
+        if cut and (open_rows or not found or matrix.nvlinks):
+            verdict = Verdict(TopologyClass.UNKNOWN, "the matrix is cut: not every pair of GPUs was printed")
+        if any(not labels_of(label) and not labels_of(found[pair[::-1]]) for pair, label in found.items()):
+            verdict = Verdict(TopologyClass.UNKNOWN, "a path between GPUs has a word that is not known")
+    # A legend of the drivers that know NVLink leaves NV# out with -mp.
+    words = {line.split("=")[0].strip() for line in lines if "=" in line}
+    text = ""
+    if verdict.topology_class is TopologyClass.UNKNOWN or not verdict.certain:
+        text = f"the class of the machine: {verdict.reason}"
+    elif verdict.topology_class is TopologyClass.PCIE and {"NODE", "PIX"} <= words and "NV#" not in words:
+        text = "the legend has no NV#: 'topo -mp' hides NVLinks, so the machine may have some"
+    if text:
+        notices.append(Notice("not_visible", text, matrix.table.line))
+    return verdict
+
+
+def _gpu_facts(matrix: Matrix, verdict: Verdict) -> dict[str, Any]:
+    """Facts of the rows and of the affinity columns."""
+    table, width, counts = matrix.table, len(matrix.gpus), set(matrix.nvlinks.values())
+    nvswitch = verdict.nvswitch
+    if nvswitch is None and counts and max(counts) < FEWEST_TO_SWITCHES:
+        nvswitch = False
+    alone = verdict.topology_class.value
+    if verdict.topology_class is TopologyClass.UNKNOWN and TopologyClass.NVSWITCH in verdict.candidates:
+        alone = f"nvlink ({'bridge' if len(verdict.candidates) > 2 else 'mesh'} or nvswitch)"
+    # A row is complete with its first affinity cell, because that one stands right behind the matrix.
+    heading = table.affinities[0] if table.affinities else ""
+    complete = [
+        row
+        for row in table.rows
+        if not row.cut
+        and len(row.cells) >= len(table.columns)
+        and (not heading or row.name not in matrix.cells or matrix.cells[row.name].get(heading) is not None)
+    ]
+    rows = {row.name: row.cells[:width] for row in table.rows}
+    facts: dict[str, Any] = {
+        "gpu_count": width,
+        "nvswitch": nvswitch,
+        "nvswitch_count": None if nvswitch is not False else 0,
+        "topology_class_reason": verdict.reason,
+        "topology_class_candidates": [candidate.value for candidate in verdict.candidates],
+        "topology_class_from_matrix_alone": alone,
+        "nvlinks_per_gpu": matrix.nvlinks_per_gpu(verdict.topology_class),
+        "links_per_pair": next(iter(counts)) if len(counts) == 1 else None,
+        "nvlink_groups": [[matrix.gpus[gpu] for gpu in group] for group in linked_groups(matrix.nvlinks)],
+        "gpu_matrix": [row if len(row := rows.get(gpu, [])) == width else None for gpu in matrix.gpus],
+        "complete_rows": len(complete),
+        "link_types_between_gpus": sorted(
+            {label for (one, other), label in matrix.between_gpus.items() if one != other}
+        ),
+    }
+    values: list[set[str]] = []
+    for key, name in _AFFINITIES.items():
+        printed = {gpu: row[name] for gpu, row in matrix.cells.items() if name in row}
+        facts[key] = printed or None
+        values.append({cell for cell in printed.values() if cell is not None})
+    cpus, nodes, own = values
+    named: set[int] = set()
+    for first, last in (pair for cell in nodes | own for pair in ranges(cell) or ()):
+        named.update(range(first, min(last, first + _MOST_NODES_OF_A_RANGE) + 1))
+    # Before NUMA Affinity was printed, GPUs of one node shared their list of CPUs.
+    by_lists = len(cpus) or None if facts["numa_affinity"] is None else None
+    return facts | {
+        "numa_nodes_seen": sorted(nodes) or None,
+        "numa_nodes": len(named | {0}) if named else by_lists,  # Linux always has node 0
+        "numa_nodes_with_gpus": len(nodes - {"N/A"}) or None,
+        "cpu_numa_nodes": len(cpus) or None,
+    }
+
+
+def _cpus(matrix: Matrix) -> tuple[dict[str, str], dict[str, Device]]:
+    """GPU or NIC name -> CPU device name, and the CPU devices: one for each NUMA node with a GPU.
+
+    Where the output has no NUMA node, GPUs with the same CPU list share a CPU whose number is not a node's.
+    """
+    numbered: dict[str, int] = {}
+    for gpu in matrix.gpus:
+        cells = matrix.cells.get(gpu, {})
+        named = ranges(cells.get(NUMA) or "")
+        # On Grace the cell lists the CPU's node first, then the empty nodes of its GPUs' memory; elsewhere
+        # each of several nodes may have the cores.
+        own_memory = (cells.get(GPU_NUMA) or "").isdigit()
+        if named and (own_memory or (len(named) == 1 and named[0][0] == named[0][1])):
+            numbered[gpu] = named[0][0]
+    cpu_of: dict[str, str] = {}
+    cpus: dict[str, Device] = {}
+    by_list: dict[str, str] = {}
+    for gpu in matrix.gpus:
+        cores = matrix.cells.get(gpu, {}).get(CPU)
+        if gpu in numbered:
+            name = f"cpu{numbered[gpu]}"
+        elif not numbered and cores and ranges(cores):
+            name = by_list.setdefault(cores, f"cpu{len(by_list)}")
+        else:
+            continue
+        cpu_of[gpu] = name
+        attributes = {"cores": cores} if cores and cores != "N/A" else {}
+        cpus.setdefault(
+            name, Device(name, DeviceKind.CPU, numa_node=numbered.get(gpu), attributes=attributes)
+        )
+    # A NIC is placed by the first GPU that it shares a node with.
+    for nic in matrix.nics:
+        for gpu in matrix.gpus:
+            if matrix.labels.get((gpu, nic)) in ("PIX", "PXB", "PHB", "NODE") and gpu in cpu_of:
+                cpu_of[nic] = cpu_of[gpu]
+                break
+    return cpu_of, cpus
+
+
+def _graph(
+    matrix: Matrix, legend: Mapping[str, str], found: TopologyClass, notices: list[Notice]
+) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
+    """The devices (GPUs, NICs, NUMA nodes, switches) and the links between them, both directions."""
+    cpu_of, cpus = _cpus(matrix)
+    nodes = {name: cpus[cpu].numa_node for name, cpu in cpu_of.items()}
+    # Devices under a common PCIe switch. Two functions of one card are PIX to each other as well; without a
+    # GPU they tell of no switch.
+    order = list(matrix.names)
+    near = peers_of(order, [pair for pair, label in matrix.labels.items() if label in ("PIX", "PXB")])
+    switches = [
+        sorted(group, key=order.index)
+        for group in connected_groups(near)
+        if len(group) > 1 and group & set(matrix.gpus)
+    ]
+    devices: list[Device] = []
+    for name in matrix.gpus:
+        cells = matrix.cells.get(name, {})
+        said = {key: cell for key, heading in _AFFINITIES.items() if (cell := cells.get(heading))}
+        attributes = {"name": name, **said}
+        devices.append(
+            Device(matrix.names[name], DeviceKind.GPU, numa_node=nodes.get(name), attributes=attributes)
+        )
+    devices += cpus.values()
+    if found is TopologyClass.NVSWITCH:
+        attributes = {"stands_for": "all NVSwitches of the machine"}
+        devices.append(Device("nvswitch0", DeviceKind.NVSWITCH, attributes=attributes))
+    devices += [Device(f"pcie{index}", DeviceKind.PCIE_SWITCH) for index in range(len(switches))]
+    for name in matrix.nics:
+        attributes = {"name": legend.get(name, name), "column": name}
+        devices.append(
+            Device(matrix.names[name], DeviceKind.NIC, numa_node=nodes.get(name), attributes=attributes)
+        )
+    lost = [nic for nic in matrix.nics if nic not in cpu_of]
+    if lost and cpus:
+        text = f"the NUMA node of {', '.join(lost[:8])}: no GPU is nearer to them than SYS"
+        notices.append(Notice("not_visible", text, matrix.table.line))
+
+    nvlinks: list[Link] = []
+    if found is TopologyClass.NVSWITCH:
+        for gpu, count in enumerate(matrix.nvlinks_per_gpu(found) or ()):
+            nvlinks += both_ways(_link(f"gpu{gpu}", "nvswitch0", LinkKind.NVLINK, count)) if count else ()
+    else:
+        # With the class open these are paths of that many links, with or without switches on the way.
+        for (gpu, peer), count in sorted(matrix.nvlinks.items()):
+            nvlinks.append(_link(f"gpu{gpu}", f"gpu{peer}", LinkKind.NVLINK, count))
+    return tuple(devices), (*nvlinks, *_tree(matrix, switches, cpu_of))
+
+
+def _tree(matrix: Matrix, switches: list[list[str]], cpu_of: Mapping[str, str]) -> list[Link]:
+    """PCIe below the CPUs, and links between each pair of CPUs that have GPUs."""
+    links: list[Link] = []
+    below = {name for group in switches for name in group}
+    for index, group in enumerate(switches):
+        links += [_link(matrix.names[name], f"pcie{index}", LinkKind.PCIE) for name in group]
+        root = next((cpu_of[name] for name in group if name in cpu_of), None)
+        links += [_link(f"pcie{index}", root, LinkKind.PCIE)] if root is not None else []
+    links += [
+        _link(matrix.names[name], cpu, LinkKind.PCIE) for name, cpu in cpu_of.items() if name not in below
+    ]
+    cpus = list(dict.fromkeys(cpu_of[gpu] for gpu in matrix.gpus if gpu in cpu_of))
+    for position, one in enumerate(cpus):
+        links += [_link(other, one, LinkKind.INTER_SOCKET) for other in cpus[:position]]
+    return [way for link in links for way in both_ways(link)]
+
+
+def _link(source: str, target: str, kind: LinkKind, count: int = 1) -> Link:
+    """A link whose origin says nothing of rates, so that it stays true where people add them to a file."""
+    return Link(source, target, kind, count=count, origin=f"{SOURCE} -m")

@@ -6,8 +6,7 @@ import pytest
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, Link, LinkKind, Topology, TopologyClass
-from ccbench.topology.readers.nccl_xml import read, recognises
-from ccbench.topology.readers.nccl_xml_tree import PcieLink
+from ccbench.topology.readers.nccl_xml import PcieLink, read, recognises
 from tests.topology.dumps import entries, names, needs_dumps, text_of
 
 DUMPS = [entry for entry in entries("nccl_xml") if "graph XML" not in entry["kind"]]

@@ -3,6 +3,12 @@
 The machine is the one that the process with the fullest view drew; rings, trees, patterns, masks and names
 of network devices go into facts. Where no graph was printed, the class follows from what NCCL did, and only
 where NCCL's rules leave one answer; ``facts["class_evidence"]`` has the reason.
+
+A line may carry the process (``host0:1000:1001 [3] NCCL INFO``), a tag of mpirun (``[1,0]<stdout>:``), a time
+stamp, colours, an indentation, or nothing at all when an author removed the prefixes. Ranks interleave, so
+what belongs together is found by who speaks. Rings are printed by rank 0 only, through a buffer of 128
+characters (NCCL's rings.cc), so that more than some 20 ranks are cut, in old versions without a sign; every
+rank prints its own neighbours and its own trees.
 """
 
 from __future__ import annotations
@@ -10,6 +16,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.errors import MachineError
@@ -19,26 +27,35 @@ from ccbench.topology.pci import card_count
 from ccbench.topology.readers.nccl_log_graph import (
     PROCESSOR_LOCAL,
     Dump,
+    Entry,
     MachineGraph,
     Path,
     bus_id_of,
+    node_of,
     number_of,
     read_dumps,
 )
-from ccbench.topology.readers.nccl_log_lines import Session, TreeEdge, entries
-from ccbench.topology.text import one_or_all
+from ccbench.topology.text import decimal, one_or_all, plain, whole, without_tags
 
 MOST_NOTICES = 200
 """More than these are counted, not listed: a damaged log of a cluster would fill the screen."""
 
-RING_PATTERN = 4
+_MOST_CHARACTERS_OF_A_LINE = 100_000
+"""Longer lines are cut: the longest line NCCL writes, a path table of a large node, has some 20,000."""
+
+_RING_PATTERN = 4
 """NCCL_TOPO_PATTERN_RING of NCCL's graph.h."""
 
-PCI_CHUNK_BYTES = 2**17
+_PCI_CHUNK_BYTES = 2**17
 """NCCL_P2P_PCI_CHUNKSIZE: taken on one node exactly when some pair has no NVLink path (NCCL's init.cc)."""
 
-SWITCH_CHANNELS = 8
+_SWITCH_CHANNELS = 8
 """With PCIe NCCL opens at most half as many channels; meshes give their channels different orders."""
+
+_PATH_WORDS = ("LOC", "NVL", "NVB", "XGMI", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
+"""Kinds of path from near to far (NCCL graph.h; XGMI is RCCL's word for NVL)."""
+
+_PCI_PATHS = frozenset({"PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NODE"})
 
 _ID = r"[A-Z]{3}/[0-9A-Fa-f][0-9A-Fa-f-]{0,32}"
 _BEGIN = r"(?m)(?:^|[ \t>:\]])"  # of a line, or behind what a launcher wrote before it
@@ -49,10 +66,232 @@ _SIGNS = (
     re.compile(rf"{_BEGIN}{_ID} ?: ?{_ID} \(\d{{1,4}}/[\d.]{{1,20}}/[A-Z]"),
     re.compile(rf"{_BEGIN}Trees \[0\] [\d/>|-]"),
 )
-PATH_WORDS = ("LOC", "NVL", "NVB", "XGMI", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
-"""Kinds of path from near to far (NCCL graph.h; XGMI is RCCL's word for NVL)."""
+_MARKER = re.compile(r"NCCL (?:INFO|TRACE|WARN) ?")
+_MOST_CHARACTERS_OF_A_PREFIX = 120
+_SPEAKER = re.compile(r"(?:([\w.\-]+):(\d+):(\d+))?\s{0,9}(?:\[(\d{1,6})\])?\s{0,9}$")
+_USING = re.compile(r"NET/\w{1,20} : Using ([^;]*)")
+_NET_DEVICE = re.compile(r"\[(\d{1,4})\]([\w.\-]{1,64}):\d{1,4}(?:/\w{1,20})?")
+_MASK = re.compile(r"Setting affinity for GPU (\d{1,4}) to ([0-9A-Fa-f,\-]{1,4096})$")
+_AFFINITY = re.compile(r"ncclTopoGetCpuAffinity: Affinity for GPU (\d{1,4}) is ([\d,\-]{1,4096})\.")
+_TOPO_FILE = re.compile(r"NCCL_TOPO_FILE set by environment to (\S{1,400})|Loading topology file (\S{1,400})")
+_HEAD = re.compile(r"NVLS Head {1,9}(\d{1,4}):")
+_CHUNK = re.compile(r"P2P Chunksize set to (\d{1,12})")
+_VERSION = re.compile(r"(NCCL|RCCL) version ?:? ?([\w.+\-]{1,60})")
+_MODEL = re.compile(r"# +Rank .{1,80}device +\d{1,4} +\[([0-9A-Fa-f:]{7,16})\] (.{1,80})")
+_CHANNEL = re.compile(r"Channel (\d{1,4})(?:/(\d{1,4}))? ?:")
+_RING = re.compile(r"Ring (\d{1,4}) : (-?\d{1,7}) -> (-?\d{1,7}) -> (-?\d{1,7})$")
+_TREE_PART = re.compile(r"\[(\d{1,4})\] ([\d/>\-]{1,80})")
+_TREE_LINE = re.compile(r"Tree (\d{1,4}) : (-?\d{1,7}) -> (-?\d{1,7}) -> (-?\d{1,7}(?:/-?\d{1,7}){0,7})$")
+_SEARCH_LINE = re.compile(r"(\d{1,4}) : ")
+_COMMUNICATOR_WORDS = {
+    "rank": "rank",
+    "nranks": "nranks",
+    "nRanks": "nranks",
+    "nNodes": "nnodes",
+    "cudaDev": "device",
+    "busId": "bus_id",
+}
+_SETTINGS = ("NET/", "Setting affinity", "ncclTopoGetCpuAffinity", "NVLS ", "P2P Chunksize", "#")
 
-_PCI_PATHS = frozenset({"PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NODE"})
+
+def entries(text: str) -> Iterator[Entry]:
+    """Return every line of ``text`` that is not blank, in order, freed of what stands in front of it."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        line = plain(line[:_MOST_CHARACTERS_OF_A_LINE]).expandtabs().rstrip()
+        # One blank belongs to the marker; more are the indentation of the graph.
+        marker = _MARKER.search(line)
+        if marker is None and line:
+            yield Entry(number, "", "", False, without_tags(line))
+        elif marker is not None:
+            start = marker.start()
+            prefix = line[max(0, start - _MOST_CHARACTERS_OF_A_PREFIX) : start].rstrip()
+            found = _SPEAKER.search(prefix)
+            host, *_, device = found.groups() if found else (None, None, None, None)
+            speaker = ":".join(found.groups()[:3]) if found and host else ""
+            speaker += f"[{device}]" if device is not None else ""
+            yield Entry(number, speaker, host or "", True, line[marker.end() :])
+
+
+@dataclass(frozen=True)
+class TreeEdge:
+    """A rank's place in one tree; ``parent`` is None at the root."""
+
+    parent: int | None
+    children: tuple[int, ...]
+
+    def as_fact(self) -> dict[str, Any]:
+        """As it stands in the facts."""
+        return {"parent": self.parent, "children": list(self.children)}
+
+
+@dataclass
+class Session:
+    """Everything that the lines say besides the graph; of several communicators the first one's.
+
+    neighbours: channel -> rank -> the next of its ring. trees: rank -> tree -> place. cut: channels whose
+    line ends in three dots. hosts: rank -> host that printed its trees. ranks: what the ``comm`` lines say
+    (rank, nranks, nnodes, device, bus_id, host). multicast: NVLS, which only NVSwitches can do, is
+    available. speakers: hosts in order. Net devices, masks and affinities by host.
+    """
+
+    total: int | None = None
+    rings: dict[str, list[int]] = field(default_factory=dict)
+    cut: set[str] = field(default_factory=set)
+    neighbours: dict[int, dict[int, int]] = field(default_factory=dict)
+    trees: dict[int, dict[int, TreeEdge]] = field(default_factory=dict)
+    tree_lines: int = 0
+    patterns: list[dict[str, Any]] = field(default_factory=list)
+    pattern_speaker: str | None = None
+    hosts: dict[int, str] = field(default_factory=dict)
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+    transports: Counter[str] = field(default_factory=Counter)
+    notices: list[Notice] = field(default_factory=list)
+    net_devices: dict[str, dict[int, str]] = field(default_factory=dict)
+    masks: dict[str, dict[str, str]] = field(default_factory=dict)
+    affinities: dict[str, dict[str, str]] = field(default_factory=dict)
+    models: dict[str, str] = field(default_factory=dict)
+    heads: set[int] = field(default_factory=set)
+    speakers: dict[str, None] = field(default_factory=dict)
+    multicast: bool = False
+    topo_file: str | None = None
+    chunk_bytes: int | None = None
+    version: str | None = None
+    library: str | None = None
+
+    def read(self, entry: Entry) -> None:
+        """Take in one line; lines of other things are left alone."""
+        body = entry.body.strip()
+        if entry.host:
+            self.speakers.setdefault(entry.host)
+        if body.startswith("Channel "):
+            self._channel(entry, body)
+        elif body.startswith("Ring "):
+            if found := _RING.match(body):
+                channel, _, rank, following = map(int, found.groups())
+                self.neighbours.setdefault(channel, {}).setdefault(rank, following)
+        elif body.startswith(("Trees [", "Tree ")):
+            self._trees(entry, body)
+        elif body.startswith("Pattern "):
+            self._pattern(entry, body)
+        elif body.startswith(("comm 0x", "ncclCommInitRank")):
+            values: dict[str, Any] = {"host": entry.host}
+            for word, following_word in itertools.pairwise(body[:600].split()):
+                meaning = _COMMUNICATOR_WORDS.get(word)
+                if meaning is not None:
+                    value = following_word if meaning == "bus_id" else whole(following_word)
+                    values.setdefault(meaning, value)
+            if values.get("rank") is not None:
+                self.ranks.append(values)
+        elif body.startswith(_SETTINGS):
+            self._setting(entry.host, body)
+        else:
+            if body[:1].isdigit() and self.patterns and entry.speaker == self.pattern_speaker:
+                # A line of the search that the pattern above it heads.
+                found, last = _SEARCH_LINE.match(body), self.patterns[-1]
+                nodes = [node_of(word) for word in body[found.end() :].split()] if found else []
+                gpus = [node[1].rpartition("-")[2] for node in nodes if node is not None and node[0] == "GPU"]
+                if gpus and None not in nodes and len(last["orders"]) < last["nchannels"]:
+                    last["orders"].append(gpus)
+            if self.topo_file is None and "opo" in body[:60].lower():
+                found = _TOPO_FILE.search(body[:600])
+                self.topo_file = (found[1] or found[2]) if found else None
+            if self.version is None and "CCL version" in body[:80] and (found := _VERSION.search(body[:200])):
+                self.library, self.version = found[1], found[2]
+
+    def _channel(self, entry: Entry, body: str) -> None:
+        found = _CHANNEL.match(body)
+        rest = body[found.end() :] if found else ""
+        words = rest.split()
+        if found is None or "->" in rest or not words:
+            transport = rest.rpartition(" via ")[2].split()
+            if "->" in rest and " via " in rest and transport:
+                self.transports[transport[0][:60]] += 1
+            return
+        cut = words[-1].startswith("..")
+        ranks = [whole(word) for word in (words[:-1] if cut else words)]
+        known = [rank for rank in ranks if rank is not None]
+        if not known or len(known) != len(ranks):
+            self.notices.append(Notice("damaged_line", f"no list of ranks: {rest[:60]!r}", entry.number))
+            return
+        channel = f"{int(found[1]):02d}"
+        if self.rings.get(channel, known) != known:
+            self._note_other_communicator("rings", entry.number)
+            return
+        if found[2] is not None and self.total is None:
+            self.total = int(found[2])
+        self.rings[channel] = known
+        if cut:
+            self.cut.add(channel)
+
+    def _trees(self, entry: Entry, body: str) -> None:
+        """A rank and its place from ``1/8/-1->0->-1``, the reverse, or both joined by a bar (then the first).
+
+        The side with slashes lists the children; which side that is changed with NCCL 2.5.
+        """
+        line = _TREE_LINE.match(body)
+        parts = [(line[1], f"{line[2]}->{line[3]}->{line[4]}")] if line else _TREE_PART.findall(body)
+        self.tree_lines += bool(parts) and line is None
+        for tree, text in parts:
+            left, middle, right = text.split("->") if text.count("->") == 2 else ("", "", "")
+            children, parent = (left, right) if "/" in left else (right, left)
+            numbers = [whole(word) for word in (middle, parent, *children.split("/"))]
+            known = [number for number in numbers if number is not None]
+            if len(known) < len(numbers) or known[0] < 0:
+                bad = Notice("damaged_line", f"no place in a tree: {text[:60]!r}", entry.number)
+                self.notices.append(bad)
+                continue
+            rank, above, *below = known
+            edge = TreeEdge(above if above >= 0 else None, tuple(child for child in below if child >= 0))
+            self.hosts.setdefault(rank, entry.host)
+            if self.trees.setdefault(rank, {}).setdefault(int(tree), edge) != edge:
+                self._note_other_communicator("trees", entry.number)
+
+    def _note_other_communicator(self, what: str, line: int) -> None:
+        text = f"several communicators; {what} are those of the first"
+        if all(notice.text != text for notice in self.notices):
+            self.notices.append(Notice("unsupported", text, line))
+
+    def _pattern(self, entry: Entry, body: str) -> None:
+        if self.pattern_speaker is None:
+            self.pattern_speaker = entry.speaker
+        if entry.speaker != self.pattern_speaker:
+            return
+        values = dict(words for part in body[:400].split(",") if len(words := part.split()) == 2)
+        pattern, channels = whole(values.get("Pattern", "")), whole(values.get("nChannels", ""))
+        if pattern is None or channels is None:
+            self.notices.append(Notice("damaged_line", f"no pattern: {body[:60]!r}", entry.number))
+            return
+        intra, _, inter = values.get("bw", values.get("speed", "")).partition("/")
+        type_intra, _, type_inter = values.get("type", "").partition("/")
+        self.patterns.append(
+            {
+                "pattern": pattern,
+                "nchannels": channels,
+                "bw_intra": decimal(intra),
+                "bw_inter": decimal(inter),
+                "type_intra": type_intra or None,
+                "type_inter": type_inter or None,
+                "orders": [],
+            }
+        )
+
+    def _setting(self, host: str, body: str) -> None:
+        """Names of network devices, affinities, NVLS, the chunk size, models; of several the first counts."""
+        if found := _USING.match(body):
+            names = {int(index): name for index, name in _NET_DEVICE.findall(found[1])}
+            if names:
+                self.net_devices.setdefault(host, names)
+        elif found := _MASK.match(body) or _AFFINITY.match(body):
+            is_list = "-" in found[2] or found.re is _AFFINITY
+            kind = self.affinities if is_list else self.masks
+            kind.setdefault(host, {}).setdefault(found[1], found[2])
+        elif found := _HEAD.match(body):
+            self.heads.add(int(found[1]))
+        elif found := _CHUNK.match(body):
+            self.chunk_bytes = int(found[1]) if self.chunk_bytes is None else self.chunk_bytes
+        elif found := _MODEL.match(body):
+            self.models.setdefault(found[1].lower(), found[2].strip())
+        self.multicast |= body.startswith("NVLS multicast support is available")
 
 
 def recognises(text: str) -> bool:
@@ -76,14 +315,32 @@ def read(text: str) -> Topology:
     for entry in lines:
         session.read(entry)
     dumps = read_dumps(lines)
-    dump = _best_dump(dumps)
+
+    def shown_by(dump: Dump) -> tuple[int, bool, int]:
+        gpus = {node for node in dump.details if node[0] == "GPU"}
+        gpus |= {node for row in dump.rows.values() for node in row if node[0] == "GPU"}
+        return len(gpus), dump.complete, len(dump.edges) + len(dump.rows)
+
+    # The view that shows most counts: GPUs first, then whether it is whole, then links.
+    dump = max(dumps, key=shown_by, default=Dump())
     names = session.net_devices.get(dump.host) or next(iter(session.net_devices.values()), {})
     graph = MachineGraph(dump, names, session.models)
-    facts = {**_count_facts(graph), **_rate_facts(graph), **_table_facts(graph)}
-    facts |= {**_channel_facts(session), **_session_facts(session)}
-    _complete_node_count(facts)
+    facts = {**_graph_facts(graph), **_table_facts(graph), **_session_facts(session)}
+    # Ranks over GPUs, where one machine was drawn whole and neither number of nodes nor hosts was said.
+    gpu_count, ranks = facts["gpu_count"], facts["nranks"]
+    if facts["nnodes"] is None and dump.complete and gpu_count and ranks and ranks % gpu_count == 0:
+        facts["nnodes"] = ranks // gpu_count
+    facts["nodes"] = facts["nnodes"]
+    one_node = facts["nnodes"] == 1 or len(facts["hosts"]) == 1
+    if gpu_count is None and one_node and ranks and len(facts["bus_ids"]) == ranks:
+        facts["gpu_count"] = ranks
     if not graph.devices and facts["gpu_count"]:
-        graph.devices.extend(_gpus_of_bus_ids(facts["bus_ids"], session.models))
+        # The log draws no machine: the GPUs are the ranks of its one host, with NCCL's bus ids.
+        for index, (rank, nccl_id) in enumerate(sorted(facts["bus_ids"].items(), key=lambda it: int(it[0]))):
+            bus_id = bus_id_of(nccl_id) if re.fullmatch(r"[0-9a-fA-F]{1,16}", nccl_id) else ""
+            model = session.models.get(bus_id.rpartition(".")[0])
+            said = {"rank": int(rank), "nccl_id": nccl_id, **({"model": model} if model else {})}
+            graph.devices.append(Device(f"gpu{index}", DeviceKind.GPU, bus_id=bus_id, attributes=said))
     topology_class, reason = _class_of(graph, session, facts)
     nvswitch = None if topology_class is TopologyClass.UNKNOWN else topology_class is TopologyClass.NVSWITCH
     facts.update(nvswitch=nvswitch, class_evidence=reason, nvlinks_per_gpu=None)
@@ -100,89 +357,63 @@ def read(text: str) -> Topology:
     )
 
 
-def _best_dump(dumps: list[Dump]) -> Dump:
-    """The view that shows most: GPUs first, then whether it is whole, then links."""
-
-    def shows(dump: Dump) -> tuple[int, bool, int]:
-        gpus = {node for node in dump.details if node[0] == "GPU"}
-        gpus |= {node for row in dump.rows.values() for node in row if node[0] == "GPU"}
-        return len(gpus), dump.complete, len(dump.edges) + len(dump.rows)
-
-    return max(dumps, key=shows, default=Dump())
-
-
-def _gpus_of_bus_ids(bus_ids: dict[str, str], models: dict[str, str]) -> list[Device]:
-    """Return the GPUs of a log that draws no machine: the ranks of its one host, with NCCL's bus ids."""
-    gpus = []
-    for index, (rank, nccl_id) in enumerate(sorted(bus_ids.items(), key=lambda item: int(item[0]))):
-        bus_id = bus_id_of(nccl_id) if re.fullmatch(r"[0-9a-fA-F]{1,16}", nccl_id) else ""
-        model = models.get(bus_id.rpartition(".")[0])
-        attributes = {"rank": int(rank), "nccl_id": nccl_id, **({"model": model} if model else {})}
-        gpus.append(Device(f"gpu{index}", DeviceKind.GPU, bus_id=bus_id, attributes=attributes))
-    return gpus
-
-
-def _count_facts(graph: MachineGraph) -> dict[str, Any]:
+def _graph_facts(graph: MachineGraph) -> dict[str, Any]:
+    """Counts and rates of the machine that was drawn."""
+    dump = graph.dump
     gpus = [device.name for device in graph.devices if device.kind is DeviceKind.GPU]
     nics, nets = (sum(node[0] == word for node in graph.words) for word in ("NIC", "NET"))
     cpus = [node for node in graph.words if node[0] == "CPU"]
     facts: dict[str, Any] = {
         "gpu_count": len(gpus) or None,
-        "nic_count": nics if nics or graph.dump.complete else None,
+        "nic_count": nics if nics or dump.complete else None,
         "nic_physical_count": card_count(one for one in graph.devices if one.kind is DeviceKind.NIC) or None,
-        "net_count": nets if nets or graph.dump.edges else None,
+        "net_count": nets if nets or dump.edges else None,
         "cpu_count": len(cpus) or None,
         "gpu_count_in_excerpt": len(gpus),
         "nic_count_in_excerpt": nics,
         "net_count_in_excerpt": nets,
         "numa_unknown": any(number_of(node[1]) < 0 for node in cpus) if cpus else None,
-        "complete_graph": graph.dump.complete,
+        "complete_graph": dump.complete,
     }
     # One pair that is missing ends the search: a damaged table may name thousands of GPUs.
     pairs = ((left, right) for left in gpus for right in gpus if left != right)
     if graph.matrix and all(pair in graph.matrix for pair in pairs):
         facts["gpu_matrix"] = [[graph.matrix.get((one, two), "X") for two in gpus] for one in gpus]
-    return facts
-
-
-def _rate_facts(graph: MachineGraph) -> dict[str, Any]:
-    dump = graph.dump
     rates: dict[str, list[float]] = {}
+    xgmi: dict[frozenset[str], list[str]] = {}
     for edge in dump.edges:
         lower = graph.aliases.get(edge.lower, edge.lower)
         kind = "gpu_pci" if edge.kind == "PCI" and lower[0] == "GPU" else edge.kind
         rates.setdefault(kind, []).append(edge.rate)
+        if edge.kind == "XGMI" and edge.upper is not None:
+            ends = [node[1].rpartition("-")[2] for node in (edge.upper, edge.lower)]
+            xgmi.setdefault(frozenset(ends), ends)
     if not any(node[0] == "GPU" for node in dump.details):
+        # Without a tree the table of paths has the rates on the way to a processor and to switches.
         cells = (cell for row in dump.rows.items() if row[0][0] == "GPU" for cell in row[1].items())
         for node, path in cells:
             if node[0] == "CPU" and path.kind in PROCESSOR_LOCAL:
                 rates.setdefault("gpu_pci", []).append(path.rate)
             if node[0] == "NVS" and path.kind == "NVL":
                 rates.setdefault("NVL", []).append(path.rate)
-    xgmi: dict[frozenset[str], list[str]] = {}
-    for edge in dump.edges:
-        if edge.kind == "XGMI" and edge.upper is not None:
-            ends = [node[1].rpartition("-")[2] for node in (edge.upper, edge.lower)]
-            xgmi.setdefault(frozenset(ends), ends)
-    names = {
-        "sys_bw": "SYS",
-        "gpu_pci_bw": "gpu_pci",
-        "nvlink_bw": "NVL",
-        "xgmi_bw": "XGMI",
-        "net_bw": "NET",
-    }
-    return {
+    facts |= {
         "max_bw": dump.max_bw,
         "total_bw": dump.total_bw,
         "cpu_tuple": next((text for node, text in dump.details.items() if node[0] == "CPU" and text), None),
-        **{name: one_or_all(rates.get(kind, [])) for name, kind in names.items()},
-        "net_bws": rates.get("NET", []),
-        "xgmi_edges": list(xgmi.values()) or None,
     }
+    for name, kind in (
+        ("sys", "SYS"),
+        ("gpu_pci", "gpu_pci"),
+        ("nvlink", "NVL"),
+        ("xgmi", "XGMI"),
+        ("net", "NET"),
+    ):
+        facts[f"{name}_bw"] = one_or_all(rates.get(kind, []))
+    return {**facts, "net_bws": rates.get("NET", []), "xgmi_edges": list(xgmi.values()) or None}
 
 
 def _distance(path: Path) -> tuple[int, int]:
-    return (PATH_WORDS.index(path.kind) if path.kind in PATH_WORDS else len(PATH_WORDS)), path.hops
+    return (_PATH_WORDS.index(path.kind) if path.kind in _PATH_WORDS else len(_PATH_WORDS)), path.hops
 
 
 def _table_facts(graph: MachineGraph) -> dict[str, Any]:
@@ -214,15 +445,18 @@ def _table_facts(graph: MachineGraph) -> dict[str, Any]:
     return facts
 
 
-def _channel_facts(session: Session) -> dict[str, Any]:
+def _session_facts(session: Session) -> dict[str, Any]:
     ranks = _rank_count(session)
+    # Nodes: as a ``comm`` line says, else the hosts when every rank has printed its own trees.
+    stated = [rank["nnodes"] for rank in session.ranks if rank.get("nnodes")]
+    every = len(session.trees) == ranks and all(session.hosts.values())
+    nodes = int(max(stated)) if stated else len(set(session.hosts.values())) or None if every else None
     rings, cut_rings = _rings(session, ranks)
     tree_count = max((max(trees) + 1 for trees in session.trees.values()), default=None)
     total = session.total if session.total is not None else (tree_count or len(session.rings) or None)
-    first = {rank: trees[min(trees)] for rank, trees in session.trees.items()}
     facts: dict[str, Any] = {
         "nranks": ranks,
-        "nnodes": _node_count(session, ranks),
+        "nnodes": nodes,
         "channels_total": total,
         "channels": total,
         "channels_listed": len(session.rings),
@@ -231,7 +465,7 @@ def _channel_facts(session: Session) -> dict[str, Any]:
         "bus_ids": {str(rank["rank"]): rank["bus_id"] for rank in session.ranks if "bus_id" in rank},
         "transports": dict(session.transports),
         "ring_line_truncated": bool(cut_rings),
-        "tree_edges_known": {str(rank): edge.as_fact() for rank, edge in first.items()},
+        "tree_edges_known": {str(rank): trees[min(trees)].as_fact() for rank, trees in session.trees.items()},
         "trees": {
             str(rank): {str(tree): edge.as_fact() for tree, edge in trees.items()}
             for rank, trees in session.trees.items()
@@ -241,11 +475,28 @@ def _channel_facts(session: Session) -> dict[str, Any]:
     if cut_rings:
         printed = len(next(iter(cut_rings.values())))
         facts.update({"ring_ranks_printed": printed, f"rings_first_{printed}": cut_rings})
-    ring = next((each for each in session.patterns if each["pattern"] == RING_PATTERN), None)
+    ring = next((each for each in session.patterns if each["pattern"] == _RING_PATTERN), None)
     if ring is not None:
         facts["ring_orders"] = ring["orders"]
         facts["ring_pattern"] = {key: value for key, value in ring.items() if key != "orders"}
-    return facts
+    masks = next(iter(session.masks.values()), {})
+    # Different masks are NUMA nodes when every GPU of the one host has printed its own.
+    devices = {str(rank.get("device")) for rank in session.ranks}
+    counts = {rank.get("nranks") for rank in session.ranks}
+    whole_host = devices == set(masks) and counts == {len({rank["rank"] for rank in session.ranks})}
+    return facts | {
+        "hosts": list(session.speakers),
+        "net_devices": [name for _, name in sorted(next(iter(session.net_devices.values()), {}).items())],
+        "affinity_mask": masks,
+        "cpu_affinity": next(iter(session.affinities.values()), {}),
+        "nvls_heads": len(session.heads),
+        "topo_file": session.topo_file,
+        "p2p_chunk_bytes": session.chunk_bytes,
+        "version": session.version,
+        "gpu_models": session.models,
+        "numa_nodes": len({mask.lower() for mask in masks.values()}) if masks and whole_host else None,
+        **{f"affinity_mask_{host}": of_host for host, of_host in session.masks.items() if host},
+    }
 
 
 def _rank_count(session: Session) -> int | None:
@@ -264,15 +515,6 @@ def _rank_count(session: Session) -> int | None:
     return None
 
 
-def _node_count(session: Session, ranks: int | None) -> int | None:
-    """As a ``comm`` line says, else the hosts when every rank has printed its own trees."""
-    stated = [rank["nnodes"] for rank in session.ranks if rank.get("nnodes")]
-    if stated:
-        return int(max(stated))
-    every = len(session.trees) == ranks and all(session.hosts.values())
-    return len(set(session.hosts.values())) or None if every else None
-
-
 def _rings(session: Session, ranks: int | None) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
     """Rings that hold every rank, and those that were cut short; a cut one is closed from ``Ring`` lines."""
     full: dict[str, list[int]] = {}
@@ -289,38 +531,6 @@ def _rings(session: Session, ranks: int | None) -> tuple[dict[str, list[int]], d
         if ranks == len(closed) == len(set(closed)) and len(following) >= ranks:
             full[channel] = closed
     return full, cut
-
-
-def _session_facts(session: Session) -> dict[str, Any]:
-    masks = next(iter(session.masks.values()), {})
-    # Different masks are NUMA nodes when every GPU of the one host has printed its own.
-    devices = {str(rank.get("device")) for rank in session.ranks}
-    counts = {rank.get("nranks") for rank in session.ranks}
-    whole_host = devices == set(masks) and counts == {len({rank["rank"] for rank in session.ranks})}
-    return {
-        "hosts": list(session.speakers),
-        "net_devices": [name for _, name in sorted(next(iter(session.net_devices.values()), {}).items())],
-        "affinity_mask": masks,
-        "cpu_affinity": next(iter(session.affinities.values()), {}),
-        "nvls_heads": len(session.heads),
-        "topo_file": session.topo_file,
-        "p2p_chunk_bytes": session.chunk_bytes,
-        "version": session.version,
-        "gpu_models": session.models,
-        "numa_nodes": len({mask.lower() for mask in masks.values()}) if masks and whole_host else None,
-        **{f"affinity_mask_{host}": of_host for host, of_host in session.masks.items() if host},
-    }
-
-
-def _complete_node_count(facts: dict[str, Any]) -> None:
-    """Ranks over GPUs, where one machine was drawn whole and neither number of nodes nor hosts was said."""
-    gpus, ranks = facts["gpu_count"], facts["nranks"]
-    if facts["nnodes"] is None and facts["complete_graph"] and gpus and ranks and ranks % gpus == 0:
-        facts["nnodes"] = ranks // gpus
-    facts["nodes"] = facts["nnodes"]
-    one_node = facts["nnodes"] == 1 or len(facts["hosts"]) == 1
-    if gpus is None and one_node and ranks and len(facts["bus_ids"]) == ranks:
-        facts["gpu_count"] = ranks
 
 
 def _notices(notices: list[Notice], dumps: list[Dump], dump: Dump, session: Session) -> tuple[Notice, ...]:
@@ -365,41 +575,30 @@ def _class_of(graph: MachineGraph, session: Session, facts: dict[str, Any]) -> t
     pattern = facts.get("ring_pattern", {})
     if pattern.get("nchannels") and pattern.get("type_intra") in _PCI_PATHS:
         return TopologyClass.PCIE, f"rings inside the node use {pattern['type_intra']}"
-    if facts["nnodes"] == 1 and session.chunk_bytes == PCI_CHUNK_BYTES and (facts["nranks"] or 0) > 1:
+    one_node = facts["nnodes"] == 1
+    if one_node and session.chunk_bytes == _PCI_CHUNK_BYTES and (facts["nranks"] or 0) > 1:
         return TopologyClass.PCIE, "the chunk size is the one NCCL takes without NVLink between all"
-    if facts["nnodes"] == 1 and _rings_load_pairs_alike(list(facts["rings"].values()), facts["channels"]):
-        mesh = TopologyClass.XGMI_MESH if session.library == "RCCL" else TopologyClass.NVLINK_MESH
-        return mesh, "the rings load every pair of GPUs alike"
-    one_node = facts["nnodes"] in (None, 1) and len(session.speakers) <= 1
-    if one_node and session.library != "RCCL" and _trees_are_one_chain(session.trees):
-        return TopologyClass.NVSWITCH, "many channels, all of them one chain through the same GPUs"
-    return TopologyClass.UNKNOWN, "nothing in this log says how the GPUs are joined"
-
-
-def _rings_load_pairs_alike(rings: list[list[int]], channels: int | None) -> bool:
-    """Whether rings load every pair alike in different orders: then there is a direct link per pair.
-
-    NCCL's search takes links away as channels use them, so only direct links force different orders; over a
-    switch or PCIe all channels take one order.
-    """
-    if not rings or len(rings) != channels or not 3 <= len(rings[0]) <= 16:
-        return False
-    loads = Counter(
-        (min(pair), max(pair)) for ring in rings for pair in zip(ring, [*ring[1:], ring[0]], strict=True)
-    )
-    every = itertools.combinations(sorted(rings[0]), 2)
-    return len(set(map(tuple, rings))) > 1 and len({loads[pair] for pair in every} | set(loads.values())) == 1
-
-
-def _trees_are_one_chain(trees: dict[int, dict[int, TreeEdge]]) -> bool:
-    """Whether many channels all form one chain through the GPUs of one process group: then there is a switch.
-
-    A chain of three or more ranks in which each has at most one child cannot come from a mesh, whose channels
-    differ, nor from PCIe, which never fills that many channels.
-    """
-    return len(trees) >= 3 and all(
-        len(places) >= SWITCH_CHANNELS
+    # NCCL's search takes links away as channels use them, so only direct links force different orders; over a
+    # switch or PCIe all channels take one order. Rings that load every pair alike in different orders: then
+    # there is a direct link per pair.
+    rings = list(facts["rings"].values())
+    if one_node and rings and len(rings) == facts["channels"] and 3 <= len(rings[0]) <= 16:
+        loads = Counter(
+            (min(pair), max(pair)) for ring in rings for pair in zip(ring, [*ring[1:], ring[0]], strict=True)
+        )
+        of_pairs = {loads[pair] for pair in itertools.combinations(sorted(rings[0]), 2)}
+        if len(set(map(tuple, rings))) > 1 and len(of_pairs | set(loads.values())) == 1:
+            mesh = TopologyClass.XGMI_MESH if session.library == "RCCL" else TopologyClass.NVLINK_MESH
+            return mesh, "the rings load every pair of GPUs alike"
+    # A chain of three or more ranks in which each has at most one child cannot come from a mesh, whose
+    # channels differ, nor from PCIe, which never fills that many channels.
+    chains = len(session.trees) >= 3 and all(
+        len(places) >= _SWITCH_CHANNELS
         and len(set(places.values())) == 1
         and all(len(edge.children) <= 1 for edge in places.values())
-        for places in trees.values()
+        for places in session.trees.values()
     )
+    maybe_one_node = facts["nnodes"] in (None, 1) and len(session.speakers) <= 1
+    if chains and maybe_one_node and session.library != "RCCL":
+        return TopologyClass.NVSWITCH, "many channels, all of them one chain through the same GPUs"
+    return TopologyClass.UNKNOWN, "nothing in this log says how the GPUs are joined"

@@ -10,7 +10,7 @@ from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.readers import read_text
 from ccbench.topology.readers.nccl_log import MOST_NOTICES, read, recognises
-from ccbench.topology.readers.nccl_log_lines import entries as lines_of
+from ccbench.topology.readers.nccl_log import entries as lines_of
 
 BOX = """\
 === System : maxBw 80.0 totalBw 80.0 ===

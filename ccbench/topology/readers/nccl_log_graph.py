@@ -29,10 +29,9 @@ _ITEM = re.compile(
 _HEADER = re.compile(r"=== System : max(?:Bw|Width) ([\d.]{1,20}) total(?:Bw|Width) ([\d.]{1,20}) ===")
 _ROW = re.compile(rf"([A-Z]{{3}}/{_ID}) ?:")
 _CELL = re.compile(rf"([A-Z]{{3}}/{_ID}) \((\d{{1,4}})/([\d.]{{1,20}})/([A-Z0-9]{{2,6}})\)")
-_OWNING = frozenset({"PCI", "LOC", "NET"})
 
 NO_LIMIT_GIGABYTES_PER_SECOND = 5000.0
-"""NCCL's LOC_BW (graph.h): its word for a link that it does not want to limit; no rate of anything."""
+"""NCCL's LOC_BW (graph.h): its word for a link that it does not want to limit."""
 
 _DIRECT = {"NVL": LinkKind.NVLINK, "XGMI": LinkKind.XGMI, "C2C": LinkKind.C2C}
 _KINDS = {**_DIRECT, "PCI": LinkKind.PCIE, "SYS": LinkKind.INTER_SOCKET}
@@ -56,7 +55,7 @@ class Entry:
     number: 1-based line of the log.
     speaker: what names the process (host, pid, tid and device); empty where the line does not say.
     host: its host as printed; empty where the line does not say.
-    marked: whether the line says that NCCL wrote it.
+    marked: True if the line says that NCCL wrote it.
     """
 
     number: int
@@ -116,12 +115,12 @@ class Dump:
 
     @property
     def complete(self) -> bool:
-        """Whether both the first and the last line of the tree were read, and nothing had lost its parent."""
+        """True if the first and the last line of the tree were read, and nothing had lost its parent."""
         return self.headed and self.closed and all(edge.upper is not None for edge in self.edges)
 
     @property
     def is_empty(self) -> bool:
-        """Whether neither tree nor table was found."""
+        """True if neither tree nor table was found."""
         return not self.details and not self.rows and not self.headed
 
     def nodes(self) -> list[Node]:
@@ -138,14 +137,25 @@ class Dump:
         elif body.startswith("+ "):
             self._read_item(entry, body)
         elif row is not None:
-            self._read_row(entry, row[1], body[row.end() :])
+            node, rest = node_of(row[1]), body[row.end() :]
+            paths: dict[Node, Path] = {}
+            for cell, hops, rate_text, kind in _CELL.findall(rest):
+                rate, other = decimal(rate_text), node_of(cell)
+                if rate is not None and other is not None:
+                    paths[other] = Path(int(hops), rate, kind)
+            if node is not None and not paths and rest.strip():
+                self.notices.append(Notice("damaged_line", f"no row of paths: {rest[:60]!r}", entry.number))
+            if node is None or not paths:
+                return
+            if node not in paths:
+                text = f"the row of {row[1]} does not reach {row[1]} itself; it is cut"
+                self.notices.append(Notice("truncated", text, entry.number))
+            self.rows.setdefault(node, paths)
         elif cpu is not None:
-            self._note(("CPU", cpu[1]), cpu[2] or "")
-            self.open_columns = [(-1, ("CPU", cpu[1]))]
-
-    def _note(self, node: Node, detail: str) -> None:
-        if detail or node not in self.details:
-            self.details[node] = detail
+            node = ("CPU", cpu[1])
+            if cpu[2] or node not in self.details:
+                self.details[node] = cpu[2] or ""
+            self.open_columns = [(-1, node)]
 
     def _read_item(self, entry: Entry, body: str) -> None:
         found = _ITEM.match(body)
@@ -159,44 +169,26 @@ class Dump:
         # Children of an excerpt without its CPU line have no parent; they must not fall to a later one.
         while self.open_columns and self.open_columns[-1][0] >= column:
             self.open_columns.pop()
-        upper = self._upper(kind, node)
+        # The parent by column; where blanks were lost, the last node that can have such a child.
+        upper = self.open_columns[-1][1] if self.open_columns else None
+        wanted = {"NET": ("NIC", "DEV", "GPU"), "LOC": ("DEV",)}.get(kind)
+        wanted = ("GPU", "DEV") if node[0] == "NVS" else wanted
+        if wanted is not None and upper is not None and upper[0] not in wanted:
+            candidates = [self.last[word] for word in wanted if word in self.last]
+            upper = max(candidates)[1] if candidates else upper
         if upper == node:
             text = f"{node[0]}/{node[1]} is linked to itself; left out"
             self.notices.append(Notice("self_link", text, entry.number))
             return
         self.edges.append(Edge(upper, node, kind, rate, entry.number))
-        self._note(node, (found[5] or "").strip())
-        if kind in _OWNING:
+        detail = (found[5] or "").strip()
+        if detail or node not in self.details:
+            self.details[node] = detail
+        if kind in ("PCI", "LOC", "NET"):
             if upper is not None:
                 self.above.setdefault(node, upper)
             self.open_columns.append((column, node))
             self.last[node[0]] = (entry.number, node)
-
-    def _upper(self, kind: str, node: Node) -> Node | None:
-        """The parent by column; where blanks were lost, the last node that can have such a child."""
-        upper = self.open_columns[-1][1] if self.open_columns else None
-        wanted = {"NET": ("NIC", "DEV", "GPU"), "LOC": ("DEV",)}.get(kind)
-        wanted = ("GPU", "DEV") if node[0] == "NVS" else wanted
-        if wanted is None or upper is None or upper[0] in wanted:
-            return upper
-        candidates = [self.last[word] for word in wanted if word in self.last]
-        return max(candidates)[1] if candidates else upper
-
-    def _read_row(self, entry: Entry, name: str, rest: str) -> None:
-        row: dict[Node, Path] = {}
-        for cell, hops, rate_text, kind in _CELL.findall(rest):
-            rate, other = decimal(rate_text), node_of(cell)
-            if rate is not None and other is not None:
-                row[other] = Path(int(hops), rate, kind)
-        node = node_of(name)
-        if node is None or not row:
-            if node is not None and rest.strip():
-                self.notices.append(Notice("damaged_line", f"no row of paths: {rest[:60]!r}", entry.number))
-            return
-        if node not in row:
-            text = f"the row of {name} does not reach {name} itself; it is cut"
-            self.notices.append(Notice("truncated", text, entry.number))
-        self.rows.setdefault(node, row)
 
 
 def read_dumps(entries: Iterable[Entry]) -> list[Dump]:
@@ -206,7 +198,9 @@ def read_dumps(entries: Iterable[Entry]) -> list[Dump]:
     for entry in entries:
         body = entry.body.lstrip()
         header = _HEADER.match(body)
-        if header is None and not _may_belong(body, entry.marked):
+        # Other programs start lines with a plus too; only NCCL's own may be called damaged.
+        is_item = body.startswith("+ ") and (entry.marked or _ITEM.match(body))
+        if not header and not is_item and not body.startswith(("CPU/", "======")) and not _ROW.match(body):
             continue
         dump = current.get(entry.speaker)
         if header is not None or dump is None or (dump.closed and body.startswith(("CPU/", "+ "))):
@@ -218,13 +212,6 @@ def read_dumps(entries: Iterable[Entry]) -> list[Dump]:
         else:
             dump.read(entry, body)
     return [dump for dump in dumps if dump.notices or not dump.is_empty]
-
-
-def _may_belong(body: str, marked: bool) -> bool:
-    if body.startswith("+ "):
-        # Other programs start lines with a plus too; only NCCL's own may be called damaged.
-        return marked or _ITEM.match(body) is not None
-    return body.startswith(("CPU/", "======")) or _ROW.match(body) is not None
 
 
 def node_of(text: str) -> Node | None:
@@ -287,17 +274,8 @@ class MachineGraph:
                     aliases.setdefault(node, ("GPU", node[1]))
         return aliases
 
-    def _numa_node(self, node: Node) -> int | None:
-        for _ in range(64):  # as deep as no PCIe tree is
-            if node[0] == "CPU":
-                return number_of(node[1])
-            if node not in self.dump.above:
-                return None
-            node = self.dump.above[node]
-        return None
-
     def _ports(self, nic_names: Mapping[int, str]) -> dict[Node, dict[str, Any]]:
-        """What hangs at each NIC: name, and one entry per NET with its rate in bytes per second.
+        """NIC -> what hangs at it: name, and one entry per NET with its rate in bytes per second.
 
         Where a table of paths names NETs and no tree their NICs, each NET stands for a NIC of its own.
         """
@@ -339,7 +317,11 @@ class MachineGraph:
             index = counts[kind] = counts.get(kind, -1) + 1
             prefix = identity.rpartition("-")[0]
             system = systems.index(prefix) if prefix in systems else 0
-            numa_node = self._numa_node(node)
+            # The NUMA node is that of the CPU at the top; no PCIe tree is 64 deep.
+            top = node
+            for _ in range(64):
+                top = self.dump.above.get(top, top)
+            numa_node = number_of(top[1]) if top[0] == "CPU" else None
             name = f"{short}{index}"
             if kind is DeviceKind.CPU:
                 name = ("" if system == 0 else f"n{system}.") + f"cpu{max(numa_node or 0, 0)}"
@@ -347,70 +329,65 @@ class MachineGraph:
             taken.add(name)
             self.names[node] = name
             bus_id = bus_id_of(identity) if word in ("GPU", "PCI", "DEV", "NIC") else ""
-            attributes = {"nccl_id": identity, **self._attributes(node, bus_id), **ports.get(node, {})}
+            detail = self.dump.details.get(node, "")
+            said: dict[str, Any] = {}
+            if word == "GPU":
+                said = {"rank": whole(detail), "model": self.models.get(bus_id.rpartition(".")[0])}
+            elif word == "NVS":
+                said = {"stands_for": "all NVSwitches of the machine"}
+            elif word in ("CPU", "PCI", "DEV"):
+                said = {"architecture_vendor_model" if word == "CPU" else "pci_id": detail or None}
+            said = {key: value for key, value in said.items() if value is not None}
+            attributes = {"nccl_id": identity, **said, **ports.get(node, {})}
             self.devices.append(Device(name, kind, system, bus_id, numa_node, attributes))
         self.names |= {node: self.names[gpu] for node, gpu in self.aliases.items() if gpu in self.names}
-
-    def _attributes(self, node: Node, bus_id: str) -> dict[str, Any]:
-        detail = self.dump.details.get(node, "")
-        found: dict[str, Any] = {}
-        if node[0] == "GPU":
-            model = self.models.get(bus_id.rpartition(".")[0])
-            found = {"rank": whole(detail), "model": model}
-        elif node[0] == "NVS":
-            found = {"stands_for": "all NVSwitches of the machine"}
-        elif node[0] == "CPU":
-            found = {"architecture_vendor_model": detail or None}
-        elif node[0] in ("PCI", "DEV"):
-            found = {"pci_id": detail or None}
-        return {key: value for key, value in found.items() if value is not None}
 
     def _add_links(self) -> None:
         found: dict[tuple[str, str, LinkKind], Link] = {}
         stated: set[tuple[str, str, LinkKind]] = set()
         for edge in self.dump.edges:
-            kind, ends = _KINDS.get(edge.kind), None
-            if kind is not None:
-                ends = self._ends(edge)
-            elif edge.kind not in {"LOC", "NET"}:
-                text = f"{edge.kind} links are not known; left out"
-                self.notices.append(Notice("unsupported", text, edge.line))
-            if kind is None or ends is None:
+            kind = _KINDS.get(edge.kind)
+            if kind is None:
+                if edge.kind not in {"LOC", "NET"}:
+                    text = f"{edge.kind} links are not known; left out"
+                    self.notices.append(Notice("unsupported", text, edge.line))
                 continue
-            link, back = both_ways(_link(*ends, kind, edge))
-            forth = (*ends, kind)
+            if edge.upper is None:
+                text = f"the line above {edge.lower[0]}/{edge.lower[1]} is missing"
+                self.notices.append(Notice("truncated", text, edge.line))
+                continue
+            upper, lower = self.names.get(edge.upper), self.names.get(edge.lower)
+            if upper is None or lower is None:
+                continue
+            if upper == lower:
+                text = f"{upper} is linked to itself; left out"
+                self.notices.append(Notice("self_link", text, edge.line))
+                continue
+            # NCCL's word for no limit is no rate of anything.
+            limited = edge.rate < NO_LIMIT_GIGABYTES_PER_SECOND
+            rate = edge.rate * 1e9 if limited else None
+            said = "all parallel links together" if limited else "NCCL's word for no limit"
+            origin = f"NCCL log, line {edge.line}: {edge.kind}[{edge.rate}] GB/s, {said}"
+            attributes = {"count_known": False} if edge.kind in _DIRECT else {}
+            link, back = both_ways(Link(upper, lower, kind, rate, origin=origin, attributes=attributes))
+            forth = (upper, lower, kind)
             if forth in stated and found[forth].bytes_per_second != link.bytes_per_second:
-                text = f"{ends[0]} to {ends[1]} is printed twice with different rates; the first is kept"
+                text = f"{upper} to {lower} is printed twice with different rates; the first is kept"
                 self.notices.append(Notice("contradiction", text, edge.line))
             if forth not in stated:
                 stated.add(forth)
                 found[forth] = link
                 # Only one end of a PCIe link or of a switch's link is printed; NCCL takes the other as equal.
-                found.setdefault((ends[1], ends[0], kind), back)
-                self._note_direct(edge.kind, *ends)
+                found.setdefault((lower, upper, kind), back)
+                self._note_direct(edge.kind, upper, lower)
         self.links.extend(found.values())
 
     def _note_direct(self, kind: str, left: str, right: str) -> None:
         if kind in _DIRECT and left.startswith("gpu") and right.startswith("gpu"):
             self.direct.add((min(left, right), max(left, right)))
 
-    def _ends(self, edge: Edge) -> tuple[str, str] | None:
-        """Names of both ends; None, with a notice, where one is not in the text or both are the same."""
-        if edge.upper is None:
-            text = f"the line above {edge.lower[0]}/{edge.lower[1]} is missing"
-            self.notices.append(Notice("truncated", text, edge.line))
-            return None
-        upper, lower = self.names.get(edge.upper), self.names.get(edge.lower)
-        if upper is None or lower is None:
-            return None
-        if upper == lower:
-            text = f"{upper} is linked to itself; left out"
-            self.notices.append(Notice("self_link", text, edge.line))
-            return None
-        return upper, lower
-
     def _add_links_of_paths(self) -> None:
-        """Where the tree is missing, the table tells the links of one hop and the way to the nearest CPU."""
+        """Without a tree the table tells the links of one hop and the way to the nearest CPU."""
         linked = {link.source for link in self.links}
         for node, row in self.dump.rows.items():
             name = self.names.get(node)
@@ -433,12 +410,3 @@ class MachineGraph:
                 link = Link(name, target, kind, path.rate * 1e9, origin=origin, attributes=attributes)
                 # A GPU at the other end has a row of its own.
                 self.links += [link] if other[0] == "GPU" else both_ways(link)
-
-
-def _link(source: str, target: str, kind: LinkKind, edge: Edge) -> Link:
-    limited = edge.rate < NO_LIMIT_GIGABYTES_PER_SECOND
-    said = "all parallel links together" if limited else "NCCL's word for no limit"
-    origin = f"NCCL log, line {edge.line}: {edge.kind}[{edge.rate}] GB/s, {said}"
-    attributes = {"count_known": False} if edge.kind in _DIRECT else {}
-    rate = edge.rate * 1e9 if limited else None
-    return Link(source, target, kind, rate, origin=origin, attributes=attributes)

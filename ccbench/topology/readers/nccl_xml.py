@@ -563,11 +563,12 @@ def _facts(system: Element, tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks) -> 
     cpu = tree.cpus[0].attributes if tree.cpus else {}
     numa = [element.attributes.get("numaid", "") for element in tree.cpus]
     hosts = range(len(tree.hosts))
-    nics = [
-        device
+    gpus = Counter(gpu.node for gpu in tree.gpus)
+    nics = Counter(
+        device.node
         for device in tree.devices
         if device.kind is DeviceKind.NIC and str(device.attributes.get("class", "")).startswith(_NICS)
-    ]
+    )
     # Speed and width above GPUs as printed, and the slowest of both that any GPU has.
     above = [gpu.pci.attributes for gpu in tree.gpus]
     printed = _distinct((said.get("link_speed"), said.get("link_width")) for said in above)
@@ -578,8 +579,8 @@ def _facts(system: Element, tree: Tree, nvlinks: _GpuLinks, xgmi: _GpuLinks) -> 
         "version": system.attributes.get("version"),
         **_device_facts(tree),
         "hosts": len(tree.hosts),
-        "gpu_per_host": one_or_all([sum(gpu.node == host for gpu in tree.gpus) for host in hosts]),
-        "nic_count_per_host": one_or_all([sum(nic.node == host for nic in nics) for host in hosts]),
+        "gpu_per_host": one_or_all([gpus[host] for host in hosts]),
+        "nic_count_per_host": one_or_all([nics[host] for host in hosts]),
         "numa_nodes": numa,
         "numa_node_count": len(set(numa)),
         "cpu": {key: cpu[key] for key in ("arch", "vendor", "familyid", "modelid") if key in cpu},

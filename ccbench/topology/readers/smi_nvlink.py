@@ -285,12 +285,13 @@ def _facts(listings: list[_Listing], verdict: Verdict) -> dict[str, Any]:
         "topology_class_candidates": [candidate.value for candidate in verdict.candidates],
     }
     for listing in listings:
-        of_gpu = facts["links"][listing.name] = {"total": len(listing.links)}
+        of_gpu: dict[str, Any] = {"total": len(listing.links)}
         if listing.is_cut:
             of_gpu["cut"] = True
         if listing.has_state:
             rates = {link.rate for link in listing.links.values() if link.rate is not None}
             of_gpu |= {"active": listing.active, "GBps_per_link": sorted(rates)}
+        facts["links"][listing.name] = of_gpu
     if any(listing.remotes for listing in listings):
         facts["remote_devices"] = {
             listing.name: listing.remotes for listing in listings if listing.remotes and not listing.is_cut

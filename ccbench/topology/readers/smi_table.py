@@ -254,13 +254,13 @@ class Matrix:
         # Different CPU lists name different NUMA nodes and so no CPU twice, unless one was damaged. Bounded,
         # because every two lists are compared: no machine has more NUMA nodes with GPUs.
         printed = {
-            text: ranges(text) for row in self.cells.values() if (text := row.get(CPU)) and text != "N/A"
+            cpus: ranges(cpus) for row in self.cells.values() if (cpus := row.get(CPU)) and cpus != "N/A"
         }
-        found = [(text, numbers) for text, numbers in printed.items() if numbers and len(numbers) <= 512][:64]
-        for position, (text, numbers) in enumerate(found):
+        found = [(cpus, numbers) for cpus, numbers in printed.items() if numbers and len(numbers) <= 512][:64]
+        for position, (one, numbers) in enumerate(found):
             for other, others in found[:position]:
                 if overlap(numbers, others):
-                    message = f"CPU Affinity {other} and {text} share CPUs: one of them is damaged"
+                    message = f"CPU Affinity {other} and {one} share CPUs: one of them is damaged"
                     notices.append(Notice("damaged_line", message, table.line))
         self.labels = self._labels()
         index = {name: position for position, name in enumerate(self.gpus)}

@@ -20,8 +20,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
 
 from ccbench.backends.base import OutOfMemory
+from ccbench.backends.cuda.blocking_kernel import blocked, most_blocked, open_blocking_kernel
 from ccbench.backends.cuda.context import DeviceContext
-from ccbench.backends.cuda.gate import Gate, open_gate
 from ccbench.backends.cuda.runtime import ON_DEVICE, TO_HOST, Cuda, open_cuda, starting
 from ccbench.cases import Case, Sampling
 from ccbench.errors import CcbenchError
@@ -77,14 +77,14 @@ class HostCopies:
 
 
 class CudaCopies:
-    """cudaMemcpyAsync from device memory to device memory, timed as kernels are: behind a gate."""
+    """cudaMemcpyAsync from device memory to device memory, timed as kernels are: behind a blocking kernel."""
 
     def __init__(self, size_bytes: int, cuda: Cuda) -> None:
         self._cuda, self._bytes = cuda, size_bytes
         cuda.use(0)
         self._group = DeviceContext(cuda, cuda.facts(0), range(1))
         self._stream = self._group.stream
-        self._gate, _ = open_gate(cuda, [self._group])
+        self._blocking, _ = open_blocking_kernel(cuda, [self._group])
         self._source, self._target = cuda.allocate(size_bytes), cuda.allocate(size_bytes)
         self._host = np.zeros(size_bytes, np.uint8)
 
@@ -102,24 +102,17 @@ class CudaCopies:
 
     def copy(self, times: int) -> float:
         """As Copies."""
-        copy, group, gate = self._cuda.runtime.memcpyAsync, self._group, self._gate
-        held = Gate.most_held(1)
-        if gate:
-            gate.close()
-            gate.hold(group)
-        try:
+        copy, group = self._cuda.runtime.memcpyAsync, self._group
+        with blocked(self._blocking, [group]) as release:
             group.begin()
             for number in range(times):
-                if gate and number == held:
-                    gate.open()
+                if number == most_blocked(1):
+                    release()
                 copy(self._target, self._source, self._bytes, ON_DEVICE, self._stream)
             group.end()
-        finally:
-            if gate:
-                gate.open()
         group.synchronize()
-        if gate:
-            gate.raise_if_missed()
+        if self._blocking:
+            self._blocking.raise_if_timed_out()
         return group.elapsed_seconds()
 
     def wrong_bytes(self, value: int) -> int:

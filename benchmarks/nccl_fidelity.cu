@@ -54,7 +54,7 @@ struct Gpu {
     float* target;
 };
 
-struct Gate {
+struct StreamWait {
     unsigned* word;
     unsigned goal;
 };
@@ -70,17 +70,17 @@ static decltype(&cuStreamWaitValue32) found_wait() {
     return reinterpret_cast<decltype(&cuStreamWaitValue32)>(found);
 }
 
-static void hold(std::vector<Gpu>& gpus, Gate& gate) {
+static void hold(std::vector<Gpu>& gpus, StreamWait& wait_word) {
     static const auto wait = found_wait();
-    gate.goal++;
+    wait_word.goal++;
     for (Gpu& gpu : gpus) {
         CUDA(cudaSetDevice(gpu.device));
-        CUdeviceptr word = reinterpret_cast<CUdeviceptr>(gate.word);
-        DRIVER(wait(gpu.stream, word, gate.goal, CU_STREAM_WAIT_VALUE_GEQ));
+        CUdeviceptr word = reinterpret_cast<CUdeviceptr>(wait_word.word);
+        DRIVER(wait(gpu.stream, word, wait_word.goal, CU_STREAM_WAIT_VALUE_GEQ));
     }
 }
 
-static void open(Gate& gate) { __atomic_store_n(gate.word, gate.goal, __ATOMIC_RELEASE); }
+static void open(StreamWait& wait_word) { __atomic_store_n(wait_word.word, wait_word.goal, __ATOMIC_RELEASE); }
 
 static void launch(std::vector<Gpu>& gpus, size_t count) {
     NCCL(ncclGroupStart());
@@ -111,7 +111,7 @@ static std::vector<cudaGraphExec_t> captured(std::vector<Gpu>& gpus, size_t coun
     return graphs;
 }
 
-static double timed(std::vector<Gpu>& gpus, Gate& gate, size_t count, int launches, bool graph) {
+static double timed(std::vector<Gpu>& gpus, StreamWait& wait_word, size_t count, int launches, bool graph) {
     launch(gpus, count);
     std::vector<cudaGraphExec_t> whole;
     int rounds = launches / GRAPH_LAUNCHES;
@@ -120,26 +120,26 @@ static double timed(std::vector<Gpu>& gpus, Gate& gate, size_t count, int launch
         CUDA(cudaSetDevice(gpu.device));
         CUDA(cudaStreamSynchronize(gpu.stream));
     }
-    hold(gpus, gate);
+    hold(gpus, wait_word);
     for (Gpu& gpu : gpus) {
         CUDA(cudaSetDevice(gpu.device));
         CUDA(cudaEventRecord(gpu.began, gpu.stream));
     }
     for (int i = 0; i < (graph ? rounds : launches); i++) {
         if (!graph) launch(gpus, count);
-        if (!graph && i == 0) open(gate);
+        if (!graph && i == 0) open(wait_word);
         for (size_t g = 0; graph && g < gpus.size(); g++) {
             CUDA(cudaSetDevice(gpus[g].device));
             CUDA(cudaGraphLaunch(whole[g], gpus[g].stream));
         }
-        if (graph && i + 1 == GRAPHS_HELD) open(gate);
+        if (graph && i + 1 == GRAPHS_HELD) open(wait_word);
     }
     float longest = 0;
     for (Gpu& gpu : gpus) {
         CUDA(cudaSetDevice(gpu.device));
         CUDA(cudaEventRecord(gpu.ended, gpu.stream));
     }
-    open(gate);
+    open(wait_word);
     for (Gpu& gpu : gpus) {
         float milliseconds;
         CUDA(cudaEventSynchronize(gpu.ended));
@@ -171,16 +171,16 @@ int main(int argc, char** argv) {
         CUDA(cudaMalloc(&gpu.target, largest));
         CUDA(cudaMemset(gpu.source, 0, largest));
     }
-    Gate gate{};
-    CUDA(cudaHostAlloc(&gate.word, sizeof(unsigned), cudaHostAllocPortable | cudaHostAllocMapped));
-    *gate.word = 0;
+    StreamWait wait_word{};
+    CUDA(cudaHostAlloc(&wait_word.word, sizeof(unsigned), cudaHostAllocPortable | cudaHostAllocMapped));
+    *wait_word.word = 0;
     size_t size;
     int launches;
     char mode[16];
     while (std::scanf("%zu %d %15s", &size, &launches, mode) == 3) {
         bool graph = std::strcmp(mode, "graph") == 0;
         bool sound = size <= largest && launches >= (graph ? GRAPH_LAUNCHES : 1);
-        std::printf("%.9g\n", sound ? timed(gpus, gate, size / sizeof(float), launches, graph) : -1.0);
+        std::printf("%.9g\n", sound ? timed(gpus, wait_word, size / sizeof(float), launches, graph) : -1.0);
         std::fflush(stdout);
     }
     for (Gpu& gpu : gpus) NCCL(ncclCommDestroy(gpu.comm));

@@ -585,8 +585,8 @@ class Conditions:
 class CaseFacts:
     """Facts that an endpoint knows about the case just measured, besides its samples; see Measurement.
 
-    devices: JSON of the devices' state before and after the case. flags: of this case alone. gated_launches:
-    of a sample, those enqueued before the devices were let go; None where devices have no clock.
+    devices: JSON of the devices' state before and after the case. flags: of this case alone.
+    blocked_launches: of a sample, those enqueued behind a blocking kernel; None where devices have no clock.
     """
 
     protocol_used: str = ""
@@ -596,7 +596,7 @@ class CaseFacts:
     group_samples_seconds: tuple[tuple[float, ...], ...] = ()
     devices: str = ""
     flags: tuple[str, ...] = ()
-    gated_launches: int | None = None
+    blocked_launches: int | None = None
 
 
 @dataclass(frozen=True)
@@ -620,7 +620,7 @@ class Measurement:
     ``group_names``, ``group_samples_seconds``: what ran at the same time (groups, or collectives), and the
     same samples as each saw them, ``[group][sample]``.
     ``hosts``, ``node_of_rank``: where each rank ran, when ranks were on several machines.
-    ``gated_launches``: of a sample, launches that were enqueued before the devices were let go; None where
+    ``blocked_launches``: of a sample, launches that were enqueued before the devices were let go; None where
     times are the host's.
     ``device_readings``: JSON of the devices' state before and after; ``machine.readings`` writes it.
     """
@@ -651,6 +651,6 @@ class Measurement:
     group_samples_seconds: tuple[tuple[float, ...], ...] = ()
     hosts: tuple[str, ...] = ()
     node_of_rank: tuple[int, ...] = ()
-    gated_launches: int | None = None
+    blocked_launches: int | None = None
     device_readings: str = ""
     conditions: Conditions = field(default_factory=Conditions)

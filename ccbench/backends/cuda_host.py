@@ -24,8 +24,7 @@ from ccbench.backends.kernels.host_engine import (
     communicator_bytes,
 )
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_buffers, channels_for
-from ccbench.backends.kernels.plans import PlanRequest, plan_for
-from ccbench.backends.kernels.sources import KernelChoice, choose, unsupported
+from ccbench.backends.kernels.sources import KernelChoice, PlanRequest, choose, plan_for, unsupported
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype

@@ -56,7 +56,7 @@ SCHEMA: tuple[Column, ...] = (
     Column("detail", "string", "", "why the status is not ok; may be empty"),
     Column("launches_per_sample", "int64", "", "launches timed together as one sample", _NOT_MEASURED),
     Column(
-        "gated_launches", "int64", "",
+        "blocked_launches", "int64", "",
         "of a sample, launches that were enqueued before the devices were let go: of streaming the first, of "
         "graph all; 0 where nothing holds devices back",
         _NOT_MEASURED + ", or times are the host's",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccbench.backends.cuda import modules
+from ccbench.backends.cuda import runtime as modules
 from ccbench.machine import telemetry
 from tests.backends.cuda.emulated import FakeNvrtc, compiled_to_text
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccbench.backends.cuda.launching import DeviceOutput
+from ccbench.backends.cuda.context import DeviceContext, DeviceOutput
 from ccbench.cases import NO_ROOT, Case, CaseFacts, Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
@@ -82,3 +82,15 @@ def compares_on_the_device(endpoint: Any, case: Case, monkeypatch: pytest.Monkey
     assert spoilt(endpoint, 3) == (0, case.ranks**2 * case.count, 0)
     assert len(reads) == case.ranks
     endpoint.finish()
+
+
+def launch_without_last_rank(context: DeviceContext) -> None:
+    """Enqueue the loaded kernel for all ranks here but the last, which the others wait for in vain."""
+    channels = context._grid // len(context.ranks)
+    context._arguments["ranks_here"] = len(context.ranks) - 1
+    context._grid -= channels
+    try:
+        context.launch()
+    finally:
+        context._arguments["ranks_here"] = len(context.ranks)
+        context._grid += channels

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends.cuda.gate import SWITCH
+from ccbench.backends.cuda.blocking_kernel import SWITCH
 from ccbench.backends.cuda.runtime import Cuda
 
 ROOT = Path(__file__).resolve().parents[2]

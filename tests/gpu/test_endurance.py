@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from ccbench.backends.cuda.gate import Gate, GateBoard, GateMissed
-from ccbench.backends.cuda.launching import CollectiveFailed
-from ccbench.backends.cuda.modules import Modules
-from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.cuda.blocking_kernel import BlockingKernel, BlockingKernelTimedOut, SharedWords
+from ccbench.backends.cuda.endpoint import CollectiveFailed
+from ccbench.backends.cuda.runtime import Cuda, Modules
+from tests.backends.measuring import launch_without_last_rank
 
 from .cases import case_of
 from .conftest import Opened
@@ -69,7 +69,7 @@ def test_a_rank_that_never_comes_ends_by_the_limit_and_is_named(
     endpoint.prepare(case)
     (group,) = endpoint.contexts
     began = time.perf_counter()
-    group.launch_without_last_rank()
+    launch_without_last_rank(group)
     group.synchronize()
     with pytest.raises(CollectiveFailed, match=r"rank \d, channel \d+: waited too long for"):
         endpoint.watch(0)
@@ -80,30 +80,28 @@ def test_a_rank_that_never_comes_ends_by_the_limit_and_is_named(
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "of several processes"])
-def test_a_gate_that_nobody_opens_lets_the_device_go_and_is_an_error(
+def test_a_blocking_kernel_that_nobody_releases_lets_the_device_go_and_is_an_error(
     opened: Opened, cuda: Cuda, shared: bool
 ) -> None:
     endpoint = opened(2)
     endpoint.prepare(case_of("all_reduce", "ring", 2))
     endpoint.refill(1)
     (group,) = endpoint.contexts
-    gate = Gate(cuda, limit_seconds=LIMIT_SECONDS, board=GateBoard(1) if shared else None)
-    gate.load(group)
-    gate.close()
+    blocking = BlockingKernel(cuda, limit_seconds=LIMIT_SECONDS, words=SharedWords(1) if shared else None)
+    blocking.load(group)
     began = time.perf_counter()
-    gate.hold(group)
+    blocking.block([group])
     group.launch()
     group.synchronize()
     assert LIMIT_SECONDS <= time.perf_counter() - began < 20 * LIMIT_SECONDS
-    with pytest.raises(GateMissed, match=r"waited longer than 0\.5 s"):
-        gate.raise_if_missed()
+    with pytest.raises(BlockingKernelTimedOut, match=r"waited longer than 0\.5 s"):
+        blocking.raise_if_timed_out()
     assert endpoint.check(1, 1) is None
-    gate.close()
-    gate.hold(group)
-    gate.open()
+    blocking.block([group])
+    blocking.release()
     group.synchronize()
-    gate.raise_if_missed()
-    gate.free()
+    blocking.raise_if_timed_out()
+    blocking.free()
 
 
 def test_modules_that_were_unloaded_are_loaded_again(opened: Opened, cuda: Cuda) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ccbench.backends.cpu.memory import Control
-from ccbench.backends.cuda.launching import CollectiveFailed
+from ccbench.backends.cuda.endpoint import CollectiveFailed
 from ccbench.backends.cuda.runtime import CAPTURE_THREAD, Cuda, DeviceFacts
 from ccbench.backends.cuda.single_process import CudaEndpoint
 from tests.backends.measuring import wrong_elements
@@ -63,7 +63,7 @@ def pair(cuda: Cuda) -> Iterator[CudaEndpoint]:
 @pytest.mark.parametrize("mode", ["streaming", "graph", "isolated"])
 @pytest.mark.parametrize("transport", ["default", "host"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_kernels_of_two_streams_wait_for_each_other_behind_one_gate(
+def test_kernels_of_two_streams_wait_for_each_other_behind_one_blocking_kernel(
     pair: CudaEndpoint, algorithm: str, transport: str, mode: str
 ) -> None:
     for count in (1, 4099):

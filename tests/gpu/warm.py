@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from ccbench.backends.cuda.gate import gate_program
+from ccbench.backends.cuda.blocking_kernel import blocking_program
 from ccbench.backends.cuda.runtime import open_cuda
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.compiler import Nvrtc, architecture_for, compile_program, nvrtc
@@ -34,7 +34,7 @@ RANKS = 4
 
 def programs() -> list[Program]:
     """Each once, in the order in which they are asked for."""
-    wanted = [gate_program(), *(program(one, "float32", "sum") for one in entries().values())]
+    wanted = [blocking_program(), *(program(one, "float32", "sum") for one in entries().values())]
     for dtype in ("bfloat16", "int32"):
         wanted += [
             program(one, dtype, "sum") for one in entries().values() if one.name.endswith("all_reduce")

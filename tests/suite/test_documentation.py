@@ -73,5 +73,5 @@ def test_every_variable_that_a_user_may_set_stands_in_a_document() -> None:
     documents = "".join(path.read_text() for path in (root / "docs").glob("*.md"))
     kernels = map(variable, ("channels", "lanes", "slots", "slot_bytes"))
     wanted = {*kernels, *(name for name in named if not INTERNAL.match(name))}
-    assert {"CCBENCH_FAULT", "CCBENCH_GATE", "CCBENCH_CACHE"} <= wanted
+    assert {"CCBENCH_FAULT", "CCBENCH_BLOCKING_KERNEL", "CCBENCH_CACHE"} <= wanted
     assert [name for name in sorted(wanted) if name not in documents] == []

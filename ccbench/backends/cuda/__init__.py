@@ -24,7 +24,7 @@ DRIVER_PATTERNS = ("dev/nvidia[0-9]*", "dev/dxg", "dev/nvhost-gpu", "dev/nvgpu")
 
 
 def driver_missing(root: Path = Path("/")) -> str | None:
-    """Why there can be no CUDA here, from the files below ``root``; None where there may be."""
+    """Reason why there can be no CUDA here, from the files below ``root``; None where there may be."""
     if any(next(root.glob(pattern), None) is not None for pattern in DRIVER_PATTERNS):
         return None
     if (root / "proc/driver/nvidia/version").exists():
@@ -33,7 +33,7 @@ def driver_missing(root: Path = Path("/")) -> str | None:
 
 
 def cupy_missing() -> str | None:
-    """What to install when CuPy is absent, or of a CUDA that has left all GPUs of this machine behind."""
+    """Cure when CuPy is absent, or of a CUDA that has left all GPUs of this machine behind."""
     if find_spec("cupy") is None:
         return f"CuPy is not installed; {cuda_install()}"
     newer = installed_version("cupy-cuda13x") and not installed_version("cupy-cuda12x")
@@ -61,7 +61,7 @@ class CudaBackend(Backend):
         return f"kernels {sources_digest()}, CuPy {cupy}" + (f", {set_here}" if set_here else "")
 
     def refused(self, case: Case) -> str | None:
-        """Why no kernel can run ``case``; whether the devices have room shows when it runs."""
+        """Reason why no kernel can run ``case``; that the devices have no room shows when it runs."""
         return unsupported(case)
 
 

@@ -1,4 +1,4 @@
-"""What ranks keep between launches, and where: flags, counters, message slots, scratch.
+"""Memory that ranks keep between launches, and where it lies: flags, counters, message slots, scratch.
 
 By default all of it lies in the ranks' devices, and peers write into it by peer access. With ``transport:
 host`` what peers write (flags, packets, message slots) lies in pinned memory of the host that every device
@@ -18,7 +18,7 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,7 @@ from ccbench.backends.kernels.layout import (
 from ccbench.backends.kernels.sources import KernelEntry
 
 
-@dataclass(frozen=True)
-class PeerAccess:
+class PeerAccess(NamedTuple):
     """inputs: peers read a rank's input; outputs: peers write a rank's output."""
 
     inputs: bool
@@ -75,15 +74,22 @@ PEER_ACCESS: dict[str, PeerAccess] = {
 }
 """Read from the sources, and proven by tests in which what a kernel may not reach is no address at all."""
 
+WRITTEN_BY_PEERS = ("flags", "packets", "fifo")
+"""Areas of ``abi.RANK_VIEW`` that other ranks' blocks write."""
+
+MOST_HOST_CHANNELS = 8
+"""Of ``transport: host``: a link of 64 GB/s with 2 us of latency is busy with 128 KiB under way (Little's
+law), and every channel takes its slots from memory that is pinned. CCBENCH_KERNEL_CHANNELS goes before it."""
+
 
 def peer_access_of(entry: KernelEntry) -> PeerAccess:
-    """What peers touch; of a kernel that nobody has looked at: everything. ``ll`` is packets only."""
+    """Buffers that peers touch; of a kernel that nobody has looked at: all. ``ll`` is packets only."""
     return PEER_ACCESS.get(entry.name, NOTHING if entry.file == "ll.cu" else BOTH)
 
 
 @dataclass(frozen=True)
 class RankPlaces:
-    """Where one rank's memory is: its work areas by name, and bases of its buffers (0: not to be addressed).
+    """Addresses of one rank: its work areas by name, and bases of its buffers (0: not to be addressed).
 
     image: base of the buffers' image in pinned memory, 0 where there is none.
     """
@@ -93,26 +99,6 @@ class RankPlaces:
     image: int = 0
 
 
-def own_view(access: PeerAccess, one: RankBuffers, places: RankPlaces) -> NDArray[Any]:
-    """RANK_VIEW of a rank as its own device sees it."""
-    view: NDArray[Any] = np.zeros(1, abi.RANK_VIEW)
-    view["input"] = (places.image if places.image and access.inputs else places.buffers) + one.input_offset
-    view["output"] = (places.image if places.image and access.outputs else places.buffers) + one.output_offset
-    for name, address in places.work.items():
-        view[name] = address
-    return view
-
-
-def pinned_view(view: NDArray[Any], access: PeerAccess, written_by_peers: Sequence[str]) -> NDArray[Any]:
-    """The same with only what lies in pinned memory: all that another device may address."""
-    touched = [name for name, is_so in (("input", access.inputs), ("output", access.outputs)) if is_so]
-    kept = {*written_by_peers, *touched}
-    seen: NDArray[Any] = view.copy()
-    for name in set(abi.RANK_VIEW.names or ()) - kept:
-        seen[name] = 0
-    return seen
-
-
 def views_of(
     access: PeerAccess,
     layout: Sequence[RankBuffers],
@@ -120,26 +106,24 @@ def views_of(
     here: range,
     written_by_peers: Sequence[str] | None,
 ) -> NDArray[Any]:
-    """The table of RANK_VIEW that the device of the ranks ``here`` is handed.
+    """The table of RANK_VIEW, shape (ranks,), that the device of the ranks ``here`` is handed.
 
     written_by_peers: areas in pinned memory, which is all that it sees of other ranks; None where devices
     address each other's memory.
     """
-    rows = []
+    views: NDArray[Any] = np.zeros(len(layout), abi.RANK_VIEW)
+    touched = [name for name, is_so in (("input", access.inputs), ("output", access.outputs)) if is_so]
     for rank, one in enumerate(layout):
-        view = own_view(access, one, places[rank])
-        hidden = written_by_peers is not None and rank not in here
-        rows.append(pinned_view(view, access, written_by_peers or ()) if hidden else view)
-    table: NDArray[Any] = np.concatenate(rows)
-    return table
-
-
-WRITTEN_BY_PEERS = ("flags", "packets", "fifo")
-"""Areas of ``abi.RANK_VIEW`` that other ranks' blocks write."""
-
-MOST_HOST_CHANNELS = 8
-"""Of ``transport: host``: a link of 64 GB/s with 2 us of latency is busy with 128 KiB under way (Little's
-law), and every channel takes its slots from memory that is pinned. CCBENCH_KERNEL_CHANNELS goes before it."""
+        at, view = places[rank], views[rank]
+        view["input"] = (at.image if at.image and access.inputs else at.buffers) + one.input_offset
+        view["output"] = (at.image if at.image and access.outputs else at.buffers) + one.output_offset
+        for name, address in at.work.items():
+            view[name] = address
+        if written_by_peers is not None and rank not in here:
+            # An address that the device cannot reach is none: a kernel that uses it faults at once.
+            for name in set(abi.RANK_VIEW.names or ()) - {*written_by_peers, *touched}:
+                view[name] = 0
+    return views
 
 
 @dataclass(frozen=True)
@@ -183,21 +167,18 @@ class Communicator:
         self.shared = piece(self.areas, on_host)
         try:
             for context in self.contexts:
-                self._allocate(context)
+                context.cuda.use(context.facts.number)
+                for rank in context.ranks:
+                    self.device[rank] = context.cuda.allocate(self.own.total_bytes)
+                    if self.on_host:
+                        self.pinned[rank] = context.cuda.allocate_pinned(self.shared.total_bytes)
         except BaseException:
             self.close()
             raise
         self.zero()
 
-    def _allocate(self, context: DeviceContext) -> None:
-        context.cuda.use(context.facts.number)
-        for rank in context.ranks:
-            self.device[rank] = context.cuda.allocate(self.own.total_bytes)
-            if self.on_host:
-                self.pinned[rank] = context.cuda.allocate_pinned(self.shared.total_bytes)
-
     def zero(self) -> None:
-        """What the host must do before the first launch, and after an error; no launch may be under way."""
+        """Zero all that outlives a launch: before the first one and after an error, with none under way."""
         for context in self.contexts:
             for rank in context.ranks:
                 context.set_bytes(self.device[rank], 0, self.own.zeroed_bytes)
@@ -205,8 +186,10 @@ class Communicator:
             ctypes.memset(address, 0, self.shared.zeroed_bytes)
 
     def places(self, rank: int, base: int = 0) -> dict[str, int]:
-        """Address of every area of a rank; ``base``: where this process sees the device memory of
-        another's."""
+        """Address of every area of a rank.
+
+        base: where this process sees the device memory of another's.
+        """
         device = base or self.device[rank]
         found = {name: device + offset for name, offset in self.own.offsets.items()}
         found.update({name: self.pinned[rank] + offset for name, offset in self.shared.offsets.items()})
@@ -224,14 +207,12 @@ class Communicator:
 
     def close(self) -> None:
         """Give everything back."""
-        places = [(context, rank) for context in self.contexts for rank in context.ranks]
-        do_all([partial(self._free, context, rank) for context, rank in places])
-
-    def _free(self, context: DeviceContext, rank: int) -> None:
-        context.cuda.use(context.facts.number)
-        do_all(
-            [
-                partial(context.cuda.free, self.device.pop(rank, 0)),
-                partial(context.cuda.free_pinned, self.pinned.pop(rank, 0)),
-            ]
-        )
+        steps = []
+        for context in self.contexts:
+            for rank in context.ranks:
+                steps += [
+                    partial(context.cuda.use, context.facts.number),
+                    partial(context.cuda.free, self.device.pop(rank, 0)),
+                    partial(context.cuda.free_pinned, self.pinned.pop(rank, 0)),
+                ]
+        do_all(steps)

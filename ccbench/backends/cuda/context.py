@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.cuda.modules import Kernel, Modules
 from ccbench.backends.cuda.runtime import (
     CAPTURE_THREAD,
     NON_BLOCKING,
@@ -22,37 +21,33 @@ from ccbench.backends.cuda.runtime import (
     TO_HOST,
     Cuda,
     DeviceFacts,
+    Kernel,
+    Modules,
     chain_behind,
     do_all,
-    error_of,
 )
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, most_channels, rounded_up
-from ccbench.backends.kernels.plans import LaunchPlan
-from ccbench.backends.kernels.sources import KernelEntry, Program, program
+from ccbench.backends.kernels.sources import KernelEntry, LaunchPlan, Program, entry_named, program
+from ccbench.cases import Case
+from ccbench.dtypes import numpy_dtype
+from ccbench.verification import PERIOD_ELEMENTS, Array, Piece, fill
 
 FLUSH_FACTOR = 2
 """Times the L2 cache that is written to empty it of everything else."""
 
-
 BUSY_FLUSHES = 16
 """Of some tens of microseconds each on a data centre's GPU."""
+
+COMPARED_BYTES = 64 << 10
+"""Of an output for each block that compares it, up to a block for each multiprocessor."""
 
 
 class NotCoResident(CannotRun):
     """Blocks that wait for each other would not run at once; the message has the arithmetic."""
 
 
-@dataclass
-class Held:
-    """Memory of each rank: addresses and sizes in bytes."""
-
-    addresses: dict[int, int] = field(default_factory=dict)
-    sizes: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Transfer:
+class Transfer(NamedTuple):
     """One copy between a rank's buffer and its image; ``kind`` is cudaMemcpyKind."""
 
     target: int
@@ -73,16 +68,16 @@ class Area:
 class DeviceContext:
     """See the module. ``facts`` is the device; ``ranks`` are neighbours.
 
-    buffers: inputs and outputs in the device. images: the same in pinned memory, for peers. compared: what an
-    output is compared with.
+    buffers: of each rank, its input and output in the device. images: the same in pinned memory, for peers.
+    compared: what an output is compared with.
     """
 
     cuda: Cuda
     facts: DeviceFacts
     ranks: range
     stream: int = 0
-    buffers: Held = field(default_factory=Held)
-    images: Held = field(default_factory=Held)
+    buffers: dict[int, Area] = field(default_factory=dict)
+    images: dict[int, Area] = field(default_factory=dict)
     compared: Area = field(default_factory=Area)
 
     def __post_init__(self) -> None:
@@ -105,34 +100,27 @@ class DeviceContext:
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def reserve_buffer(self, rank: int, size_bytes: int) -> None:
-        """At least ``size_bytes`` for the rank's input and output; larger ones than before are new memory."""
+    def reserve_buffer(self, rank: int, size_bytes: int, pinned: bool = False) -> None:
+        """At least ``size_bytes`` for the rank's input and output; larger ones than before are new memory.
+
+        pinned: for their image in memory of the host.
+        """
         self.cuda.use(self.facts.number)
-        self._reserve(self.buffers, rank, size_bytes, self.cuda.allocate, self.cuda.free)
-
-    def reserve_image(self, rank: int, size_bytes: int) -> None:
-        """At least ``size_bytes`` of pinned memory for what peers touch of the rank's buffers."""
-        self._reserve(self.images, rank, size_bytes, self.cuda.allocate_pinned, self.cuda.free_pinned)
-
-    @staticmethod
-    def _reserve(
-        held: Held, rank: int, size_bytes: int, allocate: Callable[[int], int], free: Callable[[int], None]
-    ) -> None:
-        if held.sizes.get(rank, -1) >= size_bytes:
+        held, cuda = self.images if pinned else self.buffers, self.cuda
+        if rank in held and held[rank].size_bytes >= size_bytes:
             return
-        held.sizes.pop(rank, None)
-        free(held.addresses.pop(rank, 0))
-        held.addresses[rank] = allocate(size_bytes)
-        held.sizes[rank] = size_bytes
+        # The smaller memory goes first: both at a time may be more than there is.
+        (cuda.free_pinned if pinned else cuda.free)(held.pop(rank, Area()).address)
+        address = (cuda.allocate_pinned if pinned else cuda.allocate)(size_bytes)
+        held[rank] = Area(address, size_bytes)
 
     def release_buffers(self) -> None:
         """Give back the ranks' inputs and outputs, and their images."""
         self.cuda.use(self.facts.number)
-        steps = [partial(self.cuda.free, address) for address in self.buffers.addresses.values()]
-        steps += [partial(self.cuda.free_pinned, address) for address in self.images.addresses.values()]
-        for held in (self.buffers, self.images):
-            held.addresses.clear()
-            held.sizes.clear()
+        steps = [partial(self.cuda.free, one.address) for one in self.buffers.values()]
+        steps += [partial(self.cuda.free_pinned, one.address) for one in self.images.values()]
+        self.buffers.clear()
+        self.images.clear()
         do_all(steps)
 
     def write_repeated(self, address: int, size_bytes: int, period: NDArray[Any]) -> None:
@@ -162,6 +150,28 @@ class DeviceContext:
             self.cuda.runtime.memcpyAsync(into.ctypes.data, address, into.nbytes, TO_HOST, self.stream)
         self.synchronize()
 
+    def upload(self, area: Area, tables: Sequence[NDArray[Any] | None]) -> list[int]:
+        """Addresses of copies in ``area``, 0 where there is no table."""
+        flat = [None if one is None else np.ascontiguousarray(one).view(np.uint8).ravel() for one in tables]
+        needed = sum(rounded_up(len(one), ALIGNMENT_BYTES) for one in flat if one is not None)
+        self.cuda.use(self.facts.number)
+        if needed > area.size_bytes:
+            self.cuda.free(area.address)
+            area.address, area.size_bytes = 0, 0
+            area.address = self.cuda.allocate(needed)
+            area.size_bytes = needed
+        addresses, end = [], area.address
+        for raw in flat:
+            if raw is None:
+                addresses.append(0)
+                continue
+            if len(raw):
+                self.cuda.runtime.memcpyAsync(end, raw.ctypes.data, len(raw), TO_DEVICE, self.stream)
+            addresses.append(end)
+            end += rounded_up(len(raw), ALIGNMENT_BYTES)
+        self.synchronize()  # before the copies on the host go
+        return addresses
+
     # -- kernels -------------------------------------------------------------------------------------------
 
     def require_compiler(self) -> None:
@@ -171,6 +181,10 @@ class DeviceContext:
     def kernel(self, entry: KernelEntry, dtype: str, op: str, lanes: int) -> Kernel:
         """The kernel for these, compiled and loaded the first time."""
         return self._modules.kernel(program(entry, dtype, op), lanes)
+
+    def extra_kernel(self, text: Program, lanes: int) -> Kernel:
+        """A kernel that is no collective and stays loaded."""
+        return self._extra.kernel(text, lanes)
 
     def channels(self, kernel: Kernel, wanted: int) -> int:
         """As many channels as wanted, or as many as can run at once; NotCoResident where none can."""
@@ -197,11 +211,10 @@ class DeviceContext:
         before: Sequence[Transfer] = (),
         after: Sequence[Transfer] = (),
     ) -> None:
-        """Everything a launch needs: tables on the device, arguments, grid, copies before and after it.
+        """Take everything that a launch needs: tables, arguments, grid, copies before and after it.
 
         arguments: dtype ARGUMENTS, without addresses and without this device's share of the ranks.
         """
-        channels = int(arguments["channels"][0])
         given = arguments.copy()
         addresses = self.upload(self._tables, [views, plan.plan, plan.program])
         given["views"], given["plan"], given["program"] = addresses
@@ -211,80 +224,19 @@ class DeviceContext:
         given["ranks_here"] = len(self.ranks)
         self._arguments = given
         self._parameters = (ctypes.c_void_p * 1)(given.ctypes.data)
-        self._grid = channels * len(self.ranks)
+        self._grid = int(arguments["channels"][0]) * len(self.ranks)
         self._kernel = kernel
         self._before, self._after = tuple(before), tuple(after)
         self.forget_graphs()
 
-    def upload(self, area: Area, tables: Sequence[NDArray[Any] | None]) -> list[int]:
-        """Addresses of copies in ``area``, 0 where there is no table."""
-        flat = [None if one is None else np.ascontiguousarray(one).view(np.uint8).ravel() for one in tables]
-        needed = sum(rounded_up(len(one), ALIGNMENT_BYTES) for one in flat if one is not None)
-        self.cuda.use(self.facts.number)
-        if needed > area.size_bytes:
-            self.cuda.free(area.address)
-            area.address, area.size_bytes = 0, 0
-            area.address = self.cuda.allocate(needed)
-            area.size_bytes = needed
-        addresses, end = [], area.address
-        for raw in flat:
-            if raw is None:
-                addresses.append(0)
-                continue
-            if len(raw):
-                self.cuda.runtime.memcpyAsync(end, raw.ctypes.data, len(raw), TO_DEVICE, self.stream)
-            addresses.append(end)
-            end += rounded_up(len(raw), ALIGNMENT_BYTES)
-        self.synchronize()  # before the copies on the host go
-        return addresses
-
     def launch(self) -> None:
         """Enqueue the loaded kernel once, between its copies."""
         self.cuda.use_for_launch(self.facts.number)
-        self._transfer(self._before)
+        for one in self._before:
+            self.cuda.runtime.memcpyAsync(*one, self.stream)
         self._enqueue(self._kernel, self._grid, self._parameters, self.stream)
-        self._transfer(self._after)
-
-    def extra_kernel(self, text: Program, lanes: int) -> Kernel:
-        """A kernel that is no collective and stays loaded."""
-        return self._extra.kernel(text, lanes)
-
-    def launch_one_block(self, kernel: Kernel, arguments: NDArray[Any]) -> None:
-        """Enqueue one block of an extra kernel; what it is handed is copied at once."""
-        self.launch_extra(kernel, 1, arguments, self.stream)
-
-    def launch_extra(self, kernel: Kernel, blocks: int, arguments: NDArray[Any], stream: int) -> None:
-        """Enqueue an extra kernel on any stream of this device; what it is handed is copied at once."""
-        self.cuda.use_for_launch(self.facts.number)
-        self._enqueue(kernel, blocks, (ctypes.c_void_p * 1)(arguments.ctypes.data), stream)
-
-    @property
-    def items_per_launch(self) -> int:
-        """How many places of the stream's queue a launch takes."""
-        return 1 + len(self._before) + len(self._after)
-
-    def _enqueue(self, kernel: Kernel, grid: int, parameters: Any, stream: int) -> None:
-        self.cuda.driver.launchKernel(
-            kernel.function, grid, 1, 1, kernel.lanes, 1, 1, 0, stream, ctypes.addressof(parameters), 0
-        )
-
-    def _transfer(self, transfers: Sequence[Transfer]) -> None:
-        for one in transfers:
-            self.cuda.runtime.memcpyAsync(one.target, one.source, one.size_bytes, one.kind, self.stream)
-
-    def launch_without_last_rank(self) -> None:
-        """Enqueue the loaded kernel for all ranks here but the last, which the others wait for in vain.
-
-        A fault for tests: it shows that no wait is endless.
-        """
-        channels = self._grid // len(self.ranks)
-        self._arguments["ranks_here"] = len(self.ranks) - 1
-        self._grid -= channels
-        try:
-            self.launch()
-        finally:
-            self._arguments["ranks_here"] = len(self.ranks)
-            self._grid += channels
+        for one in self._after:
+            self.cuda.runtime.memcpyAsync(*one, self.stream)
 
     def launch_empty(self) -> None:
         """Enqueue the loaded kernel with nothing to do, so that everything about it is loaded."""
@@ -293,41 +245,47 @@ class DeviceContext:
         self.launch()
         self._arguments["count"] = count
 
+    def launch_extra(self, kernel: Kernel, blocks: int, arguments: NDArray[Any], stream: int) -> None:
+        """Enqueue an extra kernel on any stream of this device; what it is handed is copied at once."""
+        self.cuda.use_for_launch(self.facts.number)
+        self._enqueue(kernel, blocks, (ctypes.c_void_p * 1)(arguments.ctypes.data), stream)
+
+    def _enqueue(self, kernel: Kernel, grid: int, parameters: Any, stream: int) -> None:
+        self.cuda.driver.launchKernel(
+            kernel.function, grid, 1, 1, kernel.lanes, 1, 1, 0, stream, ctypes.addressof(parameters), 0
+        )
+
+    @property
+    def items_per_launch(self) -> int:
+        """Places of the stream's queue that a launch takes."""
+        return 1 + len(self._before) + len(self._after)
+
     # -- graphs, clocks, caches ----------------------------------------------------------------------------
 
     def graph(self, launches: int) -> int:
         """An executable graph of ``launches`` launches in a row, made the first time."""
-        if launches not in self._graphs:
-            runtime = self.cuda.runtime
-            self.cuda.use(self.facts.number)
-            graph = self._captured(launches)
-            try:
-                executable = runtime.graphInstantiate(graph)
-            except Exception as error:
-                self._after_error(error, partial(runtime.graphDestroy, graph))
-                raise
-            self._graphs[launches] = (graph, executable)  # from here on forget_graphs gives it back
-            runtime.graphUpload(executable, self.stream)
-            self.synchronize()
-        return self._graphs[launches][1]
-
-    def _captured(self, launches: int) -> int:
+        if launches in self._graphs:
+            return self._graphs[launches][1]
         runtime = self.cuda.runtime
+        self.cuda.use(self.facts.number)
+        graph = 0
         runtime.streamBeginCapture(self.stream, CAPTURE_THREAD)
         try:
             for _ in range(launches):
                 self.launch()
-        except Exception as error:  # a stream must not stay in capture
-            self._after_error(error, lambda: runtime.graphDestroy(runtime.streamEndCapture(self.stream)))
+            graph = int(runtime.streamEndCapture(self.stream))
+            executable = runtime.graphInstantiate(graph)
+        except Exception as first:
+            # A stream must not stay in capture; and what goes wrong now must not hide the first error.
+            try:
+                runtime.graphDestroy(graph or runtime.streamEndCapture(self.stream))
+            except Exception as later:
+                chain_behind(first, later)
             raise
-        return int(runtime.streamEndCapture(self.stream))
-
-    @staticmethod
-    def _after_error(first: Exception, step: Callable[[], object]) -> None:
-        """Tidy up; what goes wrong then must not hide ``first``."""
-        later = error_of(step)
-        if later is not None:
-            chain_behind(first, later)
+        self._graphs[launches] = (graph, executable)  # from here on forget_graphs gives it back
+        runtime.graphUpload(executable, self.stream)
+        self.synchronize()
+        return int(executable)
 
     def launch_graph(self, launches: int) -> None:
         """Enqueue a graph of so many launches."""
@@ -336,7 +294,7 @@ class DeviceContext:
         self.cuda.runtime.graphLaunch(executable, self.stream)
 
     def forget_graphs(self) -> None:
-        """Graphs hold copies of the arguments: another case needs others."""
+        """Destroy graphs: they hold copies of the arguments, and another case needs others."""
         runtime = self.cuda.runtime
         graphs = [*self._graphs.values()]
         self._graphs.clear()
@@ -395,3 +353,53 @@ class DeviceContext:
             ]
         )
         self._tables, self.compared, self._flush = Area(), Area(), 0
+
+
+# -- data --------------------------------------------------------------------------------------------------
+
+
+def input_period(case: Case, rank: int, size_bytes: int, seed: int, launches: int) -> NDArray[np.generic]:
+    """The first elements of a rank's input, of which all others are repetitions."""
+    dtype = numpy_dtype(case.dtype)
+    period: NDArray[np.generic] = np.empty(min(PERIOD_ELEMENTS, size_bytes // dtype.itemsize), dtype)
+    fill(case, rank, period, seed, launches)
+    return period
+
+
+@dataclass(frozen=True)
+class DeviceOutput:
+    """Implements ``endpoint.Output``: a result at ``address``; memory: room for it here."""
+
+    context: DeviceContext
+    address: int
+    memory: Array
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return len(self.memory)
+
+    def read(self) -> Array:
+        """The result, on the host."""
+        self.context.read(self.address, self.memory)
+        return self.memory
+
+    def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
+        """Compare by the kernel ``compare`` on the device."""
+        context, dtype = self.context, abi.COPY_TYPES[self.memory.itemsize]
+        kernel = context.extra_kernel(program(entry_named("compare"), dtype, "sum"), abi.MAX_LANES)
+        blocks = max(1, min(context.facts.processors, self.memory.nbytes // COMPARED_BYTES))
+        found, views = np.zeros(blocks * kernel.lanes, abi.COMPARED), np.zeros(1, abi.RANK_VIEW)
+        table, periods = abi.compare_tables(pieces)
+        tables = [views, table, periods, found, np.zeros(blocks, abi.ERROR_WORD)]
+        at = context.upload(context.compared, tables)
+        # The view holds addresses that are known only now that everything has its place.
+        views["input"], views["output"], views["staging"], views["errors"] = at[2], self.address, at[3], at[4]
+        context.write_repeated(at[0], views.nbytes, views)
+        given = np.zeros(1, abi.ARGUMENTS)
+        given["views"], given["program"], given["program_words"] = at[0], at[1], table.nbytes // 4
+        given["ranks"] = given["ranks_here"] = given["iterations"] = 1
+        given["channels"], given["type"] = blocks, abi.type_number(dtype)
+        context.launch_extra(kernel, blocks, given, context.stream)
+        context.read(at[3], found)
+        return abi.compared(found)

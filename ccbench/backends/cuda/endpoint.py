@@ -7,13 +7,21 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cpu.memory import Activity, Control
+from ccbench.backends.cuda.blocking_kernel import (
+    BlockingKernel,
+    blocked,
+    blocked_launches,
+    graph_sizes,
+    open_blocking_kernel,
+    sample_launches,
+    without_blocking_kernel,
+)
 from ccbench.backends.cuda.communicator import (
     NOTHING,
     WRITTEN_BY_PEERS,
@@ -23,36 +31,22 @@ from ccbench.backends.cuda.communicator import (
     peer_access_of,
     views_of,
 )
-from ccbench.backends.cuda.context import DeviceContext, Transfer
-from ccbench.backends.cuda.gate import Gate, holding, open_gate, without_gate
-from ccbench.backends.cuda.launching import (
-    DeviceOutput,
-    arguments_for,
-    failure,
-    graph_sizes,
-    held_launches,
-    input_period,
-    moves_data,
-    op_of,
-    ring_orders,
-    root_of,
-    sample_launches,
-)
-from ccbench.backends.cuda.modules import Kernel
-from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, do_all
+from ccbench.backends.cuda.context import DeviceContext, DeviceOutput, Transfer, input_period
+from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, Kernel, do_all
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint
-from ccbench.backends.kernels.abi import GivenUp
-from ccbench.backends.kernels.layout import (
-    RankBuffers,
-    all_buffers,
-    channels_for,
-    lanes_for,
-    work_areas,
+from ccbench.backends.kernels import abi
+from ccbench.backends.kernels.layout import RankBuffers, all_buffers, channels_for, lanes_for, work_areas
+from ccbench.backends.kernels.sources import (
+    KernelChoice,
+    PlanRequest,
+    choose,
+    plan_for,
+    topology_orders,
 )
-from ccbench.backends.kernels.plans import PlanRequest, plan_for
-from ccbench.backends.kernels.sources import KernelChoice, choose
-from ccbench.cases import ALONE, Case, CaseFacts
+from ccbench.cases import ALONE, NO_OP, NO_ROOT, Case, CaseFacts
+from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
+from ccbench.errors import CcbenchError
 from ccbench.machine.flags import Flag
 from ccbench.machine.telemetry import DeviceWatch
 from ccbench.units import format_seconds
@@ -61,10 +55,20 @@ from ccbench.verification import POISON_BYTE, Array, Mismatch
 KEEP_BYTES = 1 << 30
 """Buffers of one rank that are larger are given back after the case."""
 
+LIMIT_SECONDS = 5.0
+"""Of one wait inside a kernel; a sound launch waits for microseconds, or milliseconds where devices are
+shared."""
+
 HOST = "host"
 """The transport that stages what ranks exchange in pinned memory of the host."""
 
 T = TypeVar("T")
+
+
+class CollectiveFailed(CcbenchError):
+    """A kernel gave up waiting; the message names who waited for whom."""
+
+    exit_code = 4
 
 
 class CudaRanks(SingleProcessEndpoint):
@@ -99,10 +103,10 @@ class CudaRanks(SingleProcessEndpoint):
         self._peer_access = NOTHING
         self._transport = ""
         self._layout: tuple[RankBuffers, ...] = ()
-        self._gate: Gate | None = None
-        self._no_gate = ""
+        self._blocking: BlockingKernel | None = None
+        self._not_blocked = ""
         self._met = False
-        self._behind, self._gated_launches = 0, 0
+        self._behind, self._blocked_launches = 0, 0
         self._orders: tuple[tuple[int, ...], ...] | None = None
         self._host_seconds: list[float] = []
         self._device_seconds = 0.0
@@ -140,17 +144,16 @@ class CudaRanks(SingleProcessEndpoint):
         return choice.algorithm
 
     def _refused(self) -> str | None:
-        """Why these devices cannot run the case, or None."""
         devices = [context.facts.number for context in self.contexts]
         return self.contexts[0].cuda.host_memory_refused(devices) if self._transport == HOST else None
 
     @property
     def fallen_back(self) -> bool:
-        """Whether the case goes through the host's memory though nobody asked for that."""
+        """True if the case goes through the host's memory though nobody asked for that."""
         return self._transport != self._case.transport
 
     def together(self, action: Callable[[], T]) -> T:
-        """What ``action`` gives, if it succeeds in every process that shares in the case; else its error."""
+        """Return what ``action`` gives, if it succeeds in every process of the case; else raise its error."""
         return action()
 
     def least(self, value: int) -> int:
@@ -159,7 +162,7 @@ class CudaRanks(SingleProcessEndpoint):
 
     @property
     def launched(self) -> Sequence[DeviceContext]:
-        """What takes part in the case, on every device."""
+        """Contexts that take part in the case, on every device."""
         return self.contexts
 
     @property
@@ -168,72 +171,75 @@ class CudaRanks(SingleProcessEndpoint):
         return self._communicators[self._transport]
 
     def _reserve_work(self) -> None:
-        self.together(self._open_communicator)
-
-    def _open_communicator(self) -> None:
         """Made for the first case of a transport: a suite that asks for one only need not hold both."""
-        transport = self._transport
-        if transport not in self._communicators:
-            on_host = transport == HOST
-            areas = host_areas(self.areas) if on_host else self.areas
-            self._communicators[transport] = Communicator(self.contexts, areas, on_host)
+        transport, on_host = self._transport, self._transport == HOST
+
+        def open_communicator() -> None:
+            if transport not in self._communicators:
+                areas = host_areas(self.areas) if on_host else self.areas
+                self._communicators[transport] = Communicator(self.contexts, areas, on_host)
+
+        self.together(open_communicator)
 
     def _reserve_buffers(self) -> None:
         for context in self.contexts:
             for rank in context.ranks:
                 context.reserve_buffer(rank, self._layout[rank].total_bytes)
                 if self._peer_access != NOTHING:
-                    context.reserve_image(rank, self._layout[rank].total_bytes)
+                    context.reserve_buffer(rank, self._layout[rank].total_bytes, pinned=True)
 
     def _load(self, choice: KernelChoice) -> None:
+        """Compile, agree on the channels of which all blocks run at once everywhere, and load."""
         case, areas = self._case, self.communicator.areas
         wanted = channels_for(case.size_bytes, areas.channels)
         lanes = lanes_for(-(-case.size_bytes // wanted))
+        root, op = 0 if case.root == NO_ROOT else case.root, "sum" if case.op == NO_OP else case.op
 
         def kernels_and_room() -> tuple[list[Kernel], int]:
-            kernels = [
-                context.kernel(choice.entry, case.dtype, op_of(case), lanes) for context in self.contexts
-            ]
+            kernels = [context.kernel(choice.entry, case.dtype, op, lanes) for context in self.contexts]
             pairs = zip(self.contexts, kernels, strict=True)
             return kernels, min(context.channels(kernel, wanted) for context, kernel in pairs)
 
         kernels, room = self.together(kernels_and_room)
         self.channels = self.least(room)
-        plan = plan_for(choice.entry.file, self._request(choice))
-        arguments = arguments_for(case, areas, self.channels, self._limit_seconds)
+        # Rings that the links between these GPUs suggest are looked up once; the host's memory has none.
+        if self._orders is None and self._transport != HOST:
+            self._orders = () if Flag.LOOPBACK in self.flags else ring_orders(self.contexts)
+        orders = () if self._transport == HOST else self._orders or ()
+        plan = plan_for(
+            choice.entry.file,
+            PlanRequest(
+                case.collective, case.ranks, self.channels, root, case.size_bytes, choice.schedule, orders
+            ),
+        )
+        arguments = np.zeros(1, abi.ARGUMENTS)
+        arguments["limit_nanoseconds"] = int(self._limit_seconds * 1e9)
+        arguments["count"], arguments["ranks"] = case.count, case.ranks
+        arguments["channels"], arguments["root"], arguments["iterations"] = self.channels, root, 1
+        arguments["type"], arguments["op"] = abi.type_number(case.dtype), abi.op_number(op)
+        for name in ("slot_bytes", "packets_bytes", "staging_bytes", "slots"):
+            arguments[name] = getattr(areas, name)
+        hidden, places = WRITTEN_BY_PEERS if self._transport == HOST else None, self._rank_places()
 
         def load() -> None:
             for context, kernel in zip(self.contexts, kernels, strict=True):
-                before, after = self._transfers(context)
-                context.load(kernel, arguments, self._views(context.ranks), plan, before, after)
+                views = views_of(self._peer_access, self._layout, places, context.ranks, hidden)
+                context.load(kernel, arguments, views, plan, *self._transfers(context))
 
         self.together(load)  # whoever shares in the launch has the kernel loaded
-        self._ready_gate()
-
-    def _request(self, choice: KernelChoice) -> PlanRequest:
-        case = self._case
-        return PlanRequest(
-            case.collective,
-            case.ranks,
-            self.channels,
-            root_of(case),
-            case.size_bytes,
-            choice.schedule,
-            self._ring_orders(),
-        )
-
-    def _views(self, here: range) -> NDArray[Any]:
-        """What the device of the ranks ``here`` is told of every rank's memory."""
-        hidden = WRITTEN_BY_PEERS if self._transport == HOST else None
-        return views_of(self._peer_access, self._layout, self._rank_places(), here, hidden)
+        self._ready_blocking_kernel()
 
     def _rank_places(self) -> dict[int, RankPlaces]:
         places = self.communicator.places
         return {
-            rank: RankPlaces(places(rank), at, context.images.addresses.get(rank, 0))
+            rank: RankPlaces(places(rank), held.address, self._image(context, rank))
             for context in self.contexts
-            for rank, at in context.buffers.addresses.items()
+            for rank, held in context.buffers.items()
         }
+
+    @staticmethod
+    def _image(context: DeviceContext, rank: int) -> int:
+        return context.images[rank].address if rank in context.images else 0
 
     def _transfers(self, context: DeviceContext) -> tuple[list[Transfer], list[Transfer]]:
         """Copies to and from the images of a device's ranks, before and after each launch.
@@ -243,7 +249,7 @@ class CudaRanks(SingleProcessEndpoint):
         """
         before, after = [], []
         for rank in context.ranks:
-            buffer, image = context.buffers.addresses[rank], context.images.addresses.get(rank, 0)
+            buffer, image = context.buffers[rank].address, self._image(context, rank)
             one = self._layout[rank]
             if self._peer_access.inputs and one.input_bytes:
                 at = one.input_offset
@@ -253,31 +259,23 @@ class CudaRanks(SingleProcessEndpoint):
                 after.append(Transfer(buffer + at, image + at, one.output_bytes, TO_DEVICE))
         return before, after
 
-    def _ready_gate(self) -> None:
+    def _ready_blocking_kernel(self) -> None:
         """Made for the first case, where the devices can see the host's memory. Collective."""
-        if self._gate is None and not self._no_gate:
-            self._gate, self._no_gate = self._opened_gate()
+        if self._blocking is None and not self._not_blocked:
+            self._blocking, self._not_blocked = self._opened_blocking_kernel()
 
-    def _opened_gate(self) -> tuple[Gate | None, str]:
-        return open_gate(self.contexts[0].cuda, self.contexts)
-
-    def _ring_orders(self) -> tuple[tuple[int, ...], ...]:
-        """Rings that the links between these GPUs suggest; looked up once."""
-        if self._transport == HOST:
-            return ()
-        if self._orders is None:
-            self._orders = () if Flag.LOOPBACK in self.flags else ring_orders(self.contexts)
-        return self._orders
+    def _opened_blocking_kernel(self) -> tuple[BlockingKernel | None, str]:
+        return open_blocking_kernel(self.contexts[0].cuda, self.contexts)
 
     def facts(self) -> CaseFacts:
-        """How many channels were in use, and what became of the devices."""
+        """Number of channels in use, and what became of the devices."""
         readings, flags = self.devices.after()
         return CaseFacts(
             protocol_used=HOST if self.fallen_back else "",
             channels_used=self.channels,
             devices=readings,
             flags=flags,
-            gated_launches=self._gated_launches,
+            blocked_launches=self._blocked_launches,
         )
 
     def remark(self) -> str:
@@ -288,7 +286,7 @@ class CudaRanks(SingleProcessEndpoint):
         said = f"device time (events); launch and wait take the host {host}"
         if self.fallen_back:
             said += "; no peer access, so that all goes through pinned memory of the host (transport: host)"
-        return f"{said}; {without_gate(self._no_gate)}" if self._no_gate else said
+        return f"{said}; {without_blocking_kernel(self._not_blocked)}" if self._not_blocked else said
 
     def finish(self) -> None:
         """Give large buffers back; graphs belong to the case."""
@@ -305,15 +303,10 @@ class CudaRanks(SingleProcessEndpoint):
         """Give everything back, as far as it goes; the first error is the one that is raised."""
         communicators = [*self._communicators.values()]
         self._communicators.clear()
-        gate, self._gate = self._gate, None
-        do_all(
-            [
-                *([gate.free] if gate else []),
-                *(one.close for one in communicators),
-                *(context.close for context in self.contexts),
-                self.devices.close,
-            ]
-        )
+        blocking, self._blocking = self._blocking, None
+        steps = [blocking.free] if blocking else []
+        steps += [one.close for one in communicators]
+        do_all([*steps, *(context.close for context in self.contexts), self.devices.close])
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 
@@ -321,7 +314,7 @@ class CudaRanks(SingleProcessEndpoint):
         """(context, rank, address of its buffers, where they are in it) of every rank."""
         for context in self.contexts:
             for rank in context.ranks:
-                yield context, rank, context.buffers.addresses[rank], self._layout[rank]
+                yield context, rank, context.buffers[rank].address, self._layout[rank]
 
     def refill(self, seed: int, launches: int = 1) -> None:
         """Fill every rank's input with the data of ``seed``."""
@@ -334,7 +327,7 @@ class CudaRanks(SingleProcessEndpoint):
         for context, rank, at, one in self._places():
             context.set_bytes(at + one.output_offset, POISON_BYTE, one.output_bytes)
             if self._peer_access.outputs:  # else the image would hold the last launch's result
-                image = context.images.addresses[rank]
+                image = context.images[rank].address
                 ctypes.memset(image + one.output_offset, POISON_BYTE, one.output_bytes)
 
     def launch(self, times: int) -> None:
@@ -344,11 +337,18 @@ class CudaRanks(SingleProcessEndpoint):
         began = time.perf_counter()
         met, self._met = self._met, False
         # That of several processes only after a barrier: elsewhere ranks must not wait for each other.
-        gate = self._gate if self._gate and (met or not self._gate.shared) else None
-        if self._case.mode in ALONE:
-            self._device_seconds = sum(self._alone(gate) for _ in range(times))
+        kernel = self._blocking if self._blocking and (met or not self._blocking.shared) else None
+        mode = self._case.mode
+        if mode not in ALONE:
+            self._device_seconds = self._between_events(times, mode, kernel)
         else:
-            self._device_seconds = self._between_events(times, self._case.mode, gate)
+            self._device_seconds = 0.0
+            for _ in range(times):
+                if mode == "cold":
+                    for context in self.launched:
+                        context.flush_cache()
+                    self._finish_launches()
+                self._device_seconds += self._between_events(1, mode, kernel)
         self._host_seconds.append((time.perf_counter() - began) / times)
 
     def launch_and_time_waits(self, times: int) -> float:
@@ -358,41 +358,34 @@ class CudaRanks(SingleProcessEndpoint):
         return 0.0
 
     def sample_launches(self, wanted: int, seconds: float) -> int:
-        """How many launches of so many seconds a sample has, ``wanted`` being enough for its length."""
+        """As ``DeviceTimed`` has it."""
         return sample_launches(self._case.mode, wanted, seconds, self._items_per_launch)
 
     def device_seconds(self) -> float:
-        """What the last ``launch`` took by the devices' clocks: the longest of them."""
-        self._gated_launches = self._behind
+        """Seconds of the last ``launch`` by the devices' clocks: the longest of them."""
+        self._blocked_launches = self._behind
         return self._device_seconds
 
     @property
     def _items_per_launch(self) -> int:
         return max(context.items_per_launch for context in self.launched)
 
-    def _alone(self, gate: Gate | None) -> float:
-        if self._case.mode == "cold":
-            for context in self.launched:
-                context.flush_cache()
-            self._finish_launches()
-        return self._between_events(1, self._case.mode, gate)
-
-    def _between_events(self, times: int, mode: str, gate: Gate | None) -> float:
+    def _between_events(self, times: int, mode: str, kernel: BlockingKernel | None) -> float:
         graph = mode == "graph"
         sizes = graph_sizes(times) if graph else (1,) * times
         if graph:
             for context in self.launched:
                 for size in dict.fromkeys(sizes):
                     context.graph(size)  # made before the clock starts
-        held = held_launches(mode, self._items_per_launch)
-        self._behind = sum(sizes[:held]) if gate else 0
-        with holding(gate, self.launched) as let_go:
+        held = blocked_launches(mode, self._items_per_launch)
+        self._behind = sum(sizes[:held]) if kernel else 0
+        with blocked(kernel, self.launched) as release:
             for context in self.launched:
                 context.begin()
             # One launch on each device in turn: each waits for the others', so no queue may run ahead.
             for number, size in enumerate(sizes):
                 if number == held:
-                    let_go()
+                    release()
                 for context in self.launched:
                     if graph:
                         context.launch_graph(size)
@@ -401,8 +394,8 @@ class CudaRanks(SingleProcessEndpoint):
             for context in self.launched:
                 context.end()
         self._finish_launches()
-        if gate:
-            gate.raise_if_missed()
+        if kernel:
+            kernel.raise_if_timed_out()
         return max(context.elapsed_seconds() for context in self.launched)
 
     def _finish_launches(self) -> None:
@@ -410,12 +403,15 @@ class CudaRanks(SingleProcessEndpoint):
             context.synchronize()
 
     def _raise_errors(self) -> None:
+        """CollectiveFailed with all waits that were given up in one line, the first few spelt out."""
         given_up = self.given_up()
         if given_up:
             self.zero()
-            raise failure(self._case, given_up)
+            shown = "; ".join(map(str, given_up[:4]))
+            more = f"; and {len(given_up) - 4} more" if len(given_up) > 4 else ""
+            raise CollectiveFailed(f"{self._case.collective} {self._case.algorithm}: {shown}{more}")
 
-    def given_up(self) -> list[GivenUp]:
+    def given_up(self) -> list[abi.GivenUp]:
         """Waits of the launches since the last error that lasted too long."""
         return self.communicator.errors()
 
@@ -435,7 +431,7 @@ class CudaRanks(SingleProcessEndpoint):
         """Compare every rank's output with what is right."""
         self.devices.ended()
         self._raise_errors()
-        if not moves_data(self._case):
+        if not collective(self._case.collective).moves_data:
             return None
         return self.checked(self._case, self.outputs(), seed, launches)
 
@@ -446,3 +442,13 @@ class CudaRanks(SingleProcessEndpoint):
         memory: Array = np.empty(largest, np.uint8)
         for context, rank, at, one in self._places():
             yield rank, DeviceOutput(context, at + one.output_offset, memory[: one.output_bytes].view(dtype))
+
+
+def ring_orders(contexts: Sequence[DeviceContext]) -> tuple[tuple[int, ...], ...]:
+    """Rings for one rank per device, from what the system shows of the links between them."""
+    from ccbench.machine.detection import detect
+
+    topology = detect()
+    names = {gpu.bus_id.lower(): gpu.name for gpu in topology.gpus if gpu.bus_id}
+    devices = [names.get(context.facts.bus_id.lower(), "") for context in contexts]
+    return topology_orders(topology, devices) if all(devices) and len(devices) > 1 else ()

@@ -1,8 +1,8 @@
 """``processes: per_gpu``: one process for each rank, which opens the others' memory through CUDA IPC.
 
-Handles travel through shared memory that the leader made before it forked; there lies the word of the gate
-too, by which all devices start together. Without MPS, processes that share a GPU take turns on it: right, but
-slow.
+Handles travel through shared memory that the leader made before it forked; there lies the word of the
+blocking kernel too, by which all devices start together. Without MPS, processes that share a GPU take turns
+on it: right, but slow.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from functools import partial
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control, Word, fence
+from ccbench.backends.cuda.blocking_kernel import BlockingKernel, SharedWords, open_blocking_kernel
 from ccbench.backends.cuda.communicator import RankPlaces
 from ccbench.backends.cuda.context import DeviceContext
-from ccbench.backends.cuda.endpoint import CudaRanks, T
-from ccbench.backends.cuda.gate import Gate, GateBoard, open_gate
-from ccbench.backends.cuda.launching import LIMIT_SECONDS
-from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, no_peer_access, open_cuda, starting
-from ccbench.backends.endpoint import WorkerGroup
+from ccbench.backends.cuda.endpoint import LIMIT_SECONDS, CudaRanks, T
+from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, open_cuda, starting
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.cases import Case
 from ccbench.errors import CcbenchError
@@ -40,7 +38,10 @@ NOTE_BYTES = 1000
 """Of what a rank tells with a step: CUDA's handles have 64 bytes, a reason is cut where it is longer."""
 
 FINE, CANNOT_RUN, OUT_OF_MEMORY, FAILED = range(4)
-"""What became of one rank's share of a step that all ranks take together."""
+"""Verdicts on one rank's share of a step that all ranks take together."""
+
+RAISED: dict[int, type[Exception]] = {CANNOT_RUN: CannotRun, OUT_OF_MEMORY: OutOfMemory}
+"""Errors that every rank raises where one rank did; others become CcbenchError."""
 
 
 class Notes:
@@ -58,7 +59,7 @@ class Notes:
         self._memory[begin] = verdict  # last: whoever sees it sees the text
 
     def read(self, rank: int) -> tuple[int, bytes]:
-        """What a rank left."""
+        """Verdict and bytes that a rank left."""
         begin = rank * NOTE_BYTES
         verdict = self._memory[begin]
         fence()
@@ -67,10 +68,10 @@ class Notes:
 
 
 class Board:
-    """What ranks tell each other besides numbers; made before the fork.
+    """Memory in which ranks tell each other more than numbers; made before the fork.
 
     steps: of each rank what became of its share of a step, with the reason or what the others need of it;
-    readers may look between the next two barriers. gate: by which all devices start together.
+    readers may look between the next two barriers. blocking: words by which all devices start together.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -78,7 +79,7 @@ class Board:
         self.steps = Notes(ranks)
         self._absent = Notes(ranks)
         self._closing = mmap.mmap(-1, ranks)
-        self.gate = GateBoard(ranks)
+        self.blocking = SharedWords(ranks)
 
     def close(self, rank: int) -> None:
         """Say that this rank has nothing of others' open any more, and never will have."""
@@ -86,7 +87,7 @@ class Board:
         self._closing[rank] = 1
 
     def all_closing(self) -> bool:
-        """Whether every rank has said so."""
+        """True if every rank has said so."""
         done = self._closing[:] == b"\1" * self.ranks
         fence()
         return done
@@ -96,7 +97,7 @@ class Board:
         self._absent.write(rank, FAILED, text.encode())
 
     def absence(self, rank: int) -> str:
-        """Why a rank takes part in nothing; '' when it does, or has not said yet."""
+        """Reason why a rank takes part in nothing; '' when it takes part, or has not said yet."""
         verdict, text = self._absent.read(rank)
         return text.decode(errors="ignore") if verdict else ""
 
@@ -122,8 +123,15 @@ class IpcEndpoint(CudaRanks):
         super().__init__(control, [context], shares, processors, LIMIT_SECONDS, no_access)
 
     def _refused(self) -> str | None:
-        """Processes share no pinned memory that could take what peers exchange."""
-        return no_peer_access(self._no_access) if self._no_access else None
+        # Processes share no pinned memory that could take what peers exchange.
+        if self._no_access is None:
+            return None
+        one, other = self._no_access
+        return (
+            f"GPU {one} cannot address the memory of GPU {other} (no peer access; `nvidia-smi topo -p2p w` "
+            "shows why), and these kernels write into each other's memory; take `processes: one`, which goes "
+            "through the host's memory there, or choose GPUs that can with CUDA_VISIBLE_DEVICES"
+        )
 
     def arm(self, case: Case) -> None:
         """Only this rank's faults are this process's."""
@@ -171,7 +179,7 @@ class IpcEndpoint(CudaRanks):
         except BaseException:
             self.contexts[0].release_buffers()  # nobody has opened it
             raise
-        self._peer_buffers = self._exchange(self.contexts[0].buffers.addresses[self.rank])
+        self._peer_buffers = self._exchange(self.contexts[0].buffers[self.rank].address)
         self._capacity_bytes = needed
 
     def _release_buffers(self) -> None:
@@ -200,10 +208,17 @@ class IpcEndpoint(CudaRanks):
         self._peer_work, self._peer_buffers = {}, {}
 
         def keep_what_was_exported() -> None:
-            if not self._all_close_within(CLOSE_LIMIT_SECONDS):
-                self.contexts[0].buffers.addresses.clear()
-                for one in self._communicators.values():
-                    one.device.clear()
+            # Words of its own, since who closes has not come to the barrier that others may still wait in.
+            self._board.close(self.rank)
+            deadline = time.monotonic() + CLOSE_LIMIT_SECONDS
+            while not self._board.all_closing():
+                absent = any(self._board.absence(rank) for rank in range(self.ranks))
+                if absent or time.monotonic() > deadline:
+                    self.contexts[0].buffers.clear()
+                    for one in self._communicators.values():
+                        one.device.clear()
+                    return
+                time.sleep(SLEEP_SECONDS)
 
         closing = [partial(self._close, one) for one in opened]
         do_all([*closing, keep_what_was_exported, super().close])
@@ -211,7 +226,7 @@ class IpcEndpoint(CudaRanks):
     # -- all ranks together ---------------------------------------------------------------------------------
 
     def together(self, action: Callable[[], T]) -> T:
-        """What ``action`` gives, if it succeeds on every rank; else this rank's error, or that of the first.
+        """Return what ``action`` gives, if it succeeds on every rank; else this rank's error, or the first's.
 
         Every rank ends the case in the same way, and nobody waits for a rank that gave up.
         """
@@ -224,7 +239,8 @@ class IpcEndpoint(CudaRanks):
             value = action()
             verdict, text = FINE, told(value)
         except Exception as error:
-            failed, verdict, text = error, _verdict(error), str(error).encode()
+            failed, text = error, str(error).encode()
+            verdict = next((one for one, kind in RAISED.items() if isinstance(error, kind)), FAILED)
         self._board.steps.write(self.rank, verdict, text)
         self.barrier()
         notes = [self._board.steps.read(rank) for rank in range(self.ranks)]
@@ -233,7 +249,7 @@ class IpcEndpoint(CudaRanks):
             raise failed
         for rank, (verdict, text) in enumerate(notes):
             if verdict != FINE:
-                raise _ERRORS[verdict](f"rank {rank}: {text.decode(errors='ignore')}")
+                raise RAISED.get(verdict, CcbenchError)(f"rank {rank}: {text.decode(errors='ignore')}")
         return value, [text for _, text in notes]
 
     def _numbers(self, mine: int) -> list[int]:
@@ -249,8 +265,8 @@ class IpcEndpoint(CudaRanks):
         """Rank 0's value, on every rank."""
         return self._numbers(value)[0]
 
-    def _opened_gate(self) -> tuple[Gate | None, str]:
-        return open_gate(self._cuda, self.contexts, (self._board.gate, self.rank), self.least)
+    def _opened_blocking_kernel(self) -> tuple[BlockingKernel | None, str]:
+        return open_blocking_kernel(self._cuda, self.contexts, (self._board.blocking, self.rank), self.least)
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 
@@ -259,51 +275,21 @@ class IpcEndpoint(CudaRanks):
         self._barriers += 1
         fence()
         self.control.words[self.control.index(self.rank, Word.BARRIER)] = self._barriers
+        words = self.control.words
         for step in range(1, self.ranks):
-            self._wait_for((self.rank + step) % self.ranks)
+            other = (self.rank + step) % self.ranks
+            index = self.control.index(other, Word.BARRIER)
+            spin_until = time.monotonic() + SPIN_SECONDS
+            while words[index] < self._barriers:  # the team's watchdog ends a wait in vain
+                if time.monotonic() < spin_until:
+                    os.sched_yield()
+                    continue
+                time.sleep(SLEEP_SECONDS)
+                absence = self._board.absence(other)
+                if absence:
+                    raise CannotRun(f"rank {other}: {absence}")
         fence()
         self._met = True
-
-    def _all_close_within(self, seconds: float) -> bool:
-        """Whether all ranks have closed what they had open; nobody waits for the dead, or the absent.
-
-        It has words of its own: who closes has not come to the barrier that others may still wait in.
-        """
-        self._board.close(self.rank)
-        deadline = time.monotonic() + seconds
-        while not self._board.all_closing():
-            absent = any(self._board.absence(rank) for rank in range(self.ranks))
-            if absent or time.monotonic() > deadline:
-                return False
-            time.sleep(SLEEP_SECONDS)
-        return True
-
-    def _wait_for(self, rank: int) -> None:
-        """Until ``rank`` has come; the team's watchdog ends a wait in vain."""
-        words, index = self.control.words, self.control.index(rank, Word.BARRIER)
-        spin_until = time.monotonic() + SPIN_SECONDS
-        while words[index] < self._barriers:
-            if time.monotonic() < spin_until:
-                os.sched_yield()
-                continue
-            time.sleep(SLEEP_SECONDS)
-            absence = self._board.absence(rank)
-            if absence:
-                raise CannotRun(f"rank {rank}: {absence}")
-
-
-def _verdict(error: Exception) -> int:
-    if isinstance(error, OutOfMemory):
-        return OUT_OF_MEMORY
-    return CANNOT_RUN if isinstance(error, CannotRun) else FAILED
-
-
-_ERRORS: dict[int, Callable[[str], Exception]] = {
-    CANNOT_RUN: CannotRun,
-    OUT_OF_MEMORY: OutOfMemory,
-    FAILED: CcbenchError,
-}
-"""What the others raise for each verdict."""
 
 
 class IpcWorkerGroup(WorkerGroup):

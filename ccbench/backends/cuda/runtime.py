@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 from uuid import UUID
 
 from ccbench.backends.base import OutOfMemory
+from ccbench.backends.kernels.compiler import Nvrtc, architecture_for, compile_program, nvrtc
+from ccbench.backends.kernels.sources import GLOBAL_NAME, Program
 from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
 from ccbench.machine.accelerators import cuda_install
 
@@ -35,17 +39,21 @@ PINNED_PORTABLE_MAPPED = 0x01 | 0x02
 """cudaHostAllocPortable | cudaHostAllocMapped, and cudaHostRegister's of the same names: pinned for every
 context, and in every device's addresses."""
 
-CUDA_OUT_OF_MEMORY = 2
-PEER_ALREADY_ENABLED = 704
+CUDA_OUT_OF_MEMORY, PEER_ALREADY_ENABLED = 2, 704
+"""cudaError_t."""
 
 ALLOCATION_BYTES = 2 << 20
 """Allocations are whole multiples of this, so that none shares a page with another: an IPC handle opens whole
 pages."""
 
+MOST_MODULES = 64
+"""Modules that stay loaded: more than a suite's kernels of one type; each takes some hundred KiB of the
+device."""
+
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What is asked of a device once. capability: 90 for compute capability 9.0."""
+    """Constants of a device, asked for once. capability: 90 for compute capability 9.0."""
 
     number: int
     capability: int
@@ -62,14 +70,12 @@ class Cuda:
         self.driver = driver
 
     def facts(self, device: int) -> DeviceFacts:
-        """What ``device`` is."""
+        """Ask CUDA for the facts of ``device``."""
         ask = self.runtime.deviceGetAttribute
+        capability = 10 * ask(CAPABILITY_MAJOR, device) + ask(CAPABILITY_MINOR, device)
+        processors, l2_bytes = ask(PROCESSORS, device), ask(L2_CACHE_BYTES, device)
         return DeviceFacts(
-            device,
-            10 * ask(CAPABILITY_MAJOR, device) + ask(CAPABILITY_MINOR, device),
-            ask(PROCESSORS, device),
-            ask(L2_CACHE_BYTES, device),
-            str(self.runtime.deviceGetPCIBusId(device)),
+            device, capability, processors, l2_bytes, str(self.runtime.deviceGetPCIBusId(device))
         )
 
     def use(self, device: int) -> None:
@@ -85,12 +91,8 @@ class Cuda:
     def allocate(self, size_bytes: int) -> int:
         """Address of new memory on the current device; OutOfMemory says how much was asked."""
         whole = -(-max(size_bytes, 1) // ALLOCATION_BYTES) * ALLOCATION_BYTES
-        try:
+        with memory_or(f"the device has no {whole} bytes left"):
             return int(self.runtime.malloc(whole))
-        except Exception as error:
-            if getattr(error, "status", None) == CUDA_OUT_OF_MEMORY:
-                raise OutOfMemory(f"the device has no {whole} bytes left") from None
-            raise
 
     def free(self, address: int) -> None:
         """Give back what ``allocate`` gave."""
@@ -104,35 +106,16 @@ class Cuda:
         Address Space"); ``host_memory_refused`` tells whether all have it. OutOfMemory says how much was
         asked.
         """
-        try:
+        with memory_or(f"the host has no {size_bytes} bytes left that can be pinned"):
             return int(self.runtime.hostAlloc(max(size_bytes, 1), PINNED_PORTABLE_MAPPED))
-        except Exception as error:
-            if getattr(error, "status", None) == CUDA_OUT_OF_MEMORY:
-                raise OutOfMemory(f"the host has no {size_bytes} bytes left that can be pinned") from None
-            raise
 
     def free_pinned(self, address: int) -> None:
         """Give back what ``allocate_pinned`` gave."""
         if address:
             self.runtime.freeHost(address)
 
-    def register_host(self, address: int, size_bytes: int) -> int:
-        """Pin memory of the host that is there already; its address for the current device.
-
-        BackendUnavailable where the driver does not take it.
-        """
-        try:
-            self.runtime.hostRegister(address, size_bytes, PINNED_PORTABLE_MAPPED)
-        except Exception as error:
-            raise BackendUnavailable(f"CUDA cannot pin memory that processes share: {error}") from None
-        return int(self.runtime.pointerGetAttributes(address).devicePointer)
-
-    def unregister_host(self, address: int) -> None:
-        """Give back what ``register_host`` took."""
-        self.runtime.hostUnregister(address)
-
     def host_memory_refused(self, devices: Iterable[int]) -> str | None:
-        """Why one of ``devices`` cannot address memory of the host, or None."""
+        """Reason why one of ``devices`` cannot address memory of the host, or None."""
         for device in devices:
             for attribute in (MAPS_HOST_MEMORY, UNIFIED_ADDRESSING):
                 if not self.runtime.deviceGetAttribute(attribute, device):
@@ -147,45 +130,109 @@ class Cuda:
     def enable_peers(self, devices: Sequence[int]) -> None:
         """Let every device of ``devices`` address every other one's memory; all must be able to."""
         for one in devices:
+            self.use(one)
             for other in devices:
-                if one == other:
-                    continue
-                self.use(one)
                 try:
-                    self.runtime.deviceEnablePeerAccess(other)
-                except Exception as error:
+                    if one != other:
+                        self.runtime.deviceEnablePeerAccess(other)
+                except Exception as error:  # noqa: PERF203 - a pair that is enabled must not end the others
                     if getattr(error, "status", None) != PEER_ALREADY_ENABLED:
                         raise
 
 
-def no_peer_access(pair: tuple[int, int]) -> str:
-    """Why two devices cannot run these kernels from two processes, and what to do."""
-    one, other = pair
-    return (
-        f"GPU {one} cannot address the memory of GPU {other} (no peer access; `nvidia-smi topo -p2p w` shows "
-        f"why), and these kernels write into each other's memory; take `processes: one`, which goes through "
-        "the host's memory there, or choose GPUs that can with CUDA_VISIBLE_DEVICES"
-    )
+@contextmanager
+def memory_or(lacking: str) -> Iterator[None]:
+    """Turn CUDA's error for too little memory into OutOfMemory with the sentence ``lacking``."""
+    try:
+        yield
+    except Exception as error:
+        if getattr(error, "status", None) == CUDA_OUT_OF_MEMORY:
+            raise OutOfMemory(lacking) from None
+        raise
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A loaded kernel and how many blocks of ``lanes`` fit on a multiprocessor."""
+
+    function: int
+    lanes: int
+    blocks_per_processor: int
+
+
+@dataclass
+class Loaded:
+    """One module; blocks: lanes -> how many blocks of so many fit on a multiprocessor."""
+
+    module: int
+    function: int
+    blocks: dict[int, int] = field(default_factory=dict)
+
+
+class Modules:
+    """Kernels loaded on one device: each module once whatever the number of lanes, and not all for ever.
+
+    Modules are known by what their code depends on; the one that was used longest ago goes first.
+    """
+
+    def __init__(self, cuda: Cuda, facts: DeviceFacts, most: int = MOST_MODULES) -> None:
+        self._cuda = cuda
+        self._facts = facts
+        self._most = most
+        self._loaded: OrderedDict[str, Loaded] = OrderedDict()
+
+    @cached_property
+    def compiler(self) -> Nvrtc:
+        """The NVRTC for this device; MissingDependency or CompilationFailed where nothing here serves."""
+        runtime = self._cuda.runtime
+        cupy, driver = runtime.runtimeGetVersion() // 1000, runtime.driverGetVersion() // 1000
+        return nvrtc(self._facts.capability, cupy, driver)
+
+    def kernel(self, program: Program, lanes: int) -> Kernel:
+        """The kernel of ``program``, compiled and loaded the first time.
+
+        Nothing may run on the device that is not the last kernel asked for: an older module may be unloaded.
+        """
+        self._cuda.use_for_launch(self._facts.number)
+        digest, driver = program.digest, self._cuda.driver
+        if digest not in self._loaded:
+            architecture = architecture_for(self._facts.capability, self.compiler.architectures)
+            cubin = compile_program(program, architecture, compiler=self.compiler)
+            # Room is made before loading: a device that is nearly full has it only once the oldest is gone.
+            while len(self._loaded) >= self._most:
+                _, oldest = self._loaded.popitem(last=False)
+                driver.moduleUnload(oldest.module)
+            with memory_or(f"GPU {self._facts.number} has no memory left for a kernel"):
+                module = driver.moduleLoadData(cubin)
+            self._loaded[digest] = Loaded(module, driver.moduleGetFunction(module, GLOBAL_NAME))
+        self._loaded.move_to_end(digest)
+        loaded = self._loaded[digest]
+        if lanes not in loaded.blocks:
+            ask = driver.occupancyMaxActiveBlocksPerMultiprocessor
+            loaded.blocks[lanes] = ask(loaded.function, lanes, 0)
+        return Kernel(loaded.function, lanes, loaded.blocks[lanes])
+
+    def unload(self) -> None:
+        """Unload everything."""
+        self._cuda.use_for_launch(self._facts.number)
+        modules = [one.module for one in self._loaded.values()]
+        self._loaded.clear()
+        do_all([partial(self._cuda.driver.moduleUnload, module) for module in modules])
 
 
 def do_all(steps: Iterable[Callable[[], object]]) -> None:
     """Every step, whatever becomes of the others; then the first error, with later ones in its context."""
     first: Exception | None = None
-    for error in map(error_of, steps):
-        if first is not None and error is not None:
-            chain_behind(first, error)
-        first = first or error
+    for step in steps:
+        try:
+            step()
+        except Exception as error:  # noqa: PERF203 - other steps must come whatever went wrong
+            if first is None:
+                first = error
+            else:
+                chain_behind(first, error)
     if first is not None:
         raise first
-
-
-def error_of(step: Callable[[], object]) -> Exception | None:
-    """What went wrong with ``step``, None where nothing did."""
-    try:
-        step()
-    except Exception as error:  # whatever it is: other steps must come all the same
-        return error
-    return None
 
 
 def chain_behind(first: BaseException, later: BaseException) -> None:
@@ -242,7 +289,7 @@ def device_uuid(device: int) -> str:
 
 
 def device_count(cuda: Cuda) -> int:
-    """How many devices this process may use; BackendUnavailable when none."""
+    """Number of devices that this process may use; BackendUnavailable when there is none."""
     try:
         count = int(cuda.runtime.getDeviceCount())
     except Exception as error:

@@ -15,10 +15,9 @@ from dataclasses import replace
 
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
-from ccbench.backends.cuda.context import DeviceContext
-from ccbench.backends.cuda.endpoint import CudaRanks
-from ccbench.backends.cuda.gate import Gate, refuse_blocking
-from ccbench.backends.cuda.launching import LIMIT_SECONDS, DeviceOutput
+from ccbench.backends.cuda.blocking_kernel import BlockingKernel, refuse_launch_blocking
+from ccbench.backends.cuda.context import DeviceContext, DeviceOutput
+from ccbench.backends.cuda.endpoint import LIMIT_SECONDS, CudaRanks
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, open_cuda, starting
 from ccbench.backends.endpoint import SingleProcessGroup
 from ccbench.backends.kernels.abi import GivenUp
@@ -47,7 +46,7 @@ class GroupRanks(CudaRanks):
         self.members = tuple(members)
         self.devices = DeviceWatch([])  # the endpoint of all ranks looks at them
 
-    def _ready_gate(self) -> None:
+    def _ready_blocking_kernel(self) -> None:
         """The endpoint of all ranks launches, and has it."""
 
 
@@ -69,7 +68,7 @@ class CudaEndpoint(CudaRanks):
     ) -> None:
         shares = ranks_of_devices(ranks, min(device_count(cuda), devices or ranks))
         used = range(len(shares))
-        refuse_blocking(len(used), "processes: per_gpu")
+        refuse_launch_blocking(len(used), "processes: per_gpu")
         no_access = cuda.pair_without_access(used)
         if no_access is None:
             cuda.enable_peers(used)
@@ -110,26 +109,23 @@ class CudaEndpoint(CudaRanks):
         self.say(Activity.PREPARING)
         self.arm(case)
         self._host_seconds = []
-        worlds = self._worlds_of(case)
+        if case.groups != self._grouping:  # worlds of one expression are kept
+            self._close_worlds()
+            made = [self._world(members) for members in parse_groups(case.groups, case.ranks)]
+            self._grouping, self._worlds = case.groups, tuple(made)
+        worlds = self._worlds
         self._active = worlds if case.active_group == ALL_GROUPS else (worlds[case.active_group],)
         seen = replace(case, ranks=case.group_ranks, groups="", active_group=ALL_GROUPS)
         algorithms = [one.prepare(seen) for one in self._active]
-        self._ready_gate()
+        self._ready_blocking_kernel()
         return algorithms[0]
 
     def _release_buffers(self) -> None:
         do_all([super()._release_buffers, *(one._release_buffers for one in self._worlds)])
 
-    def _worlds_of(self, case: Case) -> tuple[GroupRanks, ...]:
-        """Those of all groups, made when they are asked for first; those of one expression are kept."""
-        if case.groups != self._grouping:
-            self._close_worlds()
-            made = [self._world(members) for members in parse_groups(case.groups, case.ranks)]
-            self._grouping, self._worlds = case.groups, tuple(made)
-        return self._worlds
-
     def _world(self, members: Sequence[int]) -> GroupRanks:
         contexts = []
+        # A device's multiprocessors are shared evenly by all ranks on it, whichever groups run.
         for device, places in runs(members, self._shares):
             facts, all_here = self.contexts[device].facts, len(self._shares[device])
             share = replace(facts, processors=facts.processors * len(places) // all_here)
@@ -150,7 +146,7 @@ class CudaEndpoint(CudaRanks):
 
     @property
     def launched(self) -> Sequence[DeviceContext]:
-        """What takes part in the case, on every device and of every group."""
+        """Contexts that take part in the case, on every device and of every group."""
         return [context for one in self._here for context in one.contexts]
 
     def given_up(self) -> list[GivenUp]:
@@ -196,14 +192,14 @@ class CudaEndpoint(CudaRanks):
         self._seconds_of_groups = [0.0] * len(self._active)
         super().launch(times)
 
-    def _between_events(self, times: int, mode: str, gate: Gate | None) -> float:
-        seconds = super()._between_events(times, mode, gate)
+    def _between_events(self, times: int, mode: str, kernel: BlockingKernel | None) -> float:
+        seconds = super()._between_events(times, mode, kernel)
         for number, one in enumerate(self._active):
             self._seconds_of_groups[number] += max(context.elapsed_seconds() for context in one.contexts)
         return seconds
 
     def device_seconds(self) -> float:
-        """What the last ``launch`` took by the devices' clocks: the longest of them."""
+        """As before; keep what each group took in the sample."""
         if self._sample >= 0:
             self._samples[self._sample] = tuple(one / self._times for one in self._seconds_of_groups)
         return super().device_seconds()

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.building import Build, built
 from ccbench.backends.kernels.layout import ZEROED, WorkAreas
-from ccbench.backends.kernels.plans import Plan
+from ccbench.backends.kernels.sources import Plan
 from ccbench.errors import CcbenchError
 
 Bytes = NDArray[np.uint8]

@@ -1,4 +1,12 @@
-"""The kernels' sources: entries, the algorithms that they are, and the program text of one instance of one.
+"""What a launch of a kernel needs besides its buffers: plans, programs, and how much work space.
+
+A kernel's header comment says what its plan holds. PLANNERS has one function for every kernel file whose plan
+is not empty: whoever adds a kernel file adds its planner there, and backends need no change.
+
+Trees: channels take turns with two trees in which different ranks are inner (P. Sanders, J. Speck and J. L.
+Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009).
+
+The kernels' sources: entries, the algorithms that they are, and the program text of one instance of one.
 
 An entry is called ``<algorithm>_<collective>``, or as its collective (``barrier``). One whose name holds no
 collective interprets schedules, and stands for an algorithm ``schedule:<name>`` of every schedule there is.
@@ -8,19 +16,212 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ccbench.backends.kernels.abi import COPY_TYPES, TYPE_BYTES, op_number, type_number
-from ccbench.backends.kernels.plans import PLANNERS
+from ccbench.backends.kernels.programs import schedule_program
 from ccbench.cases import ALL_GROUPS, Case
 from ccbench.collectives import COLLECTIVES, collective
 from ccbench.dtypes import EXACT_LIMIT
-from ccbench.errors import CcbenchError, UsageError
+from ccbench.errors import CcbenchError, MachineError, UsageError
 from ccbench.schedules import algorithm_row, algorithms_of, parse_algorithm
+from ccbench.schedules.tree import complement, tree_edges
 from ccbench.suite.documents import shipped_folder
+from ccbench.topology.graph import Topology
+
+NOBODY = -1
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One tree over ranks 0 to n - 1. parents: -1 at the root. children: two at most, in their order."""
+
+    parents: tuple[int, ...]
+    children: tuple[tuple[int, ...], ...]
+
+    @property
+    def root(self) -> int:
+        """The rank without a parent."""
+        return self.parents.index(NOBODY)
+
+    def depth(self, rank: int) -> int:
+        """Steps from ``rank`` up to the root."""
+        steps = 0
+        while self.parents[rank] != NOBODY:
+            rank = self.parents[rank]
+            steps += 1
+        return steps
+
+
+def channel_tree(order: Sequence[int], channel: int, root: int | None = None) -> Tree:
+    """The tree of one channel over the ranks in ``order``, in which neighbours of the order are near.
+
+    Even channels have the in-order binary tree, odd ones its complement. A ``root`` stands above the tree
+    of all others, so that on two channels nobody else is inner twice.
+    """
+    others = [rank for rank in order if rank != root]
+    edges = tree_edges(len(others))
+    if channel % 2 == 1 and len(others) > 1:
+        edges = complement(edges, len(others), 0)
+    parents = {others[child]: others[parent] for child, parent in zip(edges.child, edges.parent, strict=True)}
+    if root is not None:
+        parents |= {rank: root for rank in others if rank not in parents}
+    places = {rank: place for place, rank in enumerate(order)}
+    children: list[list[int]] = [[] for _ in order]
+    for child, parent in parents.items():
+        children[parent].append(child)
+    return Tree(
+        tuple(parents.get(rank, NOBODY) for rank in range(len(order))),
+        tuple(tuple(sorted(those, key=places.__getitem__)) for those in children),
+    )
+
+
+def channel_trees(
+    ranks: int, channels: int, root: int | None = None, orders: Sequence[Sequence[int]] = ()
+) -> list[Tree]:
+    """One tree for each channel; every two channels complement each other over the same order of ranks.
+
+    orders: permutations of all ranks, taken in turn; none: by number. root: of all trees; None where any
+    will do. UsageError when an order is not a permutation or the root is no rank.
+    """
+    for order in orders:
+        if sorted(order) != list(range(ranks)):
+            raise UsageError(
+                f"tree order {list(order)} is not an order of ranks 0 to {ranks - 1}; name every rank once"
+            )
+    if root is not None and not 0 <= root < ranks:
+        raise UsageError(f"root {root} of a tree is not among ranks 0 to {ranks - 1}; name one of them")
+    known = orders or [range(ranks)]
+    return [channel_tree(known[channel // 2 % len(known)], channel, root) for channel in range(channels)]
+
+
+def tree_plan(trees: Sequence[Tree]) -> NDArray[np.int32]:
+    """The plan of tree kernels, shape (channels, 4 * ranks): parents, first and second children, lags.
+
+    A rank's lag is twice its depth: so many chunks later what it sent up comes back to it.
+    """
+    rows = []
+    for tree in trees:
+        ranks = range(len(tree.parents))
+        pairs = [(*tree.children[rank], NOBODY, NOBODY)[:2] for rank in ranks]
+        lags = [2 * tree.depth(rank) for rank in ranks]
+        rows.append([*tree.parents, *(pair[0] for pair in pairs), *(pair[1] for pair in pairs), *lags])
+    return np.array(rows, np.int32)
+
+
+Plan = NDArray[np.int32]
+"""Shape (channels, plan_words)."""
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What a planner is told.
+
+    schedule: what an interpreting kernel is to run, such as ``chain:8``; empty for all others.
+    size_bytes: nccl-tests' size. orders: rings through all ranks that the links between them suggest, best
+    first; empty where nothing is known.
+    """
+
+    collective: str
+    ranks: int
+    channels: int
+    root: int = 0
+    size_bytes: int = 0
+    schedule: str = ""
+    orders: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchPlan:
+    """What Arguments.plan and Arguments.program point to; None where the kernel reads none."""
+
+    plan: Plan | None = None
+    program: NDArray[np.int32] | None = None
+
+
+Planner = Callable[[PlanRequest], LaunchPlan]
+
+
+def ring_plan(orders: Sequence[Sequence[int]]) -> Plan:
+    """The plan of ring kernels: for each channel the order of ranks, then the place of each rank.
+
+    orders: one permutation of all ranks per channel. UsageError when one is not a permutation.
+    """
+    ranks = len(orders[0]) if orders else 0
+    for channel, order in enumerate(orders):
+        if sorted(order) != list(range(ranks)):
+            raise UsageError(
+                f"ring order of channel {channel}: {list(order)} is not an order of ranks 0 to {ranks - 1}; "
+                "name every rank once"
+            )
+    order_of = np.asarray(orders, np.int32).reshape(len(orders), ranks)
+    return np.concatenate([order_of, np.argsort(order_of, axis=1).astype(np.int32)], axis=1)
+
+
+def natural_orders(ranks: int, channels: int) -> list[list[int]]:
+    """Rings where nothing is known of the topology: 0, 1, 2 ... on even channels, backwards on odd ones."""
+    forward = list(range(ranks))
+    return [forward if channel % 2 == 0 else forward[::-1] for channel in range(channels)]
+
+
+def channel_orders(request: PlanRequest) -> list[list[int]]:
+    """One ring for each channel: those of the topology in turn, else the natural ones."""
+    if not request.orders:
+        return natural_orders(request.ranks, request.channels)
+    return [list(request.orders[channel % len(request.orders)]) for channel in range(request.channels)]
+
+
+def topology_orders(topology: Topology, devices: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Ring orders of ranks, for PlanRequest.orders, where rank r is the GPU called ``devices[r]``.
+
+    A ring over k links of every GPU comes k times. Empty behind a switch, where any order is as good, and
+    where no ring of direct links joins the devices.
+    """
+    from ccbench.topology.rings import rings_for
+
+    try:
+        found = rings_for(topology, devices)
+    except MachineError:
+        return ()  # two ranks on one GPU, or one that the topology does not show
+    if found.method in ("switch", "fallback"):
+        return ()
+    rank_of = {name: rank for rank, name in enumerate(devices)}
+    return tuple(
+        tuple(rank_of[name] for name in ring.order) for ring in found.rings for _ in range(ring.lanes)
+    )
+
+
+def _ring(request: PlanRequest) -> LaunchPlan:
+    return LaunchPlan(plan=ring_plan(channel_orders(request)))
+
+
+def _tree(request: PlanRequest) -> LaunchPlan:
+    root = request.root if collective(request.collective).rooted else None
+    return LaunchPlan(plan=tree_plan(channel_trees(request.ranks, request.channels, root, request.orders)))
+
+
+def _schedule(request: PlanRequest) -> LaunchPlan:
+    made = schedule_program(
+        request.collective, request.schedule, request.ranks, request.root, request.size_bytes
+    )
+    return LaunchPlan(program=made)
+
+
+PLANNERS: Mapping[str, Planner] = {"ring.cu": _ring, "schedule.cu": _schedule, "tree.cu": _tree}
+"""Kernel file -> its planner; files that are not here have no plan."""
+
+
+def plan_for(kernel_file: str, request: PlanRequest) -> LaunchPlan:
+    """The plan of a kernel for one case; raises what the planner raises (UsageError, ScheduleError)."""
+    planner = PLANNERS.get(kernel_file)
+    return planner(request) if planner else LaunchPlan()
+
 
 GLOBAL_NAME = "ccb_kernel"
 """What the one ``__global__`` function of a program is called."""

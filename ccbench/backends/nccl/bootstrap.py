@@ -16,7 +16,12 @@ from dataclasses import asdict, dataclass
 
 from ccbench.backends.base import CannotRun, ControlChannel, Position, local_rank
 from ccbench.backends.cpu.memory import Control, anonymous_file
-from ccbench.backends.cuda.gate import TOKEN_BYTES, GateBoard, board_bytes, refuse_blocking
+from ccbench.backends.cuda.blocking_kernel import (
+    TOKEN_BYTES,
+    SharedWords,
+    refuse_launch_blocking,
+    shared_bytes,
+)
 from ccbench.backends.cuda.runtime import Cuda, device_count, device_uuid, open_cuda, starting
 from ccbench.backends.endpoint import PerProcessEndpoint, SingleProcessGroup
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
@@ -173,7 +178,7 @@ class NcclWorkerGroup(SingleProcessGroup):
             cuda = open_cuda(own_kernels=False)
             shares = ranks_of_devices(self.ranks, device_count(cuda))
             devices = {rank: device_of_rank(shares, rank) for rank in range(self.ranks)}
-            refuse_blocking(len(shares), "processes: per_gpu")
+            refuse_launch_blocking(len(shares), "processes: per_gpu")
             return opened(self.control, cuda, open_nccl(), devices)
 
 
@@ -181,7 +186,7 @@ def opened(control: Control, cuda: Cuda, nccl: Nccl, devices: Mapping[int, int])
     """Return the endpoint of a process that drives all ranks, with its communicator."""
     exchange = OneProcess()
     shared = checked(cuda, nccl, devices, exchange)
-    made = NcclRanks(control, cuda, nccl, devices, len(devices), exchange, gated=True, shared=bool(shared))
+    made = NcclRanks(control, cuda, nccl, devices, len(devices), exchange, blocked=True, shared=bool(shared))
     return connected(made, shared)
 
 
@@ -201,12 +206,12 @@ class LaunchedRank(PerProcessEndpoint, NcclRanks):
         nccl: Nccl,
         device: int,
         exchange: ControlChannel,
-        gated: bool = True,
+        blocked: bool = True,
         shared: bool = False,
     ) -> None:
         control = Control(exchange.ranks, SAMPLE_CAPACITY)
-        devices, side = {exchange.rank: device}, side_of_host(exchange) if gated else None
-        super().__init__(control, cuda, nccl, devices, exchange.ranks, exchange, gated, shared, side)
+        devices, side = {exchange.rank: device}, side_of_host(exchange) if blocked else None
+        super().__init__(control, cuda, nccl, devices, exchange.ranks, exchange, blocked, shared, side)
         self.version = f"NCCL {nccl.version_text}"
         self._cuda = cuda
         self._meeting = 0
@@ -250,7 +255,7 @@ class LaunchedRank(PerProcessEndpoint, NcclRanks):
         super().close()
 
 
-def side_of_host(exchange: ControlChannel) -> tuple[GateBoard, int] | None:
+def side_of_host(exchange: ControlChannel) -> tuple[SharedWords, int] | None:
     """Return the gate of all ranks of this host, and this one's place there. Collective.
 
     Its memory is a file without a name, which the first of them made and the others find among that
@@ -262,14 +267,14 @@ def side_of_host(exchange: ControlChannel) -> tuple[GateBoard, int] | None:
     file, board, told = -1, None, b""
     if rank == here[0]:
         file = anonymous_file()
-        os.ftruncate(file, board_bytes(len(here)))
-        board = GateBoard(len(here), file)
+        os.ftruncate(file, shared_bytes(len(here)))
+        board = SharedWords(len(here), file)
         board.token[:] = os.urandom(TOKEN_BYTES)
         told = bytes(board.token) + f"/proc/{os.getpid()}/fd/{file}".encode()
     told = exchange.all_gather(told)[here[0]]
     with suppress(OSError, ValueError):  # not to be opened, or too small: another file
         file = file if board else os.open(told[TOKEN_BYTES:], os.O_RDWR)
-        board = board or GateBoard(len(here), file)
+        board = board or SharedWords(len(here), file)
     found = board is not None and bytes(board.token) == told[:TOKEN_BYTES]
     everybody = b"0" not in exchange.all_gather(b"1" if found else b"0")
     if file >= 0:

@@ -17,9 +17,13 @@ import numpy as np
 
 from ccbench.backends.base import CannotRun, ControlChannel, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
-from ccbench.backends.cuda.context import DeviceContext
-from ccbench.backends.cuda.gate import GateBoard, open_gate, without_gate
-from ccbench.backends.cuda.launching import DeviceOutput, input_period, sample_launches
+from ccbench.backends.cuda.blocking_kernel import (
+    SharedWords,
+    open_blocking_kernel,
+    sample_launches,
+    without_blocking_kernel,
+)
+from ccbench.backends.cuda.context import DeviceContext, DeviceOutput, input_period
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint, merged_mismatch
 from ccbench.backends.nccl.binding import Nccl, NcclFailed
@@ -52,9 +56,9 @@ ABORT_SECONDS = 3.0
 class NcclRanks(SingleProcessEndpoint):
     """The ranks that this process drives. Implements ``ccbench.backends.endpoint.TeamEndpoint``.
 
-    devices: rank of the team -> device of this process. ranks_of_team: all of them. gated: keep the devices
-    from starting until what must be enqueued is, where that can be had; by ``gate_side`` together with other
-    processes. shared: some ranks of the team have the same device. Also ``DeviceTimed``.
+    devices: rank of the team -> device of this process. ranks_of_team: all of them. blocked: keep the devices
+    from starting until what must be enqueued is, where that can be had; by ``shared_words`` together with
+    other processes. shared: some ranks of the team have the same device. Also ``DeviceTimed``.
     """
 
     def __init__(
@@ -65,9 +69,9 @@ class NcclRanks(SingleProcessEndpoint):
         devices: Mapping[int, int],
         ranks_of_team: int,
         exchange: ControlChannel,
-        gated: bool = False,
+        blocked: bool = False,
         shared: bool = False,
-        gate_side: tuple[GateBoard, int] | None = None,
+        shared_words: tuple[SharedWords, int] | None = None,
     ) -> None:
         super().__init__(control)
         self.nccl = nccl
@@ -79,11 +83,11 @@ class NcclRanks(SingleProcessEndpoint):
         self._contexts = {rank: RankContext(cuda, device, rank) for rank, device in sorted(devices.items())}
         contexts = [*self._contexts.values()]
         here = [one.device for one in contexts]
-        opened = open_gate(cuda, here, gate_side, self.least) if gated else (None, "")
-        self._gate, self._no_gate = opened
+        opened = open_blocking_kernel(cuda, here, shared_words, self.least) if blocked else (None, "")
+        self._blocking, self._not_blocked = opened
         self._communicators = Communicators(nccl, devices, ranks_of_team, exchange)
         self._watchdog = Watchdog(self._communicators.abort)
-        self._launches = Launches(nccl, contexts, self._gate, self._communicators.failures, self._hung)
+        self._launches = Launches(nccl, contexts, self._blocking, self._communicators.failures, self._hung)
         self._overlap = Overlap(self._contexts, self._launches)
         self._devices = DeviceWatch([device.facts.bus_id for device in here])
         self._chosen: dict[Case, tuple[Choice, float | None]] = {}
@@ -93,7 +97,7 @@ class NcclRanks(SingleProcessEndpoint):
         self._begin_case()
 
     def _begin_case(self) -> None:
-        self._sample, self._times, self._gated_launches = -1, 1, 0
+        self._sample, self._times, self._blocked_launches = -1, 1, 0
         self._host_seconds: list[float] = []
         self._part_seconds: dict[int, float] = {}
         self._samples: dict[int, dict[int, float]] = {}
@@ -227,8 +231,8 @@ class NcclRanks(SingleProcessEndpoint):
         self._communicators.close()
         for context in self._contexts.values():
             context.close()
-        if self._gate:
-            self._gate.free()
+        if self._blocking:
+            self._blocking.free()
         self._devices.close()
 
     # -- data ------------------------------------------------------------------------------------------------
@@ -287,11 +291,11 @@ class NcclRanks(SingleProcessEndpoint):
         """Run the case ``times`` times and wait for the end."""
         self._slow_down(times)
         began = time.perf_counter()
-        limit, gated = limit_for(self._case, times), self._gates()
+        limit, blocked = limit_for(self._case, times), self._may_block()
         self._times = times
 
         def run() -> None:
-            self._part_seconds = self._launches.run_case(self._case, times, limit, gated)
+            self._part_seconds = self._launches.run_case(self._case, times, limit, blocked)
 
         self._guarded(run, limit)
         self._host_seconds.append((time.perf_counter() - began) / times)
@@ -312,13 +316,13 @@ class NcclRanks(SingleProcessEndpoint):
             waited = time.perf_counter() - began if self._watchdog.expired else None
             raise self._hung(waited, [], error) from None
 
-    def _gates(self) -> bool:
+    def _may_block(self) -> bool:
         """Whether a gate may hold what is launched next: that of several processes only after a barrier.
 
         Ranks that measuring has enter launches at different times must not wait for each other.
         """
         met, self._met = self._met, False
-        return self._connected and (met or self._gate is None or not self._gate.shared)
+        return self._connected and (met or self._blocking is None or not self._blocking.shared)
 
     def launch_and_time_waits(self, times: int) -> float:
         """As ``launch``; what devices wait for each other is inside NCCL's kernels, and nobody can tell."""
@@ -341,15 +345,15 @@ class NcclRanks(SingleProcessEndpoint):
 
     def compute(self, repetitions: int) -> None:
         """Run the computation alone, to its end."""
-        computing, _ = self._overlap.run(0, repetitions, limit_for(self._case, 1), self._gates())
+        computing, _ = self._overlap.run(0, repetitions, limit_for(self._case, 1), self._may_block())
         self._part_seconds = {COMPUTE_STREAM: computing}
 
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
         """Run both at once; return the seconds after which each was over on the slowest device."""
         self._slow_down(launches)
-        limit, gated = limit_for(self._case, launches), self._gates()
+        limit, blocked = limit_for(self._case, launches), self._may_block()
         found: list[float] = []
-        self._guarded(lambda: found.extend(self._overlap.run(launches, repetitions, limit, gated)), limit)
+        self._guarded(lambda: found.extend(self._overlap.run(launches, repetitions, limit, blocked)), limit)
         computing, communicating = found
         self._part_seconds = {COMPUTE_STREAM: max(found)}
         return computing, communicating
@@ -365,7 +369,7 @@ class NcclRanks(SingleProcessEndpoint):
 
         As nccl-tests' ``-m`` does, the time of a group of collectives is shared among them.
         """
-        self._gated_launches = self._launches.gated_launches
+        self._blocked_launches = self._launches.blocked_launches
         shared = {number: s / self._case.aggregation for number, s in self._part_seconds.items()}
         if self._sample >= 0:
             self._samples[self._sample] = {
@@ -418,8 +422,8 @@ class NcclRanks(SingleProcessEndpoint):
             return ""
         host = format_seconds(statistics.median(self._host_seconds))
         words = [f"NCCL {self.nccl.version_text}, device time (events); launch and wait take the host {host}"]
-        if self._no_gate:
-            words.append(without_gate(self._no_gate))
+        if self._not_blocked:
+            words.append(without_blocking_kernel(self._not_blocked))
         return "; ".join(words)
 
     def facts(self) -> CaseFacts:
@@ -435,5 +439,5 @@ class NcclRanks(SingleProcessEndpoint):
             group_samples_seconds=self._samples_of(parts) if parts else (),
             devices=devices,
             flags=flags,
-            gated_launches=self._gated_launches,
+            blocked_launches=self._blocked_launches,
         )

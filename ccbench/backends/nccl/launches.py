@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ccbench.backends.cuda.blocking_kernel import BlockingKernel, blocked, blocked_launches, graph_sizes
 from ccbench.backends.cuda.context import DeviceContext
-from ccbench.backends.cuda.gate import Gate, holding
-from ccbench.backends.cuda.launching import graph_sizes, held_launches
 from ccbench.backends.cuda.runtime import CAPTURE_THREAD, NON_BLOCKING, Cuda
 from ccbench.backends.nccl.binding import Nccl
 from ccbench.cases import ALONE, Case
@@ -229,17 +228,17 @@ class Launches:
         self,
         nccl: Nccl,
         contexts: Sequence[RankContext],
-        gate: Gate | None,
+        blocking: BlockingKernel | None,
         failures: Callable[[], list[str]],
         trouble: Trouble,
     ) -> None:
         self._nccl = nccl
         self._contexts = contexts
-        self._gate = gate
+        self._blocking = blocking
         self._failures = failures
         self._trouble = trouble
         self.streams: list[list[Binding]] = []
-        self.gated_launches = 0
+        self.blocked_launches = 0
 
     def bind(self, streams: list[list[Binding]]) -> None:
         """Set what ``run`` runs from here on, by streams; graphs of what was before are forgotten."""
@@ -289,33 +288,33 @@ class Launches:
     def _on_main_stream(self) -> list[RankContext]:
         return [one.context for one in self.streams[0]] if self.streams else []
 
-    def run_case(self, case: Case, times: int, limit_seconds: float, gated: bool) -> dict[int, float]:
+    def run_case(self, case: Case, times: int, limit_seconds: float, may_block: bool) -> dict[int, float]:
         """Run ``case`` so often, as its mode has it; return what each part took."""
         if case.mode not in ALONE:
-            self.run(times, case.mode, limit_seconds, gated)
+            self.run(times, case.mode, limit_seconds, may_block)
             return self.part_seconds()
         taken: dict[int, float] = {}
         for _ in range(times):
             if case.mode == "cold":
                 self.on_devices(DeviceContext.flush_cache, limit_seconds)
-            self.run(1, case.mode, limit_seconds, gated)
+            self.run(1, case.mode, limit_seconds, may_block)
             for number, seconds in self.part_seconds().items():
                 taken[number] = taken.get(number, 0.0) + seconds
         return taken
 
-    def run(self, times: int, mode: str, limit_seconds: float, gated: bool = True) -> None:
+    def run(self, times: int, mode: str, limit_seconds: float, may_block: bool = True) -> None:
         """Run everything ``times`` times, between events; returns when all devices have ended.
 
-        gated: False where NCCL may still connect, register or load a kernel. Any of these can wait for what
+        blocked: False where NCCL may still connect, register or load a kernel. Any of these can wait for what
         runs on the device, and takes longer than a gate may be closed.
         """
         graph = mode == "graph"
         sizes = graph_sizes(times) if graph else (1,) * times
         for size in dict.fromkeys(sizes) if graph else ():
             self._graph(size)  # made before the clock starts
-        held = held_launches(mode, self.items_per_launch)
-        self.count_gated(sum(sizes[:held]), gated)
-        with self.timed(limit_seconds, gated) as let_go:
+        held = blocked_launches(mode, self.items_per_launch)
+        self.count_blocked(sum(sizes[:held]), may_block)
+        with self.timed(limit_seconds, may_block) as let_go:
             for number, size in enumerate(sizes):
                 if number == held:
                     let_go()
@@ -325,25 +324,25 @@ class Launches:
                 else:
                     self.enqueue()
 
-    def count_gated(self, launches: int, gated: bool) -> None:
+    def count_blocked(self, launches: int, may_block: bool) -> None:
         """Remember how many launches were enqueued before the devices were let go."""
-        self.gated_launches = launches if gated and self._gate else 0
+        self.blocked_launches = launches if may_block and self._blocking else 0
 
     @contextmanager
-    def timed(self, limit_seconds: float, gated: bool = True) -> Iterator[Callable[[], None]]:
+    def timed(self, limit_seconds: float, may_block: bool = True) -> Iterator[Callable[[], None]]:
         """Run what is enqueued inside between events, behind the gate; then wait until all has ended.
 
         Gives what lets the devices go, for whoever enqueues more than a device's queue takes.
         """
-        gate = self._gate if gated else None
-        with holding(gate, [context.device for context in self._contexts]) as let_go:
+        kernel = self._blocking if may_block else None
+        with blocked(kernel, [context.device for context in self._contexts]) as let_go:
             self._begin()
             yield let_go
             for one in self._bindings():
                 one.context.end(one.part.stream)
         self.wait(limit_seconds)
-        if gate:
-            gate.raise_if_missed()
+        if kernel:
+            kernel.raise_if_timed_out()
 
     @property
     def items_per_launch(self) -> int:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun
-from ccbench.backends.cuda.gate import MOST_ITEMS_HELD, Gate
+from ccbench.backends.cuda.blocking_kernel import MOST_ITEMS_BLOCKED, most_blocked
 from ccbench.backends.cuda.runtime import do_all
 from ccbench.backends.kernels.sources import Program
 from ccbench.backends.nccl.launches import COMPUTE_STREAM, MAIN_STREAM, Launches, RankContext
@@ -109,7 +109,7 @@ class Overlap:
         self._kind = kind
 
     def run(
-        self, launches: int, repetitions: int, limit_seconds: float, gated: bool = True
+        self, launches: int, repetitions: int, limit_seconds: float, may_block: bool = True
     ) -> tuple[float, float]:
         """Run both at once; return seconds until the computation, and until the collective, was over here.
 
@@ -117,19 +117,19 @@ class Overlap:
         """
         # A device that stands by does not compute either: what it would take is no part of the case.
         working = sorted({one.rank for bindings in self._launches.streams for one in bindings})
-        with self._launches.timed(limit_seconds, gated) as let_go:
+        with self._launches.timed(limit_seconds, may_block) as let_go:
             for context in self._contexts.values():
                 context.follow(COMPUTE_STREAM)
             queued, of_a_launch = 0, self._launches.items_per_launch
-            self._launches.count_gated(min(launches, Gate.most_held(of_a_launch)), gated)
+            self._launches.count_blocked(min(launches, most_blocked(of_a_launch)), may_block)
             for number, share in enumerate(shared_out(repetitions, max(launches, 1))):
                 if launches:
-                    if number == Gate.most_held(of_a_launch):
+                    if number == most_blocked(of_a_launch):
                         let_go()
                     self._launches.enqueue()
                     queued += of_a_launch
                 for _ in range(share):
-                    if queued >= MOST_ITEMS_HELD:
+                    if queued >= MOST_ITEMS_BLOCKED:
                         let_go()
                     self._enqueue(working)
                     queued += 1

@@ -55,7 +55,7 @@ def measurement_of(
         protocol_used=facts.protocol_used,
         channels_used=facts.channels_used,
         library_estimate_seconds=facts.library_estimate_seconds,
-        gated_launches=facts.gated_launches,
+        blocked_launches=facts.blocked_launches,
         group_names=parts,
         group_samples_seconds=part_samples,
         device_readings=joined([one.facts.devices for one in in_order], hosts),

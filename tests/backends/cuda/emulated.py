@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.cuda import gate
+from ccbench.backends.cuda import blocking_kernel
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.building import Build, built
 from ccbench.backends.kernels.host_engine import ENGINES, OPTIONS, RECORD
@@ -32,7 +32,7 @@ from ccbench.backends.kernels.sources import Program, entries
 
 LANES = 8
 STREAM_STRIDE = 1_000_000
-GATE = "gate"
+BLOCKING = "blocking"
 CALL_SECONDS = 10e-6
 LAUNCH_SECONDS = 250e-6
 RUBBISH = 0xEE
@@ -285,8 +285,8 @@ class EmulatedRuntime:
     def moduleLoadData(self, image: bytes) -> int:  # noqa: N802 - as CUDA spells it
         module = self.new_handle()
         found = re.findall(r"CCB_GLOBAL\((\w+)\)", image.decode())
-        assert found or image.decode() == gate.SOURCE
-        self.modules[module] = found[0] if found else GATE
+        assert found or image.decode() == blocking_kernel.SOURCE
+        self.modules[module] = found[0] if found else BLOCKING
         self.loads.append(self.modules[module])
         return module
 
@@ -306,18 +306,18 @@ class EmulatedRuntime:
         assert lanes % 32 == 0
         assert shared == 0
         name = self.modules[function]
-        dtype = gate.ARGUMENTS if name == GATE else abi.ARGUMENTS
+        dtype = blocking_kernel.ARGUMENTS if name == BLOCKING else abi.ARGUMENTS
         address = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))[0]
         raw = ctypes.string_at(address or 0, dtype.itemsize)
         arguments = np.frombuffer(raw, dtype).copy()
-        if name == GATE:
+        if name == BLOCKING:
             assert grid == 1
-            assert self.kind_of(int(arguments["opened"][0]), self.device, peers=False) == "pinned"
+            assert self.kind_of(int(arguments["released"][0]), self.device, peers=False) == "pinned"
             assert stream not in self.captured
         else:
             assert grid == arguments["channels"][0] * arguments["ranks_here"][0]
             self.look_at_addresses(name, arguments)
-        self.enqueue(GATE if name == GATE else "kernel", (name, arguments), stream)
+        self.enqueue(BLOCKING if name == BLOCKING else "kernel", (name, arguments), stream)
 
     def look_at_addresses(self, name: str, arguments: NDArray[Any]) -> None:
         """A kernel's tables lie in its device, and everything in them is where it may look."""
@@ -364,10 +364,10 @@ class EmulatedRuntime:
     # -- streams and time ----------------------------------------------------------------------------------
 
     def pass_time(self) -> None:
-        """The host has made a call; gates that it opened before are open from now on."""
+        """The host has made a call; devices that it released before are free from now on."""
         self.__dict__["now"] = self.__dict__.get("now", 0.0) + CALL_SECONDS
         for item in self.__dict__.get("queue", ()):
-            if item.kind == GATE and len(item.details) == 2 and gate_is_open(item.details[1]):
+            if item.kind == BLOCKING and len(item.details) == 2 and is_unblocked(item.details[1]):
                 item.details = (*item.details, self.__dict__["now"])
 
     def enqueue(self, kind: str, details: tuple[Any, ...], stream: int) -> None:
@@ -410,16 +410,16 @@ class EmulatedRuntime:
         elif item.kind == "event":
             self.events[item.details[0]] = at
         else:
-            at = max(at, self.pass_gate(item))
+            at = max(at, self.pass_blocking_kernel(item))
         self.stream_time[item.stream] = at
 
-    def pass_gate(self, item: Item) -> float:
-        """When the gate let the stream go: when it was opened, or its limit later."""
+    def pass_blocking_kernel(self, item: Item) -> float:
+        """When the blocking kernel ended: when it was released, or its limit later."""
         arguments = item.details[1]
         if len(item.details) == 3:
             return float(item.details[2])
-        if not gate_is_open(arguments):
-            ctypes.c_uint64.from_address(int(arguments["missed"][0])).value = int(arguments["goal"][0])
+        if not is_unblocked(arguments):
+            ctypes.c_uint64.from_address(int(arguments["timed_out"][0])).value = int(arguments["goal"][0])
             return item.asked + 1e-9 * int(arguments["limit_nanoseconds"][0])
         return self.now
 
@@ -488,8 +488,8 @@ def view_words(address: int, ranks: int) -> NDArray[np.uint64]:
     return raw.view(np.uint64)
 
 
-def gate_is_open(arguments: NDArray[Any]) -> bool:
-    return ctypes.c_uint64.from_address(int(arguments["opened"][0])).value >= int(arguments["goal"][0])
+def is_unblocked(arguments: NDArray[Any]) -> bool:
+    return ctypes.c_uint64.from_address(int(arguments["released"][0])).value >= int(arguments["goal"][0])
 
 
 def leading_kernels(items: Sequence[Item]) -> list[Item]:

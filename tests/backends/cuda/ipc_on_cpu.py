@@ -15,7 +15,8 @@ from types import ModuleType
 
 import numpy as np
 
-from ccbench.backends.cuda import ipc, modules
+from ccbench.backends.cuda import ipc
+from ccbench.backends.cuda import runtime as modules
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import WorkerGroup, open_worker_group
 from ccbench.backends.kernels.building import Build, built
@@ -86,7 +87,7 @@ def main() -> None:
         ):
             measurement, _ = leader.run(case_of(collective, count, in_place, mode), SAMPLING, runner)
             flags = ",".join(measurement.conditions.flags)
-            counts = measurement.wrong_elements, measurement.gated_launches, measurement.launches_per_sample
+            counts = measurement.wrong_elements, measurement.blocked_launches, measurement.launches_per_sample
             print(measurement.status.value, *counts, flags, measurement.detail)
     one_rank_without_a_device()
 

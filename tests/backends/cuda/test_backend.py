@@ -12,7 +12,8 @@ from types import ModuleType
 import pytest
 
 from ccbench.backends import cuda
-from ccbench.backends.cuda import BACKEND, driver_missing, ipc, modules, single_process, sources_digest
+from ccbench.backends.cuda import BACKEND, driver_missing, ipc, single_process, sources_digest
+from ccbench.backends.cuda import runtime as modules
 from ccbench.backends.cuda.runtime import Cuda, do_all, open_cuda
 from ccbench.backends.kernels.compiler import CompilationFailed
 from ccbench.cases import PROCESSES, Case

@@ -11,7 +11,7 @@ import pytest
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.communicator import Communicator
 from ccbench.backends.cuda.context import NotCoResident
-from ccbench.backends.cuda.launching import CollectiveFailed
+from ccbench.backends.cuda.endpoint import CollectiveFailed
 from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.backends.endpoint import DeviceTimed
 from ccbench.backends.kernels.layout import ZEROED
@@ -20,7 +20,14 @@ from ccbench.machine.accelerators import opened as nvidia_driver
 from ccbench.machine.readings import readings_from_json
 from ccbench.machine.telemetry import DeviceWatch
 from ccbench.runner.measure import measure
-from tests.backends.measuring import SAMPLING, compares_on_the_device, launched, spoilt, wrong_elements
+from tests.backends.measuring import (
+    SAMPLING,
+    compares_on_the_device,
+    launch_without_last_rank,
+    launched,
+    spoilt,
+    wrong_elements,
+)
 from tests.machine.nvml_double import Gpu, Nvml
 
 from .cases import POINTS, Opened, case_of, close_clean
@@ -79,7 +86,7 @@ def test_a_wrong_result_is_seen_and_names_the_rank(opened: Opened) -> None:
     case = case_of("all_reduce", "ring", 2)
     launched(endpoint, case)
     layout = endpoint._layout[1]
-    at = endpoint.contexts[0].buffers.addresses[1] + layout.output_offset
+    at = endpoint.contexts[0].buffers[1].address + layout.output_offset
     runtime.memsetAsync(at + 40, 0, 8, 0)
     assert spoilt(endpoint) == (1, 2, 10)
 
@@ -130,10 +137,10 @@ def test_cold_launches_find_other_memory_in_every_cache(
     endpoint.launch(3)
     for number, group in enumerate(endpoint.contexts):
         kinds = [kind for kind, device, _ in seen if device == number]
-        assert kinds == 3 * ["set", "gate", "event", "kernel", "event"]
+        assert kinds == 3 * ["set", "blocking", "event", "kernel", "event"]
         written = [details for kind, device, details in seen if kind == "set" and device == number]
         assert all(size >= 2 * group.facts.l2_bytes for _, _, size in written)
-        assert not {address for address, _, _ in written} & set(group.buffers.addresses.values())
+        assert not {address for address, _, _ in written} & {held.address for held in group.buffers.values()}
 
 
 @pytest.mark.parametrize("look", [lambda one: one.watch(0), lambda one: one.check(1, 1)])
@@ -167,7 +174,7 @@ def test_a_rank_that_never_comes_ends_the_others_by_their_limit(opened: Opened) 
     endpoint, _ = opened(3, limit_seconds=0.001)
     case = case_of("all_reduce", "ring", 3)
     endpoint.prepare(case)
-    endpoint.contexts[0].launch_without_last_rank()
+    launch_without_last_rank(endpoint.contexts[0])
     with pytest.raises(CollectiveFailed, match=r"rank \d, channel 0: waited too long for rank \d to send"):
         endpoint.watch(0)
     assert wrong_elements(endpoint, case) == 0

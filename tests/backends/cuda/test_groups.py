@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cuda import BACKEND
 from ccbench.backends.cuda.context import NotCoResident
-from ccbench.backends.cuda.launching import CollectiveFailed
+from ccbench.backends.cuda.endpoint import CollectiveFailed
 from ccbench.backends.cuda.single_process import CudaEndpoint, runs
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.cases import PER_GPU, Case, CaseFacts
-from tests.backends.measuring import launched, measured, spoilt, wrong_elements
+from tests.backends.measuring import launch_without_last_rank, launched, measured, spoilt, wrong_elements
 
 from .cases import POINTS, Opened, case_of, close_clean
 
@@ -137,7 +137,7 @@ def test_a_rank_that_does_not_come_is_named_by_its_number_in_the_team(opened: Op
     endpoint.refill(1)
     second = endpoint._active[1]
     for group in second.contexts:
-        group.launch_without_last_rank()
+        launch_without_last_rank(group)
         group.synchronize()
     with pytest.raises(CollectiveFailed, match=r"rank 3, channel \d: waited too long for .*rank 2"):
         endpoint.watch(0)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ccbench.backends.base import OutOfMemory
-from ccbench.backends.cuda.modules import Modules
-from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.cuda.runtime import Cuda, Modules
 from ccbench.backends.kernels.sources import Program
 from tests.backends.measuring import launched
 
 from .cases import Opened, case_of
-from .emulated import GATE, CudaError, EmulatedRuntime
+from .emulated import BLOCKING, CudaError, EmulatedRuntime
 
 
 def text(name: str) -> Program:
@@ -31,7 +30,7 @@ def test_a_number_of_lanes_is_no_reason_to_load_a_module_again(opened: Opened) -
         lanes.add(endpoint.contexts[0].loaded.lanes)
         endpoint.finish()
     assert len(lanes) == 3
-    assert [name for name in runtime.loads if name != GATE] == ["ring_all_reduce"]
+    assert [name for name in runtime.loads if name != BLOCKING] == ["ring_all_reduce"]
 
 
 def test_the_module_used_longest_ago_is_unloaded_first(runtime: EmulatedRuntime) -> None:

@@ -131,7 +131,7 @@ def test_devices_that_cannot_see_the_host_are_refused(opened: Opened) -> None:
     endpoint, _ = opened(2, devices=2, maps_host_memory=False)
     with pytest.raises(CannotRun, match="GPU 0 cannot address pinned memory of the host"):
         endpoint.prepare(case_of("all_reduce", "ring", 2, transport="host"))
-    assert wrong_elements(endpoint, case_of("all_reduce", "ring", 2)) == 0  # without a gate, and it says so
+    assert wrong_elements(endpoint, case_of("all_reduce", "ring", 2)) == 0
     assert "times contain the host's launches" in endpoint.remark()
 
 

@@ -13,9 +13,8 @@ from ccbench.backends.cuda_host import EmulatedOutput
 from ccbench.backends.kernels.abi import NONE_DIFFERS
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import HostCall, HostOptions, HostWorld, KernelFailed, KernelRace
-from ccbench.backends.kernels.plans import channel_trees, natural_orders, ring_plan, tree_plan
 from ccbench.backends.kernels.programs import compiled_program
-from ccbench.backends.kernels.sources import entries
+from ccbench.backends.kernels.sources import channel_trees, entries, natural_orders, ring_plan, tree_plan
 from ccbench.verification import Piece
 from tests.backends.kernels.orders import Array
 from tests.backends.kernels.references import (

@@ -8,7 +8,7 @@ import numpy as np
 
 from ccbench.backends.kernels.abi import TYPE_BYTES
 from ccbench.backends.kernels.layout import rounded_up
-from ccbench.backends.kernels.plans import Tree
+from ccbench.backends.kernels.sources import Tree
 from ccbench.collectives import reference as plain_reference
 from tests.backends.kernels.orders import Array, channel_parts, combined, finished, folded, ring_pieces
 from tests.backends.kernels.worlds import Reference, Trial

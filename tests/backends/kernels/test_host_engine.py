@@ -15,7 +15,7 @@ from ccbench.backends.kernels.host_engine import (
     KernelFailed,
     sanitized,
 )
-from ccbench.backends.kernels.plans import natural_orders, ring_plan
+from ccbench.backends.kernels.sources import natural_orders, ring_plan
 from tests.backends.kernels.references import ring_reference
 from tests.backends.kernels.worlds import Prepared, Trial, check, prepare
 

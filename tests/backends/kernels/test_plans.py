@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.kernels.plans import (
+from ccbench.backends.kernels.sources import (
     NOBODY,
     PlanRequest,
     channel_orders,

@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from ccbench.backends.kernels.plans import PlanRequest, plan_for
 from ccbench.backends.kernels.programs import (
     HEADER_WORDS,
     ROW_WORDS,
@@ -17,6 +16,7 @@ from ccbench.backends.kernels.programs import (
     rank_programs,
     schedule_program,
 )
+from ccbench.backends.kernels.sources import PlanRequest, plan_for
 from ccbench.backends.kernels.traffic import MESSAGE_PIECES, Message
 from ccbench.errors import ScheduleError, UsageError
 from ccbench.schedules import ALGORITHMS, schedule_for

@@ -8,7 +8,7 @@ import pytest
 
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import HostOptions, HostWorld
-from ccbench.backends.kernels.plans import natural_orders, ring_plan
+from ccbench.backends.kernels.sources import natural_orders, ring_plan
 from tests.backends.kernels.references import ring_reference
 from tests.backends.kernels.worlds import Trial, check, prepare
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends.kernels.plans import PLANNERS
 from ccbench.backends.kernels.sources import (
+    PLANNERS,
     PREFERRED,
     choose,
     entries,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import HostOptions, HostWorld, KernelFailed
-from ccbench.backends.kernels.plans import channel_trees, tree_plan
+from ccbench.backends.kernels.sources import channel_trees, tree_plan
 from tests.backends.kernels.references import tree_reference
 from tests.backends.kernels.worlds import Trial, check, prepare
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ccbench.backends.kernels.abi import TYPE_BYTES
 from ccbench.backends.kernels.host_engine import HostCall, HostWorld
-from ccbench.backends.kernels.plans import Plan
+from ccbench.backends.kernels.sources import Plan
 from ccbench.collectives import collective
 from tests.backends.kernels.orders import Array, numpy_type, same, values
 

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.cuda import gate
+from ccbench.backends.cuda import blocking_kernel
 from ccbench.backends.kernels import abi
 from ccbench.backends.nccl import overlap
 from ccbench.backends.overlap import MEMORY
-from tests.backends.cuda.emulated import GATE, CudaError, EmulatedRuntime, Item, gate_is_open
+from tests.backends.cuda.emulated import BLOCKING, CudaError, EmulatedRuntime, Item, is_unblocked
 
 COMPARE = "compare"
 
@@ -80,14 +80,14 @@ class Wait(Task):
 
 
 class HeldBack(Task):
-    """The gate's kernel: over when the host has opened it, which is later than whatever went on meanwhile."""
+    """A blocking kernel: over when the host has released it, later than whatever went on meanwhile."""
 
     def __init__(self, world: World, words: NDArray[Any]) -> None:
         self.world = world
         self.words = words
 
     def attempt(self) -> bool:
-        if not gate_is_open(self.words):
+        if not is_unblocked(self.words):
             return False
         self.stream.seconds = max(self.stream.seconds, self.world.seconds)
         return True
@@ -253,9 +253,11 @@ class WorldRuntime(EmulatedRuntime):
     def launchKernel(self, function: int, *words: int) -> None:  # noqa: N802 - as CUDA spells it
         blocks, _, _, lanes, _, _, _, stream, parameters, _ = words
         address = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))[0]
-        if self.modules[function] == GATE:
-            held = np.frombuffer(ctypes.string_at(address or 0, gate.ARGUMENTS.itemsize), gate.ARGUMENTS)
-            assert self.kind_of(int(held["opened"][0]), self.device, peers=False) == "pinned"
+        if self.modules[function] == BLOCKING:
+            held = np.frombuffer(
+                ctypes.string_at(address or 0, blocking_kernel.ARGUMENTS.itemsize), blocking_kernel.ARGUMENTS
+            )
+            assert self.kind_of(int(held["released"][0]), self.device, peers=False) == "pinned"
             self._add(stream, HeldBack(self.world, held.copy()))
             return
         if self.modules[function] == COMPARE:

@@ -21,13 +21,13 @@ def case_of(collective: str, ranks: int = 4, count: int = 777, **changes: Any) -
 
 
 def opened(
-    ranks: int = 4, version: int = 22809, gated: bool = False, **facts: Any
+    ranks: int = 4, version: int = 22809, blocked: bool = False, **facts: Any
 ) -> tuple[NcclRanks, Process]:
     """An endpoint that drives all of ``ranks`` devices, and the process whose NCCL it uses."""
     process = Process(World(devices=ranks, version=version), **facts)
     cuda = Cuda(process.runtime, process.runtime)
     devices = {rank: rank for rank in range(ranks)}
-    return NcclRanks(Control(1, 64), cuda, process.nccl, devices, ranks, OneProcess(), gated), process
+    return NcclRanks(Control(1, 64), cuda, process.nccl, devices, ranks, OneProcess(), blocked), process
 
 
 def bindings(endpoint: NcclRanks) -> list[Binding]:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.cuda import modules
+from ccbench.backends.cuda import runtime as modules
 from ccbench.backends.endpoint import DeviceTimed, PerProcessEndpoint
 from ccbench.backends.nccl import endpoint as endpoint_module
 from ccbench.backends.nccl import hangs
@@ -265,13 +265,13 @@ def test_transfers_are_not_estimated_because_nccl_would_run_them_later(collectiv
 @pytest.mark.parametrize("mode", ["streaming", "isolated", "graph", "cold"])
 def test_nothing_holds_devices_back_while_nccl_connects(mode: str) -> None:
     endpoint, _ = opened(2)
-    gate = endpoint._launches._gate = MagicMock(shared=False)
+    blocking = endpoint._launches._blocking = MagicMock(shared=False)
     for _ in range(2):
-        gate.hold.reset_mock()
+        blocking.block.reset_mock()
         endpoint.prepare(case_of("all_reduce", 2, mode=mode))
-        assert gate.hold.call_count == 0
+        assert blocking.block.call_count == 0
         endpoint.launch(1)
-        assert gate.hold.call_count == 2
+        assert blocking.block.call_count == 1
         endpoint.finish()
 
 
@@ -281,7 +281,7 @@ def test_a_stream_is_let_go_after_the_first_launch_and_a_graph_after_the_last(
     mode: str, ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint, _ = opened(ranks)
-    gate = endpoint._launches._gate = MagicMock(shared=False)
+    blocking = endpoint._launches._blocking = MagicMock(shared=False)
     endpoint.prepare(case_of("all_reduce", ranks, 10, mode=mode))
     opened_at: list[int] = []
     enqueued: list[int] = []
@@ -297,45 +297,46 @@ def test_a_stream_is_let_go_after_the_first_launch_and_a_graph_after_the_last(
 
     monkeypatch.setattr(launches, "enqueue", noted)
     monkeypatch.setattr(RankContext, "launch_graph", noted_graph)
-    gate.open.side_effect = lambda: opened_at.append(len(enqueued))
+    blocking.release.side_effect = lambda: opened_at.append(len(enqueued))
     endpoint.launch(64)
     endpoint.device_seconds()
     behind = 1 if mode == "streaming" else 64
     assert opened_at[0] == behind
-    assert endpoint.facts().gated_launches == behind
+    assert endpoint.facts().blocked_launches == behind
 
 
 @pytest.mark.parametrize(("collective", "behind"), [("all_reduce", 32), ("all_to_all", 16)])
-def test_behind_a_closed_gate_is_no_more_work_than_nccl_queues(collective: str, behind: int) -> None:
+def test_behind_a_blocking_kernel_is_no_more_work_than_nccl_queues(collective: str, behind: int) -> None:
     endpoint, process = opened(4)
-    gate = endpoint._launches._gate = MagicMock(shared=False)
+    blocking = endpoint._launches._blocking = MagicMock(shared=False)
     endpoint.prepare(case_of(collective, 4, 10, aggregation=8, mode="overlap", overlap_with="memory"))
     before, opened_at = len(process.log), list[int]()
-    gate.open.side_effect = lambda: opened_at.append(len(process.log) - before)
+    blocking.release.side_effect = lambda: opened_at.append(len(process.log) - before)
     endpoint.launch(40)
     calls_of_a_launch = 4 * 8
     assert opened_at[0] == behind * calls_of_a_launch
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("CCBENCH_GATE", "off"), ("CUDA_LAUNCH_BLOCKING", "1"), ("CUDA_LAUNCH_BLOCKING", "0")]
+    ("name", "value"),
+    [("CCBENCH_BLOCKING_KERNEL", "off"), ("CUDA_LAUNCH_BLOCKING", "1"), ("CUDA_LAUNCH_BLOCKING", "0")],
 )
-def test_there_is_no_gate_where_launches_wait_for_their_end_and_the_detail_says_so(
+def test_there_is_no_blocking_kernel_where_launches_wait_for_their_end_and_the_detail_says_so(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
-    endpoint, _ = opened(2, gated=True)
+    endpoint, _ = opened(2, blocked=True)
     endpoint._host_seconds = [1e-5]
     without = value != "0"
-    assert (endpoint._gate is None) == without
+    assert (endpoint._blocking is None) == without
     assert endpoint.remark().endswith(f"holds devices back ({name}={value})") == without
 
 
-def test_nccl_runs_without_a_gate_where_no_kernel_can_be_compiled_for_the_device(
+def test_nccl_runs_without_a_blocking_kernel_where_no_kernel_can_be_compiled_for_the_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(modules, "nvrtc", lambda *_: FakeNvrtc(90, 12, 13, (100,)))
-    endpoint, process = opened(2, gated=True)
+    endpoint, process = opened(2, blocked=True)
     assert wrong_elements(endpoint, case_of("all_reduce", 2)) == 0
     assert "nothing holds devices back" in endpoint.remark()
     assert not process.runtime.pinned

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.cuda.gate import MOST_ITEMS_HELD
+from ccbench.backends.cuda.blocking_kernel import MOST_ITEMS_BLOCKED
 from ccbench.backends.endpoint import Overlapping
 from ccbench.backends.kernels.sources import Program
 from ccbench.backends.nccl import overlap
@@ -199,7 +199,7 @@ def test_what_keeps_cublas_or_the_compiler_from_starting_is_a_refusal(
     def no_compiler(*_: object, **__: object) -> None:
         raise MissingDependency("NVRTC, which compiles kernels, is not installed; pip install it")
 
-    monkeypatch.setattr("ccbench.backends.cuda.modules.compile_program", no_compiler)
+    monkeypatch.setattr("ccbench.backends.cuda.runtime.compile_program", no_compiler)
     with pytest.raises(CannotRun, match="NVRTC, which compiles kernels, is not installed"):
         endpoint.prepare_computing("memory")
     assert set(process.runtime.allocated) == buffers
@@ -245,16 +245,16 @@ def test_a_rank_hears_that_anothers_device_cannot_compute(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("launches", "repetitions"), [(1, 3000), (40, 40), (100, 1000), (0, 3000)])
-def test_no_more_is_enqueued_behind_a_closed_gate_than_a_queue_takes(
+def test_no_more_is_enqueued_behind_a_blocking_kernel_than_a_queue_takes(
     launches: int, repetitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint, process, _ = computing_endpoint("memory", monkeypatch)
-    gate = endpoint._launches._gate = MagicMock(shared=False)
+    blocking = endpoint._launches._blocking = MagicMock(shared=False)
     queued: list[int] = []
-    gate.open.side_effect = lambda: queued.append(_longest(process, endpoint))
+    blocking.release.side_effect = lambda: queued.append(_longest(process, endpoint))
     endpoint._overlap.run(launches, repetitions, 5.0)
-    assert 0 < queued[0] <= MOST_ITEMS_HELD + 1
-    assert queued[-1] > MOST_ITEMS_HELD or launches + repetitions <= MOST_ITEMS_HELD
+    assert 0 < queued[0] <= MOST_ITEMS_BLOCKED + 1
+    assert queued[-1] > MOST_ITEMS_BLOCKED or launches + repetitions <= MOST_ITEMS_BLOCKED
 
 
 def _longest(process: Process, endpoint: NcclRanks) -> int:

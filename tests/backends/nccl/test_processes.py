@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import Position
-from ccbench.backends.cuda.gate import GateBoard, GateMissed
+from ccbench.backends.cuda.blocking_kernel import BlockingKernelTimedOut, SharedWords
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import PerProcessEndpoint
 from ccbench.backends.nccl import endpoint as endpoint_module
@@ -74,7 +74,7 @@ def together(play: Callable[[int], Any]) -> list[Any]:
 
 
 def launched(
-    hosts: Sequence[str], gated: bool = False, version: int = 22809, cupy: int = 14
+    hosts: Sequence[str], blocked: bool = False, version: int = 22809, cupy: int = 14
 ) -> tuple[Callable[[int], LaunchedRank], World]:
     world = World(devices=RANKS, version=version, patience_seconds=30.0)
     shared = [b""] * RANKS, threading.Barrier(RANKS, timeout=60)
@@ -82,7 +82,7 @@ def launched(
     def endpoint(rank: int) -> LaunchedRank:
         process = Process(world, cupy=cupy)
         cuda = Cuda(process.runtime, process.runtime)
-        made = LaunchedRank(cuda, process.nccl, rank, Meeting(rank, hosts, *shared), gated=gated)
+        made = LaunchedRank(cuda, process.nccl, rank, Meeting(rank, hosts, *shared), blocked=blocked)
         made.connect()
         return made
 
@@ -139,7 +139,7 @@ def launched_late(endpoint: LaunchedRank, world: World, mode: str, launches: int
         deadline = time.monotonic() + 10
         while not first.queue and time.monotonic() < deadline:
             time.sleep(1e-4)
-        time.sleep(0.02)  # who watches no gate of all has begun by now
+        time.sleep(0.02)  # who waits for no word of all has begun by now
         with world.changed:
             world.advance()
             world.seconds += LATE_SECONDS
@@ -151,7 +151,7 @@ def launched_late(endpoint: LaunchedRank, world: World, mode: str, launches: int
 
 @pytest.mark.parametrize(("mode", "launches"), [("isolated", 1), ("streaming", 3), ("graph", 3), ("cold", 1)])
 def test_a_process_that_comes_late_is_in_no_ranks_device_time(mode: str, launches: int) -> None:
-    endpoint_of, world = launched(ONE_HOST, gated=True)
+    endpoint_of, world = launched(ONE_HOST, blocked=True)
     found = together(lambda rank: launched_late(endpoint_of(rank), world, mode, launches))
     assert found[0] < LATE_SECONDS / 2
     assert not world.deadlocks
@@ -159,29 +159,29 @@ def test_a_process_that_comes_late_is_in_no_ranks_device_time(mode: str, launche
 
 @pytest.mark.parametrize("hosts", [["one", "two", "one"], ["one", "two", "three"]])
 def test_each_host_has_a_gate_for_its_own_processes(hosts: list[str]) -> None:
-    endpoint_of, _ = launched(hosts, gated=True)
+    endpoint_of, _ = launched(hosts, blocked=True)
 
     def play(rank: int) -> tuple[bool, int | None]:
         endpoint = endpoint_of(rank)
         result, facts = measured(endpoint, case_of("all_reduce", RANKS, 10))
         assert result.mismatch is None
-        assert endpoint._gate is not None
-        return endpoint._gate.shared, facts.gated_launches
+        assert endpoint._blocking is not None
+        return endpoint._blocking.shared, facts.blocked_launches
 
     assert together(play) == [(hosts.count(host) > 1, 1) for host in hosts]
 
 
-def test_a_file_that_is_another_process_s_is_no_gate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_file_of_another_process_is_not_shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As in containers that have process numbers of their own."""
     (tmp_path / "other").write_bytes(b"x" * 65536)
     opened = os.open
     monkeypatch.setattr(os, "open", lambda path, flags: opened(tmp_path / "other", flags))
-    endpoint_of, _ = launched(ONE_HOST, gated=True)
+    endpoint_of, _ = launched(ONE_HOST, blocked=True)
 
     def play(rank: int) -> bool:
-        gate = endpoint_of(rank)._gate
-        assert gate is not None
-        return gate.shared
+        blocking = endpoint_of(rank)._blocking
+        assert blocking is not None
+        return blocking.shared
 
     assert together(play) == [False] * RANKS
     assert (tmp_path / "other").read_bytes() == b"x" * 65536
@@ -189,7 +189,7 @@ def test_a_file_that_is_another_process_s_is_no_gate(monkeypatch: pytest.MonkeyP
 
 def test_launches_that_no_barrier_precedes_wait_for_nobody() -> None:
     """Else measuring could not have ranks enter launches at different times, which shows missing waits."""
-    endpoint_of, _ = launched(ONE_HOST, gated=True)
+    endpoint_of, _ = launched(ONE_HOST, blocked=True)
 
     def play(rank: int) -> tuple[int | None, int | None]:
         endpoint = endpoint_of(rank)
@@ -197,11 +197,11 @@ def test_launches_that_no_barrier_precedes_wait_for_nobody() -> None:
         endpoint.refill(1)
         endpoint.launch(1)
         endpoint.device_seconds()
-        before = endpoint.facts().gated_launches
+        before = endpoint.facts().blocked_launches
         endpoint.barrier()
         endpoint.launch(1)
         endpoint.device_seconds()
-        return before, endpoint.facts().gated_launches
+        return before, endpoint.facts().blocked_launches
 
     assert together(play) == [(0, 1)] * RANKS
 
@@ -215,21 +215,21 @@ def test_processes_have_a_gate_together_or_none_has(monkeypatch: pytest.MonkeyPa
         register(runtime, address, size, flags)
 
     monkeypatch.setattr(WorldRuntime, "hostRegister", refused_on_one)
-    endpoint_of, _ = launched(ONE_HOST, gated=True)
-    reasons = together(lambda rank: endpoint_of(rank)._no_gate)
+    endpoint_of, _ = launched(ONE_HOST, blocked=True)
+    reasons = together(lambda rank: endpoint_of(rank)._not_blocked)
     assert reasons[1] == "CUDA cannot pin memory that processes share: cudaError 801"
     assert {reasons[0], reasons[2]} == {"the process of another rank cannot have one"}
 
 
 def test_a_process_that_never_comes_voids_the_sample_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GateBoard, "meet", lambda *_: False)
-    endpoint_of, _ = launched(ONE_HOST, gated=True)
+    monkeypatch.setattr(SharedWords, "meet", lambda *_: False)
+    endpoint_of, _ = launched(ONE_HOST, blocked=True)
 
     def play(rank: int) -> None:
         endpoint = endpoint_of(rank)
         endpoint.prepare(case_of("all_reduce", RANKS, 10))
         endpoint.barrier()
-        with pytest.raises(GateMissed, match="for the processes of this host to finish launching"):
+        with pytest.raises(BlockingKernelTimedOut, match="for the processes of this host"):
             endpoint.launch(1)
 
     together(play)

@@ -6,7 +6,7 @@ import os
 import sys
 from types import ModuleType
 
-from ccbench.backends.cuda import modules
+from ccbench.backends.cuda import runtime as modules
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.building import found_compiler
 from tests.backends.cuda.emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text

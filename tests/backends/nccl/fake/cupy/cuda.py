@@ -7,7 +7,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from ccbench.backends.cuda import modules
+from ccbench.backends.cuda import runtime as modules
 from ccbench.backends.nccl import binding, overlap
 from ccbench.machine import telemetry
 from tests.backends.cuda.emulated import FakeNvrtc, compiled_to_text
@@ -20,7 +20,7 @@ overlap.MATRIX_EDGE, overlap.STREAM_BYTES = 64, 1 << 16
 
 
 class FakeProcess(Process):
-    """GPUs that cannot address pinned memory, so that nothing has to be compiled for a gate."""
+    """GPUs that cannot address pinned memory, so that nothing has to be compiled for a blocking kernel."""
 
 
 process = FakeProcess(World(devices=int(os.environ.get("FAKE_GPUS", "4")), version=22809))

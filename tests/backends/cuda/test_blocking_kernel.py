@@ -1,18 +1,19 @@
-"""Events see the device alone: a gate holds it until all is enqueued, and never for long."""
+"""Events see the device alone: a blocking kernel holds it until all is enqueued, and never for long."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from ccbench.backends.cuda.gate import (
-    MOST_HELD,
-    MOST_ITEMS_HELD,
+from ccbench.backends.cuda.blocking_kernel import (
+    MOST_BLOCKED,
+    MOST_ITEMS_BLOCKED,
     SOURCE,
-    Gate,
-    GateMissed,
-    gate_program,
-    open_gate,
+    BlockingKernel,
+    BlockingKernelTimedOut,
+    blocking_program,
+    most_blocked,
+    open_blocking_kernel,
 )
 from ccbench.errors import BackendUnavailable
 from tests.backends.kernels.nvrtc import compiled
@@ -20,7 +21,7 @@ from tests.backends.measuring import launched
 
 from . import emulated
 from .cases import Opened, case_of
-from .emulated import CALL_SECONDS, GATE, LAUNCH_SECONDS, CudaError
+from .emulated import BLOCKING, CALL_SECONDS, LAUNCH_SECONDS, CudaError
 
 
 @pytest.mark.parametrize("mode", ["isolated", "cold"])
@@ -31,14 +32,16 @@ def test_a_launch_alone_takes_what_the_device_takes(opened: Opened, mode: str, d
     assert endpoint.device_seconds() == pytest.approx(3 * LAUNCH_SECONDS, rel=1e-9)
 
 
-@pytest.mark.parametrize(("name", "value"), [("CCBENCH_GATE", "off"), ("CUDA_LAUNCH_BLOCKING", "1")])
-def test_there_is_no_gate_where_launches_wait_for_their_end_and_the_detail_says_so(
+@pytest.mark.parametrize(
+    ("name", "value"), [("CCBENCH_BLOCKING_KERNEL", "off"), ("CUDA_LAUNCH_BLOCKING", "1")]
+)
+def test_there_is_no_blocking_kernel_where_launches_wait_for_their_end_and_the_detail_says_so(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
     endpoint, runtime = opened(2)
     launched(endpoint, case_of("all_reduce", "ring", 2, mode="isolated"))
-    assert GATE not in runtime.loads
+    assert BLOCKING not in runtime.loads
     assert endpoint.remark().endswith(f"because nothing holds devices back ({name}={value})")
 
 
@@ -56,7 +59,7 @@ def test_without_the_gate_the_hosts_calls_are_in_it(opened: Opened) -> None:
     endpoint, _ = opened(2)
     endpoint.prepare(case_of("all_reduce", "ring", 2, mode="isolated"))
     endpoint.refill(1)
-    endpoint._gate = None
+    endpoint._blocking = None
     endpoint.launch(1)
     assert endpoint.device_seconds() >= LAUNCH_SECONDS + CALL_SECONDS
 
@@ -66,8 +69,8 @@ def test_the_first_launch_of_a_row_waits_for_nobody_either(opened: Opened, mode:
     endpoint, _ = opened(2, devices=2)
     endpoint.prepare(case_of("all_reduce", "ring", 2, mode=mode))
     endpoint.refill(1)
-    endpoint.launch(2 * MOST_HELD)
-    assert endpoint.device_seconds() == pytest.approx(2 * MOST_HELD * LAUNCH_SECONDS, rel=1e-9)
+    endpoint.launch(2 * MOST_BLOCKED)
+    assert endpoint.device_seconds() == pytest.approx(2 * MOST_BLOCKED * LAUNCH_SECONDS, rel=1e-9)
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4])
@@ -83,53 +86,55 @@ def test_streaming_has_the_hosts_share_and_a_graph_has_none_at_any_number_of_dev
         endpoint.refill(1)
         endpoint.launch(64)
         took[mode] = endpoint.device_seconds() / 64
-        behind[mode] = endpoint.facts().gated_launches
+        behind[mode] = endpoint.facts().blocked_launches
     assert took["graph"] == pytest.approx(emulated.LAUNCH_SECONDS)
     assert took["streaming"] >= 0.9 * devices * CALL_SECONDS
     assert behind == {"streaming": 1, "graph": 64}
 
 
-@pytest.mark.parametrize(("mode", "behind"), [("streaming", 1), ("graph", MOST_ITEMS_HELD)])
-def test_no_more_is_enqueued_behind_a_closed_gate_than_a_queue_holds(
+@pytest.mark.parametrize(("mode", "behind"), [("streaming", 1), ("graph", MOST_ITEMS_BLOCKED)])
+def test_no_more_is_enqueued_behind_a_blocking_kernel_than_a_queue_holds(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, mode: str, behind: int
 ) -> None:
     endpoint, runtime = opened(2, devices=2)
     endpoint.prepare(case_of("all_reduce", "ring", 2, 4, mode=mode))
     endpoint.refill(1)
     queued: list[int] = []
-    let_go = Gate.open
+    let_go = BlockingKernel.release
 
-    def counted(gate: Gate) -> None:
+    def counted(kernel: BlockingKernel) -> None:
         queued.append(sum(item.kind == "kernel" for item in runtime.queue))
-        let_go(gate)
+        let_go(kernel)
 
-    monkeypatch.setattr(Gate, "open", counted)
-    endpoint.launch(MOST_ITEMS_HELD + 64)
-    assert queued == [2 * behind, 2 * (MOST_ITEMS_HELD + 64)]
+    monkeypatch.setattr(BlockingKernel, "release", counted)
+    endpoint.launch(MOST_ITEMS_BLOCKED + 64)
+    assert queued == [2 * behind, 2 * (MOST_ITEMS_BLOCKED + 64)]
 
 
-@pytest.mark.parametrize(("items", "launches"), [(1, MOST_HELD), (17, 30), (129, 3), (MOST_ITEMS_HELD, 1)])
+@pytest.mark.parametrize(
+    ("items", "launches"), [(1, MOST_BLOCKED), (17, 30), (129, 3), (MOST_ITEMS_BLOCKED, 1)]
+)
 def test_launches_with_copies_take_more_places_of_the_queue(items: int, launches: int) -> None:
-    assert Gate.most_held(items) == launches
-    assert Gate.most_held(10 * MOST_ITEMS_HELD) == 1
+    assert most_blocked(items) == launches
+    assert most_blocked(10 * MOST_ITEMS_BLOCKED) == 1
 
 
-def test_a_gate_that_is_not_opened_in_time_ends_in_an_error_and_the_next_one_works(
+def test_a_kernel_that_is_not_released_in_time_ends_in_an_error_and_the_next_one_works(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint, _ = opened(2, devices=2)
     endpoint.prepare(case_of("all_reduce", "ring", 2, mode="isolated"))
     endpoint.refill(1)
     with monkeypatch.context() as held_up:
-        held_up.setattr(Gate, "open", lambda gate: None)
-        with pytest.raises(GateMissed, match="a GPU waited longer than 2 s for this process"):
+        held_up.setattr(BlockingKernel, "release", lambda kernel: None)
+        with pytest.raises(BlockingKernelTimedOut, match="a GPU waited longer than 2 s for this process"):
             endpoint.launch(1)
     endpoint.launch(1)
     assert endpoint.device_seconds() == pytest.approx(LAUNCH_SECONDS)
     assert endpoint.check(1, 1) is None
 
 
-def test_a_launch_that_fails_opens_the_gate(opened: Opened) -> None:
+def test_a_launch_that_fails_releases_the_devices(opened: Opened) -> None:
     endpoint, runtime = opened(2)
     endpoint.prepare(case_of("all_reduce", "ring", 2))
     endpoint.refill(1)
@@ -137,8 +142,8 @@ def test_a_launch_that_fails_opens_the_gate(opened: Opened) -> None:
     with pytest.raises(RuntimeError, match="fell off the bus"):
         endpoint.launch(1)
     runtime.flush()
-    assert endpoint._gate is not None
-    endpoint._gate.raise_if_missed()
+    assert endpoint._blocking is not None
+    endpoint._blocking.raise_if_timed_out()
 
 
 def test_every_device_loads_the_gate_once_and_none_keeps_its_word(opened: Opened) -> None:
@@ -148,7 +153,7 @@ def test_every_device_loads_the_gate_once_and_none_keeps_its_word(opened: Opened
         endpoint.refill(1)
         endpoint.launch(2)
         endpoint.finish()
-    assert runtime.loads.count(GATE) == 2
+    assert runtime.loads.count(BLOCKING) == 2
     endpoint.close()
     assert not runtime.pinned
     assert not runtime.modules
@@ -156,7 +161,7 @@ def test_every_device_loads_the_gate_once_and_none_keeps_its_word(opened: Opened
 
 @pytest.mark.parametrize("call", ["moduleLoadData", "hostAlloc"])
 @pytest.mark.parametrize(("error", "words"), [(RuntimeError("unknown"), "unknown"), (CudaError(2), "left")])
-def test_what_the_driver_refuses_leaves_times_without_a_gate(
+def test_what_the_driver_refuses_leaves_times_without_a_blocking_kernel(
     opened: Opened, call: str, error: RuntimeError, words: str
 ) -> None:
     endpoint, runtime = opened(1)
@@ -167,23 +172,23 @@ def test_what_the_driver_refuses_leaves_times_without_a_gate(
         asked.append(one)
         return one
 
-    gate, reason = open_gate(endpoint.contexts[0].cuda, endpoint.contexts, least=least)
-    assert (gate, asked) == (None, [0])
+    blocking, reason = open_blocking_kernel(endpoint.contexts[0].cuda, endpoint.contexts, least=least)
+    assert (blocking, asked) == (None, [0])
     assert words in reason
     assert not runtime.failing[call]
 
 
 def test_every_wait_of_a_gate_has_a_limit(opened: Opened) -> None:
     endpoint, _ = opened(1)
-    gate = Gate(endpoint.contexts[0].cuda, 0.0)
-    assert np.all(gate._arguments["limit_nanoseconds"] > 0)
-    gate.free()
+    blocking = BlockingKernel(endpoint.contexts[0].cuda, 0.0)
+    assert np.all(blocking._arguments["limit_nanoseconds"] > 0)
+    blocking.free()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", [80, 90, 100])
 def test_the_gate_compiles_and_spills_nothing(architecture: int) -> None:
-    resources = compiled(gate_program(), architecture)
+    resources = compiled(blocking_program(), architecture)
     assert resources.spill_bytes == 0
     assert resources.registers <= 64
     assert "asm" not in SOURCE

@@ -20,6 +20,7 @@ from ccbench.backends.cuda.communicator import RankPlaces
 from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.endpoint import LIMIT_SECONDS, CudaRanks, T
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, open_cuda, starting
+from ccbench.backends.endpoint import WorkerGroup
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.cases import Case
 from ccbench.errors import CcbenchError

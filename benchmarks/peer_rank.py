@@ -168,7 +168,7 @@ class PeerEndpoint(CpuEndpoint):
         root = max(case.root, 0)
         read = row.input_count(case.count, case.ranks, self._data_rank, root)
         written = row.output_count(case.count, case.ranks, self._data_rank, root)
-        self._refuse_too_much((read + written) * dtype.itemsize * self.ranks)
+        self.refuse_too_much((read + written) * dtype.itemsize * self.ranks)
         self._output = new_buffer(written, dtype, case.algorithm)
         if case.in_place:
             self._input = self._output[:read]

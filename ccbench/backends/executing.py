@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.cpu.side import amounts_of
+from ccbench.backends.cpu.lane import amounts_of
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes, numpy_dtype

@@ -1,13 +1,13 @@
-"""One rank's buffers and data in a collective, and how long each of two concurrent collectives took.
+"""One rank's part in the collectives of a case: its data, its buffers, and what each collective took.
 
-For ranks that share no memory. A case has one collective, or two that run at the same time.
+A case has one collective, or two concurrent ones; each is a lane.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ even where the ranks are the same."""
 
 
 class HostMemory:
-    """Where a rank's buffers are: private memory from NumPy. A backend may have memory of another kind."""
+    """Memory of a rank's buffers: private, from NumPy. A backend may have memory of another kind."""
 
     def __init__(self, endpoint: RankEndpoint) -> None:
         self._endpoint = endpoint
@@ -71,7 +71,7 @@ class HostMemory:
         poison(buffer)
 
     def read(self, buffer: Array) -> Array:
-        """What is in ``buffer``, in memory of the host."""
+        """Return the contents of ``buffer``, in memory of the host."""
         return buffer
 
     def copy(self, target: Array, source: Array) -> None:
@@ -82,7 +82,7 @@ class HostMemory:
         """Return when nothing more is on its way into a buffer."""
 
     def facts(self) -> CaseFacts:
-        """What there is to record of the case that was launched."""
+        """Return what there is to record of the case that was launched."""
         return CaseFacts()
 
     def begin_case(self) -> None:
@@ -95,58 +95,93 @@ class HostMemory:
         """The case is over: give back what the next one will hardly use."""
 
 
-class RankBuffers:
-    """One rank's side of one collective.
+class Lane:
+    """One rank's part in one collective of a case.
 
-    case: as the team sees it. part: as this rank's group sees it. member: the rank's number there, -1 where
-    it belongs to none. source, target: what the library is given, one array in place; of these ``input`` is
-    filled and ``output`` checked. seeds: how far its data are from those of the case's own collective.
+    case: as the team sees it. part: this rank's number and case in its group, None where it belongs to none.
+    fault: what the rank does wrong. number: OWN or CONCURRENT. input, output: what is filled and checked.
     """
 
-    def __init__(self, case: Case, rank: int, fault: Fault | None, lane: int = OWN, seeds: int = 0) -> None:
-        self.case, self.lane, self._seeds = case, lane, seeds
-        self.membership = part_of(case, rank)
-        self.part = self.membership.case if self.membership else case
-        self.member = self.membership.group_rank if self.membership else -1
+    def __init__(
+        self, case: Case, rank: int, fault: Fault | None, number: int = OWN, seed_offset: int = 0
+    ) -> None:
+        """seed_offset: distance of the lane's data from those of the case's own collective."""
+        self.case, self.rank, self.number = case, rank, number
+        self.part = part_of(case, rank)
         self.fault = fault if fault and fault.matches(case, rank) else None
-        self.source: Array = np.empty(0, np.uint8)
-        self.target = self.input = self.output = self.source
+        self.input: Array = np.empty(0, np.uint8)
+        self.output = self.input
+        self.seed_offset = seed_offset
 
-    @property
-    def _elements(self) -> tuple[int, int]:
-        """Of the input and of the output."""
-        if self.membership is None:
-            return 0, 0
-        return self.part.input_count(self.member), self.part.output_count(self.member)
+    def mismatch(self, output: Array, seed: int, launches: int) -> Mismatch | None:
+        """Compare ``output`` with what is right, once it is damaged where a fault asks for that."""
+        if self.fault:
+            self.fault.spoil(output)
+        found = self.part.check(output, seed + self.seed_offset, launches) if self.part else None
+        if found is None or self.number == OWN:
+            return found
+        return replace(found, expected=f"{found.expected} in the concurrent {self.case.collective}")
+
+
+AnyLane = TypeVar("AnyLane", bound=Lane)
+
+
+def lanes_of(
+    make: Callable[[Case, int, Fault | None, int, int], AnyLane], case: Case, rank: int, fault: Fault | None
+) -> tuple[AnyLane, ...]:
+    """Return the lane of the case's own collective, and that of the concurrent one where there is one."""
+    own, other = make(case, rank, fault, OWN, 0), case.concurrent_case
+    if other is None:
+        return (own,)
+    # Numbered after the case's own groups: what strays from one collective into the other is seen.
+    return own, make(other, rank, fault, CONCURRENT, len(case.members) * GROUP_SEEDS)
+
+
+class RankBuffers(Lane):
+    """A lane with buffers in memory of the rank's own.
+
+    source, target: what the library is given, one array in place.
+    """
+
+    def __init__(
+        self, case: Case, rank: int, fault: Fault | None, number: int = OWN, seed_offset: int = 0
+    ) -> None:
+        super().__init__(case, rank, fault, number, seed_offset)
+        self.source = self.target = self.input
+        # Elements of the input and of the output; empty ones where the rank belongs to no group.
+        self._read = self._written = 0
+        if self.part:
+            self._read = self.part.case.input_count(self.part.group_rank)
+            self._written = self.part.case.output_count(self.part.group_rank)
 
     @property
     def needed_bytes(self) -> int:
-        """Of this rank's buffers."""
-        read, written = self._elements
-        return (max(read, written) if self.case.in_place else read + written) * item_bytes(self.case.dtype)
+        """Size of this rank's buffers."""
+        both = max(self._read, self._written) if self.case.in_place else self._read + self._written
+        return both * item_bytes(self.case.dtype)
 
     def take(self, memory: HostMemory) -> None:
-        """Take buffers; empty ones where the rank stands by."""
+        """Take buffers."""
         self._memory = memory
-        read, written = self._elements
-        dtype, off, number = numpy_dtype(self.case.dtype), self.case.misalignment_bytes, 2 * self.lane
-        if not self.case.in_place:
+        read, written = self._read, self._written
+        dtype, off, number = numpy_dtype(self.case.dtype), self.case.misalignment_bytes, 2 * self.number
+        if not self.case.in_place or not self.part:
             self.source = self.input = memory.new_buffer(read, dtype, number, off)
             self.target = self.output = memory.new_buffer(written, dtype, number + 1, off)
             return
         elements = max(read, written)
         self.source = self.target = whole = memory.new_buffer(elements, dtype, number, off)
-        own = self.member * self.part.count
+        own = self.part.group_rank * self.part.case.count
         # As MPI has it: a rank's block of a gathered buffer is at its place, a scattered sum at the start.
         self.input = whole[own : own + read] if read < elements and read else whole[:read]
-        block_stays = self.part.collective == "scatter" and written < elements
+        block_stays = self.case.collective == "scatter" and written < elements
         self.output = whole[own : own + written] if block_stays else whole[:written]
 
     def refill(self, seed: int, launches: int = 1) -> None:
         """Fill the input with the data of ``seed``."""
-        membership = self.membership
-        if membership:
-            self._memory.fill(self.input, lambda data: membership.fill(data, seed + self._seeds, launches))
+        part = self.part
+        if part:
+            self._memory.fill(self.input, lambda data: part.fill(data, seed + self.seed_offset, launches))
 
     def poison(self) -> None:
         """Make the output wrong everywhere."""
@@ -154,72 +189,59 @@ class RankBuffers:
 
     def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare the output with what is right."""
-        output = self._memory.read(self.output)
-        if self.fault:
-            self.fault.spoil(output)
-        found = self.membership.check(output, seed + self._seeds, launches) if self.membership else None
-        return found and (in_the_concurrent(found, self.case) if self.lane else found)
-
-
-def in_the_concurrent(found: Mismatch, case: Case) -> Mismatch:
-    """The same, saying that it is of the collective that runs beside; ``case``: that one."""
-    return replace(found, expected=f"{found.expected} in the {case.collective} beside")
-
-
-def lanes_of(case: Case, rank: int, fault: Fault | None) -> tuple[RankBuffers, ...]:
-    """The case's own collective, and the one that runs at the same time where there is one."""
-    own, other = RankBuffers(case, rank, fault), case.concurrent_case
-    # Numbered after the case's own groups: what strays from one collective into the other is seen.
-    seeds = len(case.members) * GROUP_SEEDS
-    return (own, RankBuffers(other, rank, fault, CONCURRENT, seeds)) if other else (own,)
+        return self.mismatch(self._memory.read(self.output), seed, launches)
 
 
 class LaneTimes:
-    """How long each of two collectives took on this rank, sample by sample.
+    """Time that each of two concurrent collectives took on this rank, sample by sample.
 
     running: seconds that the launches of the current sample have taken so far, the case's own collective
-    first; whoever launches adds to it.
+    first; whoever launches adds to it. kept: shape (capacity, 2), seconds per launch of each sample; the
+    first ``samples`` are there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: NDArray[np.float64]) -> None:
         self.running = [0.0, 0.0]
-        self._by_sample: dict[int, tuple[float, float]] = {}
+        self.kept, self.samples = kept, 0
         self._sample = -1
 
     def expect(self, sample: int) -> None:
-        """The next launches are sample number ``sample``, or none where it is negative."""
+        """Take the next launches for sample number ``sample``, or for none where it is negative."""
         self._sample = sample
+        self.samples = max(self.samples, sample + 1)
 
     def begin(self) -> None:
-        """Launches begin."""
+        """Begin launches."""
         self.running[:] = 0.0, 0.0
 
     def keep(self, launches: int) -> None:
-        """They are over; only the first ones that follow ``expect`` are a sample."""
+        """End launches; only the first ones that follow ``expect`` are a sample."""
         if self._sample >= 0:
-            self._by_sample[self._sample] = self.running[0] / launches, self.running[1] / launches
+            self.kept[self._sample] = self.running[0] / launches, self.running[1] / launches
         self._sample = -1
-
-    def rows(self) -> NDArray[np.float64]:
-        """Seconds per launch, [sample, collective]."""
-        kept = [seconds for _, seconds in sorted(self._by_sample.items())]
-        return np.array(kept, np.float64).reshape(-1, 2)
 
 
 def group_names(case: Case) -> tuple[str, ...]:
-    """Every group of the case's own collective, then every one of the concurrent collective."""
-    return tuple(name for name, _, _ in _parts(case))
+    """Return names of every group of the case's own collective, then of the concurrent collective."""
+    return tuple(name for name, _, _ in _group_parts(case))
 
 
-def group_samples(case: Case, seconds: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
-    """What each part took in each sample: the longest of its ranks. seconds: [rank, sample, collective]."""
-    return tuple(
-        tuple(seconds[list(members), :, lane].max(axis=0).tolist()) for _, members, lane in _parts(case)
+def group_facts(case: Case, seconds: NDArray[np.float64]) -> CaseFacts:
+    """Return what each group took in each sample: the longest of its ranks' times.
+
+    seconds: [rank, sample, lane].
+    """
+    return CaseFacts(
+        parts=group_names(case),
+        group_samples_seconds=tuple(
+            tuple(seconds[list(members), :, lane].max(axis=0).tolist())
+            for _, members, lane in _group_parts(case)
+        ),
     )
 
 
-def _parts(case: Case) -> list[tuple[str, tuple[int, ...], int]]:
-    """(name, ranks, lane)."""
+def _group_parts(case: Case) -> list[tuple[str, tuple[int, ...], int]]:
+    """Return (name, ranks, lane) of each."""
     other = case.concurrent_case
     assert other is not None, "whoever asks has seen that there is one"
     return [

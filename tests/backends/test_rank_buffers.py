@@ -11,8 +11,8 @@ from ccbench.backends.rank_buffers import (
     HostMemory,
     LaneTimes,
     RankBuffers,
+    group_facts,
     group_names,
-    group_samples,
     lanes_of,
 )
 from ccbench.cases import Case
@@ -23,7 +23,7 @@ TWO = Case(
 
 
 def second_of(case: Case, rank: int) -> RankBuffers:
-    second = lanes_of(case, rank, None)[1]
+    second = lanes_of(RankBuffers, case, rank, None)[1]
     second.take(HostMemory(None))  # type: ignore[arg-type]  # no endpoint is asked for anything
     return second
 
@@ -36,7 +36,7 @@ def test_parts_are_the_groups_of_the_one_and_of_the_other() -> None:
 def test_a_part_takes_as_long_as_the_slowest_of_its_ranks(samples: int, data: st.DataObject) -> None:
     numbers = st.lists(st.floats(0, 9), min_size=8 * samples, max_size=8 * samples)
     seconds = np.array(data.draw(numbers)).reshape(4, samples, 2)
-    main, even, odd = group_samples(TWO, seconds)
+    main, even, odd = group_facts(TWO, seconds).group_samples_seconds
     assert main == tuple(seconds[:, :, 0].max(axis=0))
     assert even == tuple(np.maximum(seconds[0, :, 1], seconds[2, :, 1]))
     assert odd == tuple(np.maximum(seconds[1, :, 1], seconds[3, :, 1]))
@@ -44,7 +44,7 @@ def test_a_part_takes_as_long_as_the_slowest_of_its_ranks(samples: int, data: st
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.floats(0, 9)), max_size=6))
 def test_only_the_first_launches_after_a_sample_is_announced_are_kept(turns: list[tuple[int, float]]) -> None:
-    times = LaneTimes()
+    times = LaneTimes(np.zeros((8, 2)))
     for sample, (launches, seconds) in enumerate(turns):
         for announced in (-1, sample, None):  # a warm-up, the sample, and a launch that nobody announced
             if announced is not None:
@@ -53,28 +53,28 @@ def test_only_the_first_launches_after_a_sample_is_announced_are_kept(turns: lis
             times.running[0] += seconds if announced == sample else 100.0
             times.running[1] += seconds
             times.keep(launches)
-    assert times.rows().shape == (len(turns), 2)
-    assert times.rows()[:, 0].tolist() == [seconds / launches for launches, seconds in turns]
+    assert times.samples == len(turns)
+    assert times.kept[: len(turns), 0].tolist() == [seconds / launches for launches, seconds in turns]
 
 
 @pytest.mark.parametrize("rank", range(4))
 def test_data_of_the_second_collective_are_its_own_and_a_mismatch_names_it(rank: int) -> None:
-    beside = second_of(TWO, rank)
-    assert beside.needed_bytes == (8 + 16) * 4
-    beside.refill(3)
-    beside.poison()
+    second = second_of(TWO, rank)
+    assert second.needed_bytes == (8 + 16) * 4
+    second.refill(3)
+    second.poison()
     halves = []
     for source in (rank % 2, rank % 2 + 2):
         other = second_of(TWO, source)
         other.refill(3)
         halves.append(other.source)
-    found = beside.check(3, 1)
+    found = second.check(3, 1)
     assert found is not None
     assert (found.rank, found.wrong_elements) == (rank, 16)
-    assert found.expected.endswith("in the all_gather beside")
-    beside.target[:] = np.concatenate(halves)
-    assert beside.check(3, 1) is None
-    assert beside.check(4, 1) is not None
+    assert found.expected.endswith("in the concurrent all_gather")
+    second.target[:] = np.concatenate(halves)
+    assert second.check(3, 1) is None
+    assert second.check(4, 1) is not None
 
 
 def test_a_rank_outside_needs_nothing_and_finds_nothing_wrong() -> None:
@@ -83,5 +83,5 @@ def test_a_rank_outside_needs_nothing_and_finds_nothing_wrong() -> None:
     outside = second_of(case, 0)
     outside.refill(1)
     outside.poison()
-    assert (outside.needed_bytes, outside.member, outside.check(1, 1)) == (0, -1, None)
+    assert (outside.needed_bytes, outside.part, outside.check(1, 1)) == (0, None, None)
     assert group_names(case) == ("ranks 2-3 all_reduce", "ranks 2-3 all_gather")

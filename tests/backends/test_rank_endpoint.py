@@ -198,7 +198,7 @@ def test_what_is_wrong_in_both_collectives_is_counted_together(lanes: tuple[int,
     mismatch = endpoint.check(7, 1)
     assert (mismatch.wrong_elements if mismatch else 0) == wrong
     if mismatch is not None and lanes:
-        assert mismatch.expected.endswith("in the broadcast beside") == (lanes == (0,))
+        assert mismatch.expected.endswith("in the concurrent broadcast") == (lanes == (0,))
     assert endpoint.other is not None
     assert (endpoint.other.source != endpoint.own.source).any()
 
@@ -223,7 +223,7 @@ def test_samples_of_both_are_gathered_from_all_ranks(monkeypatch: pytest.MonkeyP
 def test_a_rank_of_no_group_takes_no_memory_and_is_never_wrong() -> None:
     endpoint = Copying(Mirror(["a", "a", "a", "a"]))
     endpoint.prepare(case("all_gather", ranks=4, root=-1, groups="rank // 2", active_group=1))
-    assert not endpoint.takes_part
+    assert endpoint.own.part is None
     assert (endpoint.own.source.nbytes, endpoint.own.target.nbytes) == (0, 0)
     endpoint.poison()
     endpoint.refill(1)

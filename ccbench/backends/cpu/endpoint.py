@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 
 from ccbench.backends.base import OutOfMemory
-from ccbench.backends.cpu.execution import Bystander, Launcher, Pace
+from ccbench.backends.cpu.execution import ConcurrentLauncher, Program, Waiter, while_computing
+from ccbench.backends.cpu.lane import CpuLane, Plan
 from ccbench.backends.cpu.memory import PAGE_BYTES, Activity, Arena, Control, Word, fence
 from ccbench.backends.cpu.program import CompiledCase, compile_case
-from ccbench.backends.cpu.side import Plan, Side, sides_of
-from ccbench.backends.cpu.together import Together, while_computing
 from ccbench.backends.endpoint import TeamEndpoint, WorkerGroup, merged_mismatch
 from ccbench.backends.overlap import OnProcessors
-from ccbench.backends.rank_buffers import MEMORY_SHARE, group_names, group_samples, in_the_concurrent
+from ccbench.backends.rank_buffers import MEMORY_SHARE, LaneTimes, group_facts, lanes_of
 from ccbench.cases import Case, CaseFacts
 from ccbench.machine.host import available_memory_bytes, usable_cores
 from ccbench.schedules.placement import Layout
@@ -23,15 +22,12 @@ KEEP_BYTES = 512 << 20
 
 PROGRAMS_KEPT = 512
 
-NO_SAMPLE = -1
-"""What runs is no sample: it warms up, or is adversarial."""
-
 PROBE_WINDOWS = 4
 PROBE_ROUND_TRIPS = 50
 
 
 class CpuEndpoint(OnProcessors, TeamEndpoint):
-    """Implements ``ccbench.backends.endpoint.TeamEndpoint`` on shared memory."""
+    """One rank on shared memory."""
 
     def __init__(self, rank: int, control: Control, arenas: list[Arena], cores: int) -> None:
         """cores: how many there are; ranks take them by turns, so that rank ``cores`` shares rank 0's."""
@@ -39,21 +35,23 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
         self.rank, self.ranks = rank, control.ranks
         self.prefix = f"rank {rank}: "
         self._arenas = arenas
-        # The second one's counters are those of what runs beside.
         self._cores = cores
         self._oversubscribed = self.ranks > cores
-        self._paces = tuple(
-            Pace(control, self._oversubscribed, word) for word in (Word.PROGRESS, Word.PROGRESS_BESIDE)
+        # The second one's counters are those of the concurrent collective.
+        self._waiters = tuple(
+            Waiter(control, self._oversubscribed, word) for word in (Word.PROGRESS, Word.PROGRESS_CONCURRENT)
         )
-        self._pace = self._paces[0]
+        self._waiter = self._waiters[0]
         self._barriers = 0
         self._pings = 0
         self._held_bytes = 0
         self._programs: dict[tuple[Layout, int | None], CompiledCase] = {}
-        self._sides: tuple[Side, ...] = ()
-        self._program: Launcher | Bystander | None = None
-        self._together: Together | None = None
-        self._samples, self._sample = 0, NO_SAMPLE
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lanes: tuple[CpuLane, ...] = ()
+        self._launcher: Program | ConcurrentLauncher | None = None
+        self._times: LaneTimes | None = None
 
     # -- one case ------------------------------------------------------------------------------------
 
@@ -64,50 +62,52 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
         """
         self.say(Activity.PREPARING)
         self._case = case
-        self._sides = sides_of(case, self.rank, self._any_fault)
-        self._faults = [(self.rank, side.fault) for side in self._sides if side.fault][:1]
-        self._pace.stands_by = all(side.part is None for side in self._sides)
+        self._lanes = lanes_of(CpuLane, case, self.rank, self._any_fault)
+        self._faults = [(self.rank, lane.fault) for lane in self._lanes if lane.fault][:1]
+        self._waiter.stands_by = all(lane.part is None for lane in self._lanes)
         # Of few ranks that communicate while the others sleep, each may well have a core of its own.
         at_work = case.communicating_ranks
-        for pace in self._paces:
-            pace.crowded(len({rank % self._cores for rank in at_work}) < len(at_work))
-        self._map([self._compiled(side) for side in self._sides])
-        launchers = [side.launcher for side in self._sides if side.launcher]
-        self._program = launchers[0]
-        self._together = Together(launchers, self._pace) if len(launchers) > 1 else None
-        self._samples, self._sample = 0, NO_SAMPLE
+        for waiter in self._waiters:
+            waiter.crowded(len({rank % self._cores for rank in at_work}) < len(at_work))
+        self._map([self._compiled(lane) for lane in self._lanes])
+        launchers = [lane.launcher for lane in self._lanes if lane.launcher]
+        self._launcher, self._times = launchers[0], None
+        if len(launchers) > 1:
+            self._times = LaneTimes(self.control.part_seconds[self.rank])
+            self._launcher = ConcurrentLauncher(launchers, self._waiter, self._times.running)
         if not case.overlap_with:
             self._computation = None
-        return self._sides[0].label
+        return self._lanes[0].label
 
-    def _compiled(self, side: Side) -> CompiledCase:
-        """This rank's program; a case is visited again and again, and compiled once."""
-        key = side.layout, side.group_rank
+    def _compiled(self, lane: CpuLane) -> CompiledCase:
+        """Return this rank's program; a case comes in every round, and is compiled once."""
+        group_rank = lane.part.group_rank if lane.part else None
+        key = lane.layout, group_rank
         if key not in self._programs:
             if len(self._programs) >= PROGRAMS_KEPT:
                 self._programs.clear()
-            self._programs[key] = compile_case(
-                side.layout, [] if side.group_rank is None else [side.group_rank]
-            )
+            self._programs[key] = compile_case(lane.layout, [] if group_rank is None else [group_rank])
         return self._programs[key]
 
     def _map(self, compiled: list[CompiledCase]) -> None:
-        """Reserve this rank's buffers and map those of its groups; what runs beside has its own behind."""
+        """Reserve this rank's buffers and map those of its groups; a concurrent collective's lie behind."""
         plans: list[list[Plan]] = []
         needed = begin = 0
-        for side, program in zip(self._sides, compiled, strict=True):
-            plans.append(side.plans(program, begin))
-            needed += sum(plan.end_bytes - begin for plan in plans[-1]) * len(side.case.members)
+        for lane, program in zip(self._lanes, compiled, strict=True):
+            plans.append(lane.plans(program, begin))
+            needed += sum(plan.end_bytes - begin for plan in plans[-1]) * len(lane.case.members)
             begin = -(-max(plan.end_bytes for plan in plans[-1]) // PAGE_BYTES) * PAGE_BYTES
-        self._refuse_too_much(needed)
-        for side, planned in zip(self._sides, plans, strict=True):
-            if side.group_rank is not None:
-                self._arenas[self.rank].reserve(planned[side.group_rank].end_bytes)
+        self.refuse_too_much(needed)
+        for lane, planned in zip(self._lanes, plans, strict=True):
+            if lane.part:
+                self._arenas[self.rank].reserve(planned[lane.part.group_rank].end_bytes)
+        # Nobody maps an arena before its owner has made it large enough.
         self.barrier()
-        for side, program, planned, pace in zip(self._sides, compiled, plans, self._paces, strict=False):
-            side.bind(program, planned, self._arenas, self.control, pace)
+        for lane, program, planned, waiter in zip(self._lanes, compiled, plans, self._waiters, strict=False):
+            lane.bind(program, planned, self._arenas, self.control, waiter)
 
-    def _refuse_too_much(self, needed_bytes: int) -> None:
+    def refuse_too_much(self, needed_bytes: int) -> None:
+        """OutOfMemory on every rank alike where all ranks together need more than there is. Collective."""
         if needed_bytes <= self._held_bytes:
             return  # files of the kernel take longer to read than a small case takes
         available = available_memory_bytes()
@@ -115,13 +115,12 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
         limit = self.agree(limit)
         if needed_bytes > limit:
             raise OutOfMemory(f"needs {needed_bytes} bytes on {self.ranks} ranks, {limit} are to be had")
-        self._held_bytes = max(self._held_bytes, needed_bytes)
+        self._held_bytes = needed_bytes
 
     def finish(self) -> None:
         """Drop the case's views; give large arenas back. Collective."""
         # Views must go before the mapping does.
-        self._sides = ()
-        self._program = self._together = None
+        self._forget()
         if self._held_bytes > KEEP_BYTES:
             for arena in self._arenas:
                 arena.release()
@@ -135,14 +134,14 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
 
     def refill(self, seed: int, launches: int = 1) -> None:
         """Fill this rank's input with the data of ``seed``."""
-        for side in self._sides:
-            side.refill(seed, launches)
+        for lane in self._lanes:
+            lane.refill(seed, launches)
         self.control.words[self.control.index(self.rank, Word.ARRIVED)] = seed
 
     def poison(self) -> None:
         """Make the output wrong everywhere."""
-        for side in self._sides:
-            side.poison()
+        for lane in self._lanes:
+            lane.poison()
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""
@@ -150,61 +149,55 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
 
     def launch_and_time_waits(self, times: int) -> float:
         """As ``launch``; the seconds of it that this rank waited for others."""
-        for pace in self._paces:
-            pace.waited_seconds = 0.0
+        for waiter in self._waiters:
+            waiter.waited_seconds = 0.0
         self._launch(times, time_waits=True)
-        return self._pace.waited_seconds
+        return self._waiter.waited_seconds
 
     def _launch(self, times: int, time_waits: bool) -> None:
-        launcher = self._together or self._program
+        launcher = self._launcher
         assert launcher is not None, "a case is prepared"
+        if self._times:
+            self._times.begin()
         if any(fault.slow for _, fault in self._faults):
             for _ in range(times):
                 self._be_late()
                 launcher.launch(1, time_waits)
         else:
             launcher.launch(times, time_waits)
-        if self._together:
-            self._keep_parts(self._together, times)
+        if self._times:
+            self._times.keep(times)
 
     def _be_late(self, launches: int = 1) -> None:
         for _, fault in self._faults:
             fault.before_launches(launches)
 
-    def _keep_parts(self, together: Together, launches: int) -> None:
-        """Only what follows ``watch`` is a sample."""
-        taken = together.taken(launches)
-        if self._sample >= 0:
-            self.control.part_seconds[self.rank, self._sample] = taken
-        self._sample = NO_SAMPLE
-
     # -- Overlapping ---------------------------------------------------------------------------------------
 
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
-        """Both at once; between repetitions what can go on of the collective goes on."""
+        """Run both at once; between repetitions what can go on of the collective goes on."""
         assert self._computation is not None, "it is prepared"
-        program = self._together or self._program
-        assert program is not None, "a case is prepared"
+        assert self._launcher is not None, "a case is prepared"
         began = time.perf_counter()
         self._be_late(launches)
         late = time.perf_counter() - began
         computed, communicated = while_computing(
-            program, self._computation.once, launches, repetitions, self._pace
+            self._launcher, self._computation.once, launches, repetitions, self._waiter
         )
         return late + computed, late + communicated
 
     def barrier(self) -> None:
-        """All ranks' barrier counters reach the same number."""
+        """Return when all ranks' barrier counters have reached the same number."""
         self._barriers += 1
         control, goal = self.control, self._barriers
         fence()
         control.words[control.index(self.rank, Word.BARRIER)] = goal
         for step in range(1, self.ranks):
             peer = (self.rank + step) % self.ranks
-            self._pace.until(control.index(peer, Word.BARRIER), goal)
+            self._waiter.until(control.index(peer, Word.BARRIER), goal)
 
     def agree(self, value: int) -> int:
-        """Rank 0's value, on every rank."""
+        """Return rank 0's value, on every rank."""
         control = self.control
         if self.rank == 0:
             control.words[control.index(0, Word.DECISION)] = value
@@ -216,36 +209,33 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
     def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare this rank's outputs with what is right."""
         self.say(Activity.CHECKING)
-        found = [side.check(seed, launches, self.control) for side in self._sides]
-        if len(found) > 1 and found[1]:
-            found[1] = in_the_concurrent(found[1], self._sides[1].case)
-        return merged_mismatch(found)
+        return merged_mismatch([lane.check(seed, launches, self.control) for lane in self._lanes])
 
     def watch(self, sample: int) -> None:
         """Tell the watchdog which sample is next (negative: warming up)."""
-        self._sample = sample
-        self._samples = max(self._samples, sample + 1)
+        if self._times:
+            self._times.expect(sample)
         super().watch(sample)
 
     # -- around a case ---------------------------------------------------------------------------------
 
     def facts(self) -> CaseFacts:
-        """What each of two collectives took, for the rank that speaks for all; else samples say it all."""
-        if self.rank or not self._case.concurrent:
+        """Return what each of two collectives took, for the rank that speaks for all."""
+        if self.rank or not self._times:
             return CaseFacts()
-        seconds = self.control.part_seconds[:, : self._samples]
-        return CaseFacts(
-            parts=group_names(self._case), group_samples_seconds=group_samples(self._case, seconds)
-        )
+        return group_facts(self._case, self.control.part_seconds[:, : self._times.samples])
 
     def core_latency_seconds(self) -> float | None:
-        """Half a flag's best round trip between ranks 0 and 1, None where they share a core. Collective."""
+        """Return half a flag's best round trip between ranks 0 and 1. Collective.
+
+        None where they share a core.
+        """
         if self.ranks < 2 or self._oversubscribed:
             return None
         self.barrier()
         best = float("inf")
         if self.rank < 2:
-            words, until = self.control.words, self._pace.until
+            words, until = self.control.words, self._waiter.until
             mine, other = (self.control.index(r, Word.PING) for r in (self.rank, 1 - self.rank))
             for _ in range(PROBE_WINDOWS):
                 began = time.perf_counter()
@@ -274,5 +264,5 @@ class CpuWorkerGroup(WorkerGroup):
         self._arenas = [Arena() for _ in range(ranks)]
 
     def endpoint(self, process: int) -> CpuEndpoint:
-        """The endpoint of rank ``process``."""
+        """Return the endpoint of rank ``process``."""
         return CpuEndpoint(process, self.control, self._arenas, self._cores)

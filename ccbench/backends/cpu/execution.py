@@ -1,4 +1,11 @@
-"""A rank's program bound to memory: the timed loop makes no view, no array and no list."""
+"""A rank's program bound to memory: the timed loop makes no view, no array and no list.
+
+With two concurrent programs of one rank, or a program and a computation, neither ever waits while the other
+could go on. Launches are in step: a rank enters the next launch of both when both are over. So nothing can
+stop for good: of the ranks that are in the earliest launch, none waits for one that is ahead, whose counters
+only grow; and in that launch every rank goes on with each program whenever that one's waits are satisfied, as
+if it were alone, whatever groups the other one has.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ccbench.backends.cpu.memory import LINE_WORDS, Control, Word, fence
-from ccbench.backends.cpu.program import AVERAGE, COPY, CompiledCase, Operation, Strand
-from ccbench.schedules.placement import Place, Space
+from ccbench.backends.cpu.program import AVERAGE, COPY, CompiledCase, FusedLoop
+from ccbench.schedules.placement import Space
 from ccbench.verification import Array
 
 BLOCK_BYTES = 256 * 1024
@@ -37,7 +44,7 @@ _REDUCTIONS: dict[str, Callable[..., object]] = {
 }
 
 
-class Pace:
+class Waiter:
     """Waits for other ranks' counters; ``crowded``, with more ranks than processors, it yields at once.
 
     stands_by: this rank has nothing to do in the case, so it sleeps between polls and disturbs nobody.
@@ -55,7 +62,7 @@ class Pace:
         self.crowded(oversubscribed)
 
     def crowded(self, oversubscribed: bool) -> None:
-        """Whether ranks that compute at the same time share processors from now on."""
+        """Take note that ranks that compute at the same time share processors from now on, or do not."""
         self._polls = 0 if oversubscribed else POLLS_BEFORE_YIELD
 
     def rest(self, idle_looks: int) -> None:
@@ -97,7 +104,7 @@ class Launcher:
         buffers: Buffers,
         op: str,
         control: Control,
-        pace: Pace,
+        waiter: Waiter,
         members: Sequence[int],
         waits: bool = True,
     ) -> None:
@@ -106,15 +113,15 @@ class Launcher:
         waits: False leaves out every wait, which tests use to show that the checks see it.
         """
         program = compiled.programs[rank]
-        bind = _Binder(buffers, op, compiled.layout.schedule.ranks)
+        ranks = compiled.layout.schedule.ranks
 
         def place(peer: int) -> int:
-            return members[peer] * LINE_WORDS + pace.word
+            return members[peer] * LINE_WORDS + waiter.word
 
         self._groups = tuple(
             (
                 tuple((place(peer), offset) for peer, offset in group.waits if waits),
-                tuple(bind.calls(group.strands)),
+                tuple(_bound(group.loops, buffers, op, ranks)),
                 group.post,
             )
             for group in program.groups
@@ -123,13 +130,13 @@ class Launcher:
         self._words = control.words
         self._mine = place(rank)
         self._stride = compiled.stride
-        self._pace = pace
+        self._waiter = waiter
 
     def launch(self, times: int = 1, time_waits: bool = False) -> None:
         """Take part in ``times`` launches, back to back; every rank must ask for as many."""
         words, mine, stride = self._words, self._mine, self._stride
-        until = self._pace.timed_until if time_waits else self._pace.until
-        base = self._pace.base
+        until = self._waiter.timed_until if time_waits else self._waiter.until
+        base = self._waiter.base
         for _ in range(times):
             words[mine] = base
             for waits, calls, post in self._groups:
@@ -142,11 +149,11 @@ class Launcher:
             for index, offset in self._exit_waits:
                 until(index, base + offset)
             base += stride
-        self._pace.base = base
+        self._waiter.base = base
 
     def steps(self) -> Iterator[bool]:
-        """One launch bit by bit: True after every call, False after a look at a counter that lags."""
-        words, mine, base = self._words, self._mine, self._pace.base
+        """Run one launch bit by bit: True after every call, False after a look at a counter that lags."""
+        words, mine, base = self._words, self._mine, self._waiter.base
         words[mine] = base
         for waits, calls, post in self._groups:
             for index, offset in waits:
@@ -162,79 +169,148 @@ class Launcher:
             while words[index] < base + offset:
                 yield False
         fence()
-        self._pace.base = base + self._stride
+        self._waiter.base = base + self._stride
 
 
-class Bystander:
+class InactiveLauncher:
     """Takes part in launches of others by keeping step with their counters."""
 
-    def __init__(self, rank: int, stride: int, control: Control, pace: Pace) -> None:
+    def __init__(self, rank: int, stride: int, control: Control, waiter: Waiter) -> None:
         self._words = control.words
-        self._mine = control.index(rank, pace.word)
+        self._mine = control.index(rank, waiter.word)
         self._stride = stride
-        self._pace = pace
+        self._waiter = waiter
 
     def launch(self, times: int = 1, time_waits: bool = False) -> None:
         """Be as far as the others will be."""
-        self._pace.base += times * self._stride
-        self._words[self._mine] = self._pace.base
+        self._waiter.base += times * self._stride
+        self._words[self._mine] = self._waiter.base
 
     def steps(self) -> Iterator[bool]:
-        """One launch, of which there is nothing to do."""
+        """Run one launch, of which there is nothing to do."""
         self.launch()
         yield from ()
 
 
-class _Binder:
-    """Turns strands into calls on views."""
+Program = Launcher | InactiveLauncher
 
-    def __init__(self, buffers: Buffers, op: str, ranks: int) -> None:
-        self._buffers = buffers
-        self._op = op
-        self._ranks = ranks
-
-    def calls(self, strands: tuple[Strand, ...]) -> list[Call]:
-        bound: list[Call] = []
-        for strand in strands:
-            operations = [o for o in strand.operations if o.kind != AVERAGE or self._op == "avg"]
-            if strand.elements == 0 or not operations:
-                continue
-            item = self._buffer(operations[0].target).dtype.itemsize
-            block = strand.elements if len(operations) == 1 else max(1, BLOCK_BYTES // item)
-            for begin in range(0, strand.elements, block):
-                end = min(begin + block, strand.elements)
-                for operation in operations:
-                    bound += self._call(operation, begin, end)
-        return bound
-
-    def _buffer(self, place: Place) -> Array:
-        return self._buffers[(place.rank, place.space)]
-
-    def _view(self, place: Place, begin: int, end: int) -> Array:
-        return self._buffer(place)[place.offset + begin : place.offset + end]
-
-    def _call(self, operation: Operation, begin: int, end: int) -> list[Call]:
-        target = self._view(operation.target, begin, end)
-        if operation.kind == AVERAGE:
-            return _average(target, self._ranks)
-        sources = [self._view(place, begin, end) for place in operation.sources]
-        if operation.kind == COPY:
-            return [(np.copyto, (target, sources[0]))]
-        reduction = _REDUCTIONS[self._op]
-        if self._op in ("min", "max"):
-            # These two take their output by keyword only (NumPy 2.4 deprecates it as third argument).
-            return [(partial(reduction, out=target), (sources[0], sources[1]))]
-        return [(reduction, (sources[0], sources[1], target))]
+_ENDED = None
+"""What stands for a program's next step after its last one."""
 
 
-def _average(target: Array, ranks: int) -> list[Call]:
-    """Divide in place; whole numbers are cut towards zero, as C does."""
-    divisor = np.asarray(ranks).astype(target.dtype)
-    if target.dtype.kind not in "iu":
-        return [(np.divide, (target, divisor, target))]
-    remainder = np.empty_like(target)
-    return [
-        (np.fmod, (target, divisor, remainder)),
-        (np.subtract, (target, remainder, target)),
-        (np.floor_divide, (target, divisor, target)),
-    ]
+class ConcurrentLauncher:
+    """Several programs of one rank, by turns."""
+
+    def __init__(self, programs: Sequence[Program], waiter: Waiter, seconds: list[float]) -> None:
+        """waiter: its ``waited_seconds`` are those in which no program could go on.
+
+        seconds: each launch adds how long every program took from the launch's begin.
+        """
+        self._programs = tuple(programs)
+        self._waiter = waiter
+        self._seconds = seconds
+
+    def launch(self, times: int = 1, time_waits: bool = False) -> None:
+        """Take part in ``times`` launches of every program; every rank must ask for as many."""
+        for _ in range(times):
+            idle = 0
+            for moved in self.steps():
+                if moved:
+                    idle = 0
+                    continue
+                began = time.perf_counter() if time_waits else 0.0
+                self._waiter.rest(idle)
+                idle += 1
+                if time_waits:
+                    self._waiter.waited_seconds += time.perf_counter() - began
+
+    def steps(self) -> Iterator[bool]:
+        """Run one launch of every program bit by bit: True when one went on, False when none could."""
+        began = time.perf_counter()
+        left = [(number, program.steps()) for number, program in enumerate(self._programs)]
+        while left:
+            moved = False
+            for one in left:
+                step = next(one[1], _ENDED)
+                if step is _ENDED:
+                    self._seconds[one[0]] += time.perf_counter() - began
+                    left = [other for other in left if other is not one]
+                moved = moved or step is not False
+            yield moved
+
+
+def while_computing(
+    program: Program | ConcurrentLauncher,
+    once: Callable[[], None],
+    launches: int,
+    repetitions: int,
+    waiter: Waiter,
+) -> tuple[float, float]:
+    """Launches of ``program``, looked after between every two repetitions of a computation.
+
+    What can go on of the collective goes on; then comes the next repetition. What is left of the longer one
+    comes at the end, alone. Returns the seconds until the computation and until the launches were over.
+    """
+    began = time.perf_counter()
+    steps = (step for _ in range(launches) for step in program.steps())
+    computed = communicated = 0.0
+    done = idle = 0
+    running = True
+    while running or done < repetitions:
+        step = next(steps, _ENDED) if running else False
+        if step is _ENDED:
+            running, communicated = False, time.perf_counter() - began
+        elif step:
+            idle = 0
+        elif done < repetitions:
+            once()
+            done += 1
+            if done == repetitions:
+                computed = time.perf_counter() - began
+        else:
+            waiter.rest(idle)
+            idle += 1
+    return computed, communicated
+
+
+def _bound(loops: Sequence[FusedLoop], buffers: Buffers, op: str, ranks: int) -> list[Call]:
+    """Return the calls that run ``loops`` on views of ``buffers``, block by block."""
+    bound: list[Call] = []
+    for loop in loops:
+        operations = [one for one in loop.operations if one.kind != AVERAGE or op == "avg"]
+        if loop.elements == 0 or not operations:
+            continue
+        first = operations[0].target
+        item = buffers[(first.rank, first.space)].dtype.itemsize
+        # An operation on its own gains nothing from a block that is still in the cache.
+        block = loop.elements if len(operations) == 1 else max(1, BLOCK_BYTES // item)
+        for begin in range(0, loop.elements, block):
+            end = min(begin + block, loop.elements)
+            for operation in operations:
+                *sources, target = (
+                    buffers[(place.rank, place.space)][place.offset + begin : place.offset + end]
+                    for place in (*operation.sources, operation.target)
+                )
+                bound += _calls(operation.kind, op, sources, target, ranks)
+    return bound
+
+
+def _calls(kind: str, op: str, sources: list[Array], target: Array, ranks: int) -> list[Call]:
+    if kind == COPY:
+        return [(np.copyto, (target, sources[0]))]
+    if kind == AVERAGE:
+        divisor = np.asarray(ranks).astype(target.dtype)
+        if target.dtype.kind not in "iu":
+            return [(np.divide, (target, divisor, target))]
+        # Whole numbers are cut towards zero, as C does.
+        remainder = np.empty_like(target)
+        return [
+            (np.fmod, (target, divisor, remainder)),
+            (np.subtract, (target, remainder, target)),
+            (np.floor_divide, (target, divisor, target)),
+        ]
+    reduction = _REDUCTIONS[op]
+    if op in ("min", "max"):
+        # These two take their output by keyword only (NumPy 2.4 deprecates it as third argument).
+        return [(partial(reduction, out=target), (sources[0], sources[1]))]
+    return [(reduction, (sources[0], sources[1], target))]

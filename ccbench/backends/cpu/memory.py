@@ -39,7 +39,7 @@ class Word(IntEnum):
     CPU_NANOSECONDS = 5
     PING = 6
     ARRIVED = 7
-    PROGRESS_BESIDE = 8
+    PROGRESS_CONCURRENT = 8
 
 
 class Activity(IntEnum):

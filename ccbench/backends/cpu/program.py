@@ -9,13 +9,13 @@ needs a step of another rank waits for that counter. Waits follow from the data 
 * a rank leaves the launch after everybody finished with its memory.
 
 Steps that need no new wait and that nobody waits for are one group; inside a group, operations on the
-same data become a strand that runs block by block, so that a block is still in the cache when the next
+same data become a fused loop that runs block by block, so that a block is still in the cache when the next
 operation wants it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ccbench.collectives import collective
@@ -47,7 +47,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Strand:
+class FusedLoop:
     """Operations on equally many elements that run together, block by block."""
 
     operations: tuple[Operation, ...]
@@ -60,16 +60,16 @@ class Strand:
 
 @dataclass(frozen=True)
 class Group:
-    """Wait for all of ``waits``, run the strands, then post ``post`` (an offset to the launch's base)."""
+    """Wait for all of ``waits``, run the loops, then post ``post`` (an offset to the launch's base)."""
 
     waits: tuple[Wait, ...]
-    strands: tuple[Strand, ...]
+    loops: tuple[FusedLoop, ...]
     post: int
 
 
 @dataclass(frozen=True)
 class Program:
-    """What one rank does in one launch."""
+    """Everything that one rank does in one launch."""
 
     rank: int
     groups: tuple[Group, ...]
@@ -89,6 +89,10 @@ class CompiledCase:
     stride: int
 
 
+Needs = dict[int, int]
+"""rank -> the step of it that must be finished (BEFORE_FIRST_STEP: it must have entered)."""
+
+
 def compile_case(layout: Layout, wanted: Iterable[int] | None = None) -> CompiledCase:
     """Compile a proven schedule for one count and placement, for ``wanted`` ranks (default: all).
 
@@ -99,20 +103,26 @@ def compile_case(layout: Layout, wanted: Iterable[int] | None = None) -> Compile
     placement.assign()
     ranks = layout.schedule.ranks
     needs = [_needs_of(value, versions, placement) for value in versions.values]
-    exits = _exit_needs(versions, ranks)
-    programs = {}
-    demanded = _demanded_steps(versions, needs, ranks)
+    # Steps of each rank that anybody waits for, and those that end everybody's use of its memory.
+    demanded: list[set[int]] = [set() for _ in range(ranks)]
+    exits: list[Needs] = [{} for _ in range(ranks)]
+    for value in versions.values:
+        for rank, step in needs[value.number].items():
+            demanded[rank].add(step)
+        if not value.operands:
+            continue
+        touched = {_place(value).rank} | {_place(versions.values[n]).rank for n in value.operands}
+        for owner in touched - {value.executor}:
+            before = exits[owner].get(value.executor, BEFORE_FIRST_STEP)
+            exits[owner][value.executor] = max(before, value.step)
     averages = collective(layout.schedule.collective).reduces
+    programs = {}
     for rank in range(ranks) if wanted is None else wanted:
         own = [value for value in versions.values if value.executor == rank and value.operands]
         groups = _groups(own, needs, demanded[rank], versions, averages)
         waits = tuple((peer, step + 1) for peer, step in sorted(exits[rank].items()))
         programs[rank] = Program(rank, groups, waits)
     return CompiledCase(layout, programs, tuple(placement.work_elements), versions.last_step + 3)
-
-
-Needs = dict[int, int]
-"""rank -> the step of it that must be finished (BEFORE_FIRST_STEP: it must have entered)."""
 
 
 def _place(value: Value) -> Place:
@@ -145,26 +155,6 @@ def _needs_of(value: Value, versions: Versions, placement: Placement) -> Needs:
     return needs
 
 
-def _exit_needs(versions: Versions, ranks: int) -> list[Needs]:
-    exits: list[Needs] = [{} for _ in range(ranks)]
-    for value in versions.values:
-        if not value.operands:
-            continue
-        touched = {_place(value).rank} | {_place(versions.values[n]).rank for n in value.operands}
-        for owner in touched - {value.executor}:
-            before = exits[owner].get(value.executor, BEFORE_FIRST_STEP)
-            exits[owner][value.executor] = max(before, value.step)
-    return exits
-
-
-def _demanded_steps(versions: Versions, needs: list[Needs], ranks: int) -> list[set[int]]:
-    demanded: list[set[int]] = [set() for _ in range(ranks)]
-    for value in versions.values:
-        for rank, step in needs[value.number].items():
-            demanded[rank].add(step)
-    return demanded
-
-
 def _groups(
     own: list[Value], needs: list[Needs], demanded: set[int], versions: Versions, averages: bool
 ) -> tuple[Group, ...]:
@@ -178,7 +168,7 @@ def _groups(
     def close() -> None:
         if pending:
             ordered = tuple((rank, step + 1) for rank, step in sorted(waits.items()))
-            groups.append(Group(ordered, _strands(pending), last_step + 1))
+            groups.append(Group(ordered, _fused_loops(pending), last_step + 1))
             pending.clear()
         waits.clear()
 
@@ -216,73 +206,51 @@ def _operations(value: Value, versions: Versions, averages: bool) -> list[Operat
     return operations
 
 
-def _strands(operations: Iterable[Operation]) -> tuple[Strand, ...]:
-    """Bundle operations that share data; start afresh where places overlap without being the same."""
+def _fused_loops(operations: Iterable[Operation]) -> tuple[FusedLoop, ...]:
+    """Bundle operations that share data; start afresh where places overlap without being equal."""
     done: list[list[Operation]] = []
-    open_strands: list[list[Operation]] = []
+    open_loops: list[list[Operation]] = []
     for operation in operations:
-        related = [strand for strand in open_strands if _touch(strand, operation)]
-        if len(related) == 1 and _aligned(related[0], operation):
-            related[0].append(operation)
-            continue
+        related = [(loop, shared) for loop in open_loops if (shared := _shared(loop, operation))]
+        if len(related) == 1:
+            loop, shared = related[0]
+            # Shared elements have one index in all operations, or blocks would read what is not there yet.
+            same_length = operation.target.elements == loop[0].target.elements
+            if same_length and all(place == other for place, other in shared):
+                loop.append(operation)
+                continue
         if related:
-            done += open_strands
-            open_strands = []
-        open_strands.append([operation])
-    done += open_strands
-    return tuple(_joined([Strand(tuple(strand)) for strand in done]))
+            done += open_loops
+            open_loops = []
+        open_loops.append([operation])
+    joined: list[FusedLoop] = []
+    for bundle in (*done, *open_loops):
+        if not joined or not _continues(joined[-1].operations, bundle):
+            joined.append(FusedLoop(tuple(bundle)))
+            continue
+        # Neighbouring loops of one form on neighbouring places become one: half the calls.
+        pairs = zip(joined[-1].operations, bundle, strict=True)
+        joined[-1] = FusedLoop(tuple(_extended(first, then) for first, then in pairs))
+    return tuple(joined)
 
 
-def _touch(strand: list[Operation], operation: Operation) -> bool:
+def _shared(loop: list[Operation], operation: Operation) -> list[tuple[Place, Place]]:
+    """Return pairs of places, of ``operation`` and of ``loop``, that have elements in common."""
     places = (*operation.sources, operation.target)
-    return any(
-        place.overlaps(other)
-        for earlier in strand
-        for other in (*earlier.sources, earlier.target)
-        for place in places
-    )
+    others = [place for earlier in loop for place in (*earlier.sources, earlier.target)]
+    return [(place, other) for place in places for other in others if place.overlaps(other)]
 
 
-def _aligned(strand: list[Operation], operation: Operation) -> bool:
-    """Every shared element has the same index in all operations: overlapping places are equal ones."""
-    if operation.target.elements != strand[0].target.elements:
-        return False
-    places = (*operation.sources, operation.target)
-    return all(
-        place == other or not place.overlaps(other)
-        for earlier in strand
-        for other in (*earlier.sources, earlier.target)
-        for place in places
-    )
-
-
-def _joined(strands: list[Strand]) -> list[Strand]:
-    """Neighbouring strands of the same form on neighbouring places become one."""
-    joined: list[Strand] = []
-    for strand in strands:
-        if joined and _continues(joined[-1], strand):
-            joined[-1] = Strand(
-                tuple(
-                    Operation(
-                        first.kind,
-                        tuple(a.joined(b) for a, b in zip(first.sources, then.sources, strict=True)),
-                        first.target.joined(then.target),
-                    )
-                    for first, then in zip(joined[-1].operations, strand.operations, strict=True)
-                )
-            )
-        else:
-            joined.append(strand)
-    return joined
-
-
-def _continues(first: Strand, then: Strand) -> bool:
-    if len(first.operations) != len(then.operations):
-        return False
-    return all(
+def _continues(first: Sequence[Operation], then: Sequence[Operation]) -> bool:
+    return len(first) == len(then) and all(
         a.kind == b.kind
         and len(a.sources) == len(b.sources)
         and a.target.followed_by(b.target)
         and all(x.followed_by(y) for x, y in zip(a.sources, b.sources, strict=True))
-        for a, b in zip(first.operations, then.operations, strict=True)
+        for a, b in zip(first, then, strict=True)
     )
+
+
+def _extended(first: Operation, then: Operation) -> Operation:
+    sources = tuple(a.joined(b) for a, b in zip(first.sources, then.sources, strict=True))
+    return Operation(first.kind, sources, first.target.joined(then.target))

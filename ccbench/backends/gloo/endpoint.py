@@ -69,7 +69,7 @@ class GlooEndpoint(RankEndpoint):
 
     def bind(self) -> Any:
         """The groups' calls, with options and tensors made beforehand."""
-        calls = [self._call_of(lane) if lane.member >= 0 else None for lane in self._lanes]
+        calls = [self._call_of(lane) if lane.part else None for lane in self._lanes]
         if self.other:
             return ConcurrentCalls(calls, self.times.running if self.times else None)
         assert calls[0] is not None, "a rank that stands by binds nothing"
@@ -79,14 +79,14 @@ class GlooEndpoint(RankEndpoint):
 
     def _call_of(self, lane: RankBuffers) -> Call:
         scratch = np.empty(0, lane.source.dtype)
-        if lane.part.collective == "reduce" and not lane.case.in_place:
+        if lane.case.collective == "reduce" and not lane.case.in_place:
             scratch = np.empty_like(lane.input)
         tensors = (_tensor(lane.input), _tensor(lane.output), _tensor(scratch))
         if lane.case.pair:  # the group of all has both, under the numbers that the suite gave
             return Call(lane.case, Place(self._everyone, self.rank, self.ranks, *tensors))
-        assert lane.membership is not None, "a rank that stands by binds nothing"
-        group = self._group_of(lane.membership.members, lane.lane)
-        return Call(lane.part, Place(group, lane.member, lane.part.ranks, *tensors))
+        assert lane.part is not None, "a rank that stands by binds nothing"
+        group = self._group_of(lane.part.members, lane.number)
+        return Call(lane.part.case, Place(group, lane.part.group_rank, len(lane.part.members), *tensors))
 
     def tells_apart(self, other: Case) -> bool:
         """Where at least one of the two says when it is over."""

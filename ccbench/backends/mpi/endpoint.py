@@ -162,7 +162,7 @@ class MpiEndpoint(RankEndpoint):
                 self._loop = self._c.launch(steps_of(self._bound))
             self._in_python = "" if self._loop else self._c if isinstance(self._c, str) else NOT_IN_C
             return self._bound.launch
-        calls = [self._call_of(one, NONBLOCKING) if one.member >= 0 else None for one in self._lanes]
+        calls = [self._call_of(one, NONBLOCKING) if one.part else None for one in self._lanes]
         if self.other:
             assert self.times is not None, "tells_apart says so"
             return ConcurrentCalls(self._mpi, calls, self.times.running)
@@ -173,12 +173,13 @@ class MpiEndpoint(RankEndpoint):
     def _call_of(self, lane: RankBuffers, mode: str) -> Call:
         pair = lane.case.one_pair
         one_way = pair is not None and not pair.both
-        communicator = self._communicators.of(lane.case.members, lane.lane)
+        assert lane.part is not None, "a rank that belongs to no group binds nothing"
+        communicator = self._communicators.of(lane.case.members, lane.number)
         buffers = lane.source, lane.target
         try:
-            return Call(self._mpi, communicator, lane.part, buffers, mode, one_way, self.memory.copy)
+            return Call(self._mpi, communicator, lane.part.case, buffers, mode, one_way, self.memory.copy)
         except NotImplementedError:  # the header is of a newer standard than the library
-            raise CannotRun(f"{self.version} has no {mode} {lane.part.collective}") from None
+            raise CannotRun(f"{self.version} has no {mode} {lane.case.collective}") from None
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""
@@ -206,7 +207,7 @@ class MpiEndpoint(RankEndpoint):
         except self._mpi.Exception as error:
             if error.Get_error_class() != self._mpi.ERR_UNSUPPORTED_OPERATION:
                 raise
-            asked = f"{self.own.part.collective} {self.case.algorithm} of {self.own.part.ranks} ranks"
+            asked = f"{self.case.collective} {self.case.algorithm} of {self.case.group_ranks} ranks"
             raise CannotRun(f"{self.version}: {asked} is {error}") from None
 
     def remark(self) -> str:

@@ -71,8 +71,8 @@ def _rank_steps(
             for peer, offset in group.waits:
                 while progress[peer] < base + offset:
                     yield False
-            for strand in group.strands:
-                for operation in strand.operations:
+            for loop in group.loops:
+                for operation in loop.operations:
                     execute(operation, buffers)
                     yield True
             progress[rank] = base + group.post

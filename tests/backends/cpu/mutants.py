@@ -57,7 +57,7 @@ def posted_early(compiled: CompiledCase, rank: int, number: int) -> CompiledCase
     """The same programs, but one group posts before it computes: an empty group posts in its stead."""
     program = compiled.programs[rank]
     group = program.groups[number]
-    parts = (Group(group.waits, (), group.post), Group((), group.strands, group.post))
+    parts = (Group(group.waits, (), group.post), Group((), group.loops, group.post))
     groups = (*program.groups[:number], *parts, *program.groups[number + 1 :])
     changed = replace(program, groups=groups)
     return replace(compiled, programs={**compiled.programs, rank: changed})
@@ -180,8 +180,8 @@ def _steps(
             for peer, offset in group.waits:
                 while progress[peer] < base + offset:
                     yield False
-            for strand in group.strands:
-                for operation in strand.operations:
+            for loop in group.loops:
+                for operation in loop.operations:
                     execute(operation, buffers)
                     yield True
             progress[rank] = base + group.post

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.backends.cpu.execution import Pace
+from ccbench.backends.cpu.execution import ConcurrentLauncher, Program, Waiter, while_computing
+from ccbench.backends.cpu.lane import CpuLane
 from ccbench.backends.cpu.memory import Arena, Control, Word
 from ccbench.backends.cpu.program import compile_case
-from ccbench.backends.cpu.side import Side, sides_of
-from ccbench.backends.cpu.together import Program, Together, while_computing
 from ccbench.backends.faults import Fault
+from ccbench.backends.rank_buffers import lanes_of
 from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.verification import Mismatch
@@ -36,36 +36,38 @@ LOOKS_LIMIT = 2000
 class Rank:
     """One rank's two programs and how far it is."""
 
-    sides: tuple[Side, ...]
-    together: Together
+    lanes: tuple[CpuLane, ...]
+    launcher: ConcurrentLauncher
+    seconds: list[float]
 
 
 class World:
     """All ranks of a case with something beside it."""
 
     def __init__(
-        self, case: Case, fault: Fault | None = None, second_word: Word = Word.PROGRESS_BESIDE
+        self, case: Case, fault: Fault | None = None, second_word: Word = Word.PROGRESS_CONCURRENT
     ) -> None:
         self.control = Control(case.ranks, 1)
         arenas = [Arena() for _ in range(case.ranks)]
-        every = [sides_of(case, rank, fault) for rank in range(case.ranks)]
+        every = [lanes_of(CpuLane, case, rank, fault) for rank in range(case.ranks)]
         begin = 0
         plans = []
-        for lane, side in enumerate(every[0]):
-            plans.append(side.plans(compile_case(side.layout), begin))
+        for number, lane in enumerate(every[0]):
+            plans.append(lane.plans(compile_case(lane.layout), begin))
             begin += 1 << 18
-            assert max(plan.end_bytes for plan in plans[lane]) <= begin
+            assert max(plan.end_bytes for plan in plans[number]) <= begin
         for arena in arenas:
             arena.reserve(begin)
         self.ranks = []
-        for sides in every:
+        for lanes in every:
             programs: list[Program] = []
-            paces = [Pace(self.control, True), Pace(self.control, True, second_word)]
-            for side, planned, pace in zip(sides, plans, paces, strict=True):
-                side.bind(compile_case(side.layout), planned, arenas, self.control, pace)
-                assert side.launcher
-                programs.append(side.launcher)
-            self.ranks.append(Rank(sides, Together(programs, paces[0])))
+            waiters = [Waiter(self.control, True), Waiter(self.control, True, second_word)]
+            for lane, planned, waiter in zip(lanes, plans, waiters, strict=True):
+                lane.bind(compile_case(lane.layout), planned, arenas, self.control, waiter)
+                assert lane.launcher
+                programs.append(lane.launcher)
+            seconds = [0.0, 0.0]
+            self.ranks.append(Rank(lanes, ConcurrentLauncher(programs, waiters[0], seconds), seconds))
         for arena in arenas:
             os.close(arena.file)  # what is mapped stays mapped
 
@@ -93,13 +95,13 @@ class World:
         return self.wrong
 
     def _round(self, number: int, rank: Rank, seed: int, launches: int) -> Iterator[bool]:
-        for side in rank.sides:
-            side.poison()
-            side.refill(seed)
+        for lane in rank.lanes:
+            lane.poison()
+            lane.refill(seed)
         self.control.words[self.control.index(number, Word.ARRIVED)] = seed
         for _ in range(launches):
-            yield from rank.together.steps()
-        checked = [side.check(seed, launches, self.control) for side in rank.sides]
+            yield from rank.launcher.steps()
+        checked = [lane.check(seed, launches, self.control) for lane in rank.lanes]
         self.wrong += [found for found in checked if found]
 
 
@@ -163,20 +165,20 @@ def test_what_strays_from_one_collective_into_the_other_is_seen() -> None:
     case = replace(case_of("all_gather", 40), concurrent="all_gather")
     world = World(case)
     assert world.run(1) == []
-    main, other = world.ranks[0].sides
-    main._output[:] = other._output
+    main, other = world.ranks[0].lanes
+    main.output[:] = other.output
     found = main.check(5, LAUNCHES, world.control)
     assert found
     assert found.wrong_elements > 100
 
 
-def test_what_each_took_is_told_once_for_so_many_launches() -> None:
+def test_what_each_takes_is_added_up() -> None:
     world = World(case_of("all_reduce", 40, concurrent="all_gather on rank % 2"))
     world.run(3)
-    taken = world.ranks[0].together.taken(LAUNCHES)
-    assert len(taken) == 2
-    assert all(seconds > 0 for seconds in taken)
-    assert world.ranks[0].together.taken(LAUNCHES) == (0, 0)
+    once = list(world.ranks[0].seconds)
+    assert all(seconds > 0 for seconds in once)
+    world.run(3)
+    assert all(more > seconds for more, seconds in zip(world.ranks[0].seconds, once, strict=True))
 
 
 # -- a computation -----------------------------------------------------------------------------------------
@@ -211,10 +213,10 @@ def test_the_collective_goes_on_between_repetitions_whenever_it_can(
     script: list[bool], launches: int, repetitions: int, expected: str
 ) -> None:
     done: list[str] = []
-    pace = Pace(Control(1, 1), True)
+    waiter = Waiter(Control(1, 1), True)
     computed, communicated = while_computing(
         Scripted(script, done),  # type: ignore[arg-type]  # a program of the test's own
-        lambda: done.append("once"), launches, repetitions, pace,
+        lambda: done.append("once"), launches, repetitions, waiter,
     )  # fmt: skip
     assert " ".join(done) == expected
     assert communicated > 0
@@ -222,9 +224,9 @@ def test_the_collective_goes_on_between_repetitions_whenever_it_can(
 
 
 def test_whichever_ends_first_is_over_earlier() -> None:
-    pace = Pace(Control(1, 1), True)
+    waiter = Waiter(Control(1, 1), True)
     short, long = Scripted([True], []), Scripted([False] * 200, [])
-    computed, communicated = while_computing(short, lambda: None, 1, 50, pace)  # type: ignore[arg-type]  # as above
+    computed, communicated = while_computing(short, lambda: None, 1, 50, waiter)  # type: ignore[arg-type]  # as above
     assert communicated < computed
-    computed, communicated = while_computing(long, lambda: None, 1, 3, pace)  # type: ignore[arg-type]  # as above
+    computed, communicated = while_computing(long, lambda: None, 1, 3, waiter)  # type: ignore[arg-type]  # as above
     assert computed < communicated

@@ -101,9 +101,9 @@ def test_every_collective_goes_on_behind_a_computation() -> None:
         (
             "all_reduce",
             {"mode": OVERLAP, "concurrent": "all_gather"},
-            "beside another in mode overlap",
+            "concurrently with another in mode overlap",
         ),
-        ("send_recv", {"pair": "0>1", "concurrent": "all_gather"}, "beside a pair"),
+        ("send_recv", {"pair": "0>1", "concurrent": "all_gather"}, "concurrently with a pair"),
         ("all_gather", {"dtype": "uint32", "concurrent": "all_reduce"}, "no dtype uint32"),
     ],
 )

@@ -181,11 +181,15 @@ def test_a_computation_hides_a_message(four: WorkerTeam, pair: str) -> None:
         (
             "all_reduce",
             {"concurrent": "all_gather", "mode": "persistent"},
-            "beside another in mode persistent",
+            "concurrently with another in mode persistent",
         ),
         ("all_reduce", {"concurrent": "all_gather", "mode": "nonblocking"}, "write mode: streaming"),
-        ("all_reduce", {"concurrent": "all_gather", "mode": OVERLAP}, "beside another in mode overlap"),
-        ("send_recv", {"concurrent": "all_gather", "pair": "0>1"}, "beside a pair"),
+        (
+            "all_reduce",
+            {"concurrent": "all_gather", "mode": OVERLAP},
+            "concurrently with another in mode overlap",
+        ),
+        ("send_recv", {"concurrent": "all_gather", "pair": "0>1"}, "concurrently with a pair"),
         ("send_recv", {"concurrent": "all_gather", "in_place": True}, "no send_recv in place"),
         ("send_recv", {"mode": OVERLAP, "in_place": True}, "no send_recv in place"),
         ("all_gather", {"concurrent": "all_reduce", "dtype": "bfloat16"}, "no arithmetic with bfloat16"),

@@ -136,7 +136,7 @@ def test_of_two_collectives_at_once_the_one_that_a_fault_hits_is_named(
     measurement = opened.run(case_of("all_reduce", concurrent="all_gather"), SHORT)
     opened.close()
     assert (measurement.status, measurement.wrong_elements) == (Status.WRONG, 1)
-    assert ("all_gather beside" in measurement.detail) == (spoiled == "all_gather")
+    assert ("concurrent all_gather" in measurement.detail) == (spoiled == "all_gather")
 
 
 @pytest.mark.thinned(3)

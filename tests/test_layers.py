@@ -79,6 +79,34 @@ def test_every_import_goes_down() -> None:
     assert violations(PACKAGE) == []
 
 
+def known(package: Path) -> dict[str, set[str]]:
+    """Package -> packages that its modules import."""
+    packages = [part for layer in PACKAGES for part in layer]
+    found: dict[str, set[str]] = {part: set() for part in packages}
+    for module, file in sources(package):
+        part = module.split(".")[0]
+        if part in found:
+            found[part] |= {target.split(".")[0] for _, target in imported(file)} & set(packages) - {part}
+    return found
+
+
+def picture(package: Path) -> str:
+    """The packages and their imports as a Mermaid graph; an import that another one implies has no arrow."""
+    direct = known(package)
+    reached: dict[str, set[str]] = {}
+    lines = ["graph TD"]
+    for part in (part for layer in PACKAGES for part in layer):
+        implied = set().union(*(reached[other] for other in direct[part]))
+        reached[part] = direct[part] | implied
+        lines += [f"    {part} --> {other}" for other in sorted(direct[part] - implied)]
+    return "\n".join(lines)
+
+
+def test_the_picture_in_the_docs_is_drawn_from_the_imports() -> None:
+    page = (PACKAGE.parent / "docs" / "design.md").read_text(encoding="utf-8")
+    assert page.split("```mermaid\n")[1].split("\n```")[0] == picture(PACKAGE)
+
+
 @pytest.mark.parametrize(
     ("file", "line", "complaint"),
     [

@@ -46,7 +46,7 @@ DELAY_GROWTH_LIMIT = 64
 DOUBLINGS_LIMIT = 24
 """Most times that what is computed meanwhile is doubled."""
 
-CALIBRATION_TURNS = 3
+CALIBRATION_ROUNDS = 3
 
 SLOW_SAMPLE_SECONDS = 0.005
 """From here on asking after every sample whether to stop costs nothing that shows."""
@@ -81,214 +81,141 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, seed: int) -> Ra
     seeds = range(SEEDS_PER_ROUND * seed, SEEDS_PER_ROUND * (seed + 1))
     endpoint.poison()
     endpoint.refill(seeds[0], LAUNCHES_LIMIT)
-    warmup = _warm_up(endpoint, sampling)
-    launch_seconds = _of_all_ranks(endpoint, warmup)
-    launches = _launches_per_sample(endpoint, case, sampling, launch_seconds)
-    turns = _turns(endpoint, case, launches, launch_seconds)
+    warmup, warmup_total_seconds, waiting_seconds = _warm_up(endpoint, sampling)
+    # A launch as the slowest rank saw it at last: some ranks may have had nothing to do.
+    endpoint.stamps[endpoint.rank, 0] = 0.0, warmup[-1]
+    launch_seconds = float(_shared_stamps(endpoint, 1)[:, 0, 1].max())
+    launches = 1
+    if case.mode not in ALONE:
+        launches = sampling.launches or _launches_per_sample(endpoint, sampling, launch_seconds)
+    sampler = _sampler(endpoint, case, launches, launch_seconds)
     # There is room for so many stamps: the rest of a longer round is for the next ones.
-    room = endpoint.stamps.shape[1] // turns.stamps
+    room = endpoint.stamps.shape[1] // sampler.stamps
     sampling = replace(sampling, maximum_samples=min(sampling.maximum_samples, room))
-    count, reason = _sample(endpoint, case, sampling, turns, launch_seconds)
-    mismatch = _checked_sample(endpoint, case, count, seeds[1], turns)
-    adversarial = _adversarial(endpoint, case, seeds[2 : 2 + _adversarial_launches(case)], turns)
+    count, reason = _sample(endpoint, case, sampling, sampler, launch_seconds)
+    mismatch = _checked_sample(endpoint, case, count, seeds[1], sampler)
+    adversarial = _adversarial(endpoint, case, seeds[2:], sampler)
     endpoint.barrier()
-    _bring_stamps(endpoint, (count + 1) * turns.stamps)
-    stamps = endpoint.stamps[:, : (count + 1) * turns.stamps].copy()
-    by_part = stamps.reshape(len(stamps), count + 1, turns.stamps, 2).swapaxes(1, 2)
-    own = by_part[endpoint.rank, turns.launching]
+    endpoint.share_stamps((count + 1) * sampler.stamps)
+    stamps = endpoint.stamps[:, : (count + 1) * sampler.stamps].copy()
+    by_part = stamps.reshape(len(stamps), count + 1, sampler.stamps, 2).swapaxes(1, 2)
+    own = by_part[endpoint.rank, sampler.launching]
     return RankResult(
         endpoint.rank,
         by_part[:, 0],
-        warmup.turns_seconds,
-        warmup.waiting_seconds,
+        warmup,
+        waiting_seconds,
         launches,
         reason,
         mismatch or adversarial,
-        float(np.sum(own[..., 1] - own[..., 0])) + warmup.total_seconds,
-        turns.parts,
+        float(np.sum(own[..., 1] - own[..., 0])) + warmup_total_seconds,
+        sampler.parts,
         by_part[:, 1:],
     )
 
 
-def _turns(endpoint: Endpoint, case: Case, launches: int, launch_seconds: float) -> Plain | Overlapped:
-    """Return what a sample is made of."""
-    if case.mode != OVERLAP:
-        return Plain(endpoint, launches)
-    if not isinstance(endpoint, Overlapping):
-        raise UsageError(
-            "mode overlap: this backend cannot compute while it communicates; choose another mode"
-        )
-    endpoint.prepare_computing(case.overlap_with)
-    computes = len(endpoint.stamps) != case.ranks or endpoint.rank in case.communicating_ranks
-    turns = Overlapped(endpoint, launches, computes)
-    _calibrate(endpoint, case, turns, launches * launch_seconds)
-    return turns
+def _warm_up(endpoint: Endpoint, sampling: Sampling) -> tuple[tuple[float, ...], float, float]:
+    """Launch twice as often each time, until the warm-up time is over.
 
-
-def _calibrate(endpoint: Endpoint, case: Case, turns: Overlapped, seconds: float) -> None:
-    """Have the computation take about as long as the collective, each alone: as samples will see them.
-
-    Ever twice as much is computed, until it takes half of ``seconds``, what the collective took as it warmed
-    up; then both are compared. The number of repetitions is rank 0's on all ranks.
-    """
-    turns.compute(0)  # the first time something may have to be made ready
-    repetitions = 1
-    for _ in range(DOUBLINGS_LIMIT):
-        turns.repeat(repetitions)
-        turns.compute(0)
-        computing, _ = _alone_seconds(endpoint, case)
-        if endpoint.agree(int(2 * computing >= seconds)):
-            break
-        repetitions *= 2
-    ratios = []
-    for _ in range(CALIBRATION_TURNS):
-        turns.compute(0)
-        turns.communicate(0)
-        computing, communicating_seconds = _alone_seconds(endpoint, case)
-        ratios.append(communicating_seconds / max(computing, 1e-9))
-    wanted = round(repetitions * float(np.median(ratios)))
-    turns.repeat(endpoint.agree(max(1, min(wanted, 1 << DOUBLINGS_LIMIT))))
-
-
-def _alone_seconds(endpoint: Endpoint, case: Case) -> tuple[float, float]:
-    """Return what computation and collective took in the turns just taken, over ranks taking part."""
-    endpoint.barrier()
-    _bring_stamps(endpoint, Overlapped.stamps)
-    took = durations(taking_part(case, endpoint.stamps[:, 1:3]))
-    _bring_stamps(endpoint, 0)  # other stamps come where these were
-    endpoint.barrier()
-    return float(took[0]), float(took[1])
-
-
-def _of_all_ranks(endpoint: Endpoint, warmup: _WarmUp) -> float:
-    """A launch as the slowest rank saw it in the last turn: some ranks may have had nothing to do."""
-    endpoint.stamps[endpoint.rank, 0] = 0.0, warmup.turns_seconds[-1]
-    endpoint.barrier()
-    _bring_stamps(endpoint, 1)
-    slowest = float(endpoint.stamps[:, 0, 1].max())
-    _bring_stamps(endpoint, 0)  # the first sample's come here next: what was brought is not theirs
-    endpoint.barrier()
-    return slowest
-
-
-def taking_part(case: Case, stamps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The rows of ``stamps`` that are of ranks with something to do; one row stands for all ranks."""
-    ranks = case.communicating_ranks
-    return stamps if len(ranks) == case.ranks or len(stamps) != case.ranks else stamps[ranks, :]
-
-
-@dataclass(frozen=True)
-class _WarmUp:
-    """Seconds per launch of each turn; of all launches together; and waiting per launch of the last turn."""
-
-    turns_seconds: tuple[float, ...]
-    total_seconds: float
-    waiting_seconds: float
-
-
-def _warm_up(endpoint: Endpoint, sampling: Sampling) -> _WarmUp:
-    """Twice as many launches each time, until the warm-up time is over.
-
-    Waits are timed here and not in the samples, which they would make longer.
+    Return the seconds per launch each time, the seconds of all, and those of the last launches, each, that
+    this rank waited for others. Waits are timed here and not in the samples, which they would make longer.
     """
     total = 0.0
     seconds: list[float] = []
     launches = 1
     began = time.perf_counter()
-    for turn in range(WARMUP_SAMPLES_LIMIT):
-        endpoint.watch(FIRST_OF_WARM_UP - turn)
+    for number in range(WARMUP_SAMPLES_LIMIT):
+        endpoint.watch(FIRST_OF_WARM_UP - number)
         endpoint.barrier()
         start = time.perf_counter()
         waited = endpoint.launch_and_time_waits(launches) / launches
         now = time.perf_counter()
         seconds.append((now - start) / launches)
         total += now - start
-        over = turn > 0 and now - began >= sampling.warmup_seconds
+        over = number > 0 and now - began >= sampling.warmup_seconds
         if endpoint.agree(int(over)):
             break
         launches = min(2 * launches, LAUNCHES_LIMIT)
-    return _WarmUp(tuple(seconds), total, waited)
+    return tuple(seconds), total, waited
 
 
-def _launches_per_sample(endpoint: Endpoint, case: Case, sampling: Sampling, launch_seconds: float) -> int:
-    if case.mode in ALONE:
-        return 1
-    if sampling.launches:
-        return sampling.launches
+def _shared_stamps(endpoint: Endpoint, count: int) -> NDArray[np.float64]:
+    """Return a copy of the first stamps of all ranks, which others may overwrite from then on."""
+    endpoint.barrier()
+    endpoint.share_stamps(count)
+    found: NDArray[np.float64] = endpoint.stamps[:, :count].copy()
+    endpoint.share_stamps(0)  # the first sample's come here next: what was brought is not theirs
+    endpoint.barrier()
+    return found
+
+
+def _launches_per_sample(endpoint: Endpoint, sampling: Sampling, launch_seconds: float) -> int:
     wanted = math.ceil(sampling.minimum_sample_seconds / max(launch_seconds, 1e-9))
     if isinstance(endpoint, DeviceTimed):
         wanted = endpoint.sample_launches(wanted, launch_seconds)
     return endpoint.agree(max(1, min(wanted, LAUNCHES_LIMIT)))
 
 
-def _bring_stamps(endpoint: Endpoint, count: int) -> None:
-    endpoint.share_stamps(count)
+def _sampler(endpoint: Endpoint, case: Case, launches: int, launch_seconds: float) -> Sampler:
+    """Return what takes the samples; what it computes meanwhile takes about as long as the collective."""
+    if case.mode != OVERLAP:
+        return Sampler(endpoint, launches)
+    if not isinstance(endpoint, Overlapping):
+        raise UsageError(
+            "mode overlap: this backend cannot compute while it communicates; choose another mode"
+        )
+    endpoint.prepare_computing(case.overlap_with)
+    computes = len(endpoint.stamps) != case.ranks or endpoint.rank in case.communicating_ranks
+    sampler = OverlapSampler(endpoint, launches, computes)
+    calibrate(endpoint, case, sampler, launches * launch_seconds)
+    return sampler
 
 
-def _checked_sample(
-    endpoint: Endpoint, case: Case, sample: int, seed: int, turns: Plain | Overlapped
-) -> Mismatch | None:
-    turns.alone(sample)
-    endpoint.poison()
-    endpoint.refill(seed, turns.launches)
-    if not case.in_place:
-        # Filling leaves buffers in other caches than a stream of launches does: put that right, then
-        # spoil the result again. (In place that would spoil the input.)
-        endpoint.launch(1)
-        endpoint.poison()
-    turns.together(sample)
-    return endpoint.check(seed, turns.launches)
+def calibrate(endpoint: Endpoint, case: Case, sampler: OverlapSampler, seconds: float) -> None:
+    """Have the computation take about as long as the collective, each on its own: as samples will see them.
 
-
-def _adversarial(
-    endpoint: Endpoint, case: Case, seeds: Sequence[int], turns: Plain | Overlapped
-) -> Mismatch | None:
-    """Launches that go wrong when a wait is missing: new data each time, ranks late by turns, no barrier.
-
-    Who reads a late rank's input too early finds old data there; what is pushed to it too early, it
-    overwrites with poison; and who leaves too early spoils its input under the late rank's eyes.
+    seconds: what the collective took as it warmed up. The number of repetitions is rank 0's on all ranks.
     """
-    found: Mismatch | None = None
-    growth = min(max(1.0, case.size_bytes / DELAY_GROWS_FROM_BYTES), DELAY_GROWTH_LIMIT)
-    for seed in seeds:
-        delay = DELAYS_SECONDS[(7 * seed + 3 * endpoint.rank) % len(DELAYS_SECONDS)] * growth
-        until = time.perf_counter() + delay
-        while time.perf_counter() < until:
-            pass
-        endpoint.poison()
-        endpoint.refill(seed)
-        turns.once()
-        found = found or endpoint.check(seed, 1)
-    return found
 
+    def part_seconds() -> NDArray[np.float64]:
+        stamps = _shared_stamps(endpoint, OverlapSampler.stamps)[:, 1:3]
+        return durations(taking_part(case, stamps))
 
-def _adversarial_launches(case: Case) -> int:
-    """Fewer where filling and checking a buffer costs more than measuring it."""
-    return (
-        ADVERSARIAL_LAUNCHES
-        if case.size_bytes <= ADVERSARIAL_SIZE_LIMIT_BYTES
-        else ADVERSARIAL_LARGE_LAUNCHES
-    )
+    sampler.compute(0)  # the first time something may have to be made ready
+    # Ever twice as much is computed, until it takes half of ``seconds``.
+    repetitions = 1
+    for _ in range(DOUBLINGS_LIMIT):
+        sampler.repeat(repetitions)
+        sampler.compute(0)
+        if endpoint.agree(int(2 * part_seconds()[0] >= seconds)):
+            break
+        repetitions *= 2
+    # Then both are compared, one after the other.
+    ratios = []
+    for _ in range(CALIBRATION_ROUNDS):
+        sampler.compute(0)  # not as a sample does, of which the watchdog is told
+        sampler.communicate(0)
+        computing, communicating = part_seconds()
+        ratios.append(communicating / max(computing, 1e-9))
+    wanted = round(repetitions * float(np.median(ratios)))
+    sampler.repeat(endpoint.agree(max(1, min(wanted, 1 << DOUBLINGS_LIMIT))))
 
 
 def _sample(
-    endpoint: Endpoint,
-    case: Case,
-    sampling: Sampling,
-    turns: Plain | Overlapped,
-    launch_seconds: float,
+    endpoint: Endpoint, case: Case, sampling: Sampling, sampler: Sampler, launch_seconds: float
 ) -> tuple[int, str]:
-    """All samples but the last; (their number, why it stopped)."""
-    launches, stamps = turns.launches, turns.stamps
+    """Take all samples but the last; (their number, why it stopped)."""
+    launches, stamps = sampler.launches, sampler.stamps
     slow = bool(endpoint.agree(int(launches * launch_seconds > SLOW_SAMPLE_SECONDS)))
     began = time.perf_counter()
     count, next_look = 0, sampling.minimum_samples - 1
     reasons = ("", "interval", "budget", "maximum of samples")
     while True:
+        # Looking costs a barrier and time, so short samples are looked at ever more seldom.
         if slow or count >= next_look or count >= sampling.maximum_samples - 1:
             next_look = count + max(1, count // 8)
             endpoint.barrier()
-            _bring_stamps(endpoint, count * stamps)
+            endpoint.share_stamps(count * stamps)
             reason = ""
             if endpoint.rank == 0:
                 taken = taking_part(case, endpoint.stamps[:, : count * stamps : stamps])
@@ -296,12 +223,56 @@ def _sample(
                 # The checked sample still comes: until then the newest one stands in for it.
                 samples = np.append(samples, samples[-1:] if count else launch_seconds)
                 reason = stop_reason(sampling, samples, time.perf_counter() - began)
+            # All ranks must stop at the same sample, so rank 0 decides.
             decision = reasons[endpoint.agree(reasons.index(reason))]
             if decision:
                 return count, decision
-        turns.alone(count)
-        turns.together(count)
+        sampler.time_parts(count)
+        sampler.time_sample(count)
         count += 1
+
+
+def _checked_sample(
+    endpoint: Endpoint, case: Case, sample: int, seed: int, sampler: Sampler
+) -> Mismatch | None:
+    sampler.time_parts(sample)
+    endpoint.poison()
+    endpoint.refill(seed, sampler.launches)
+    if not case.in_place:
+        # Filling leaves buffers in other caches than a stream of launches does: put that right, then
+        # spoil the result again. (In place that would spoil the input.)
+        endpoint.launch(1)
+        endpoint.poison()
+    sampler.time_sample(sample)
+    return endpoint.check(seed, sampler.launches)
+
+
+def _adversarial(endpoint: Endpoint, case: Case, seeds: Sequence[int], sampler: Sampler) -> Mismatch | None:
+    """Launches that go wrong when a wait is missing: new data each time, ranks late one by one, no barrier.
+
+    Who reads a late rank's input too early finds old data there; what is pushed to it too early, it
+    overwrites with poison; and who leaves too early spoils its input under the late rank's eyes.
+    """
+    found: Mismatch | None = None
+    growth = min(max(1.0, case.size_bytes / DELAY_GROWS_FROM_BYTES), DELAY_GROWTH_LIMIT)
+    # Fewer where filling and checking a buffer costs more than measuring it.
+    small = case.size_bytes <= ADVERSARIAL_SIZE_LIMIT_BYTES
+    for seed in seeds[: ADVERSARIAL_LAUNCHES if small else ADVERSARIAL_LARGE_LAUNCHES]:
+        delay = DELAYS_SECONDS[(7 * seed + 3 * endpoint.rank) % len(DELAYS_SECONDS)] * growth
+        until = time.perf_counter() + delay
+        while time.perf_counter() < until:  # sleeping would be late by far more than that
+            pass
+        endpoint.poison()
+        endpoint.refill(seed)
+        sampler.launch_once()
+        found = found or endpoint.check(seed, 1)
+    return found
+
+
+def taking_part(case: Case, stamps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the rows of ``stamps`` of ranks with something to do; one row stands for all ranks."""
+    ranks = case.communicating_ranks
+    return stamps if len(ranks) == case.ranks or len(stamps) != case.ranks else stamps[ranks, :]
 
 
 WAITED_FOR_BY_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
@@ -309,7 +280,7 @@ WAITED_FOR_BY_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all",
 
 
 def by_last_starter(case: Case) -> bool:
-    """Return whether a sample is the time of the rank that took least, by the clocks of the ranks' devices.
+    """Return True if a sample is the time of the rank that took least, by the clocks of the ranks' devices.
 
     One launch alone, of all ranks, that none can end before all have begun, on hosts that let their
     devices go each by itself: what others took more, they waited for who started last. On one host all
@@ -320,7 +291,7 @@ def by_last_starter(case: Case) -> bool:
 
 
 def durations(stamps: NDArray[np.float64], last_starter: bool = False) -> NDArray[np.float64]:
-    """First rank's start to last rank's end of each sample; stamps has shape (ranks, samples, 2).
+    """Return first rank's start to last rank's end of each sample; stamps has shape (ranks, samples, 2).
 
     last_starter: the time of the rank that took least (``by_last_starter``).
     """
@@ -331,11 +302,11 @@ def durations(stamps: NDArray[np.float64], last_starter: bool = False) -> NDArra
     return result
 
 
-# -- what a sample is made of ------------------------------------------------------------------------------
+# -- how a sample is timed ---------------------------------------------------------------------------------
 
 
-class Plain:
-    """A sample is ``launches`` launches.
+class Sampler:
+    """Takes samples of ``launches`` launches each.
 
     stamps: how many a sample has; the first is the sample itself, then come those of ``parts``. launching:
     which of them are of launches.
@@ -346,98 +317,84 @@ class Plain:
     launching: tuple[int, ...] = (0,)
 
     def __init__(self, endpoint: Endpoint, launches: int) -> None:
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self.launches = launches
 
-    def alone(self, sample: int) -> None:
-        """Nothing is measured before the sample itself."""
+    def time_parts(self, sample: int) -> None:
+        """Measure what belongs to a sample before it is taken: nothing."""
 
-    def together(self, sample: int) -> None:
-        """Take the sample."""
-        endpoint = self._endpoint
-        endpoint.watch(sample)
+    def time_sample(self, sample: int) -> None:
+        """Take a sample: its start and its end, as this rank sees them, become its stamp."""
+        self.endpoint.watch(sample)
+        self._timed(sample, partial(self.endpoint.launch, self.launches))
+
+    def launch_once(self) -> None:
+        """One launch as samples have them."""
+        self.endpoint.launch(1)
+
+    def _timed(self, stamp: int, work: Callable[[], None]) -> None:
+        endpoint = self.endpoint
         endpoint.barrier()
         start = time.perf_counter()
-        endpoint.launch(self.launches)
+        work()
         end = time.perf_counter()
         if isinstance(endpoint, DeviceTimed):  # devices start together, whenever their hosts got here
             start, end = 0.0, endpoint.device_seconds()
-        endpoint.stamps[endpoint.rank, sample] = (start, end)
-
-    def once(self) -> None:
-        """One launch as samples have them."""
-        self._endpoint.launch(1)
+        endpoint.stamps[endpoint.rank, stamp] = (start, end)
 
 
 class OverlappingEndpoint(Endpoint, Overlapping, Protocol):
     """An endpoint that can do both."""
 
 
-class Overlapped:
-    """A sample is the computation alone, the collective alone, and both together, which is its time.
+class OverlapSampler(Sampler):
+    """Takes samples of a computation, the collective, and both concurrently, which is the sample's time.
 
-    By turns in every sample, so that all three are of the same moment and their ratios stand whatever the
-    machine does meanwhile.
+    One after the other in every sample, so that all three are of the same moment and their ratios stand
+    whatever the machine does meanwhile.
     """
 
+    endpoint: OverlappingEndpoint
     stamps = 1 + len(OVERLAP_PARTS)
     parts = OVERLAP_PARTS
-    launching: tuple[int, ...] = (0, 1, 2)
+    launching = (0, 1, 2)
 
     def __init__(self, endpoint: OverlappingEndpoint, launches: int, computes: bool) -> None:
         """computes: False for a rank that stands by and leaves the processors to those who do something."""
-        self._endpoint = endpoint
-        self.launches = launches
+        super().__init__(endpoint, launches)
         self._computes = computes
-        self._repetitions = int(computes)
+        self.repetitions = int(computes)
 
     def repeat(self, repetitions: int) -> None:
         """Compute so much for every sample from now on."""
-        self._repetitions = repetitions if self._computes else 0
+        self.repetitions = repetitions if self._computes else 0
 
-    def alone(self, sample: int) -> None:
-        """The computation, then the collective, each alone on all ranks."""
-        self._endpoint.watch(sample)
+    def time_parts(self, sample: int) -> None:
+        """Time the computation, then the collective, each with nothing concurrent."""
+        self.endpoint.watch(sample)
         self.compute(sample)
         self.communicate(sample)
 
     def compute(self, sample: int) -> None:
-        """The computation alone."""
-        self._timed(sample * self.stamps + 1, partial(self._endpoint.compute, self._repetitions))
+        """Time the computation with nothing concurrent."""
+        self._timed(sample * self.stamps + 1, partial(self.endpoint.compute, self.repetitions))
 
     def communicate(self, sample: int) -> None:
-        """The collective alone."""
-        self._timed(sample * self.stamps + 2, partial(self._endpoint.launch, self.launches))
+        """Time the collective with nothing concurrent."""
+        self._timed(sample * self.stamps + 2, partial(self.endpoint.launch, self.launches))
 
-    def _timed(self, stamp: int, work: Callable[[], None]) -> None:
-        endpoint = self._endpoint
-        start, seconds = timed(endpoint, work)
-        endpoint.stamps[endpoint.rank, stamp] = (start, start + seconds)
-
-    def together(self, sample: int) -> None:
-        """Both at once."""
-        endpoint = self._endpoint
+    def time_sample(self, sample: int) -> None:
+        """Time both concurrently: the stamps of the sample, of the computation and of the collective."""
+        endpoint = self.endpoint
         endpoint.barrier()
         start = time.perf_counter()
-        took = endpoint.launch_while_computing(self.launches, self._repetitions)
+        took = endpoint.launch_while_computing(self.launches, self.repetitions)
         stamps = endpoint.stamps[endpoint.rank, sample * self.stamps : (sample + 1) * self.stamps]
         if isinstance(endpoint, DeviceTimed):
             start = 0.0
         for place, seconds in ((0, max(took)), (3, took[0]), (4, took[1])):
             stamps[place] = (start, start + seconds)
 
-    def once(self) -> None:
+    def launch_once(self) -> None:
         """One launch while there is a little to compute."""
-        self._endpoint.launch_while_computing(1, min(1, self._repetitions))
-
-
-def timed(endpoint: Endpoint, work: Callable[[], None]) -> tuple[float, float]:
-    """When ``work`` began on this rank, all ranks having come, and what it took by the endpoint's clock.
-
-    Devices with a clock of their own start together, at 0.
-    """
-    endpoint.barrier()
-    start = time.perf_counter()
-    work()
-    seconds = time.perf_counter() - start
-    return (0.0, endpoint.device_seconds()) if isinstance(endpoint, DeviceTimed) else (start, seconds)
+        self.endpoint.launch_while_computing(1, min(1, self.repetitions))

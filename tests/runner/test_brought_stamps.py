@@ -6,7 +6,7 @@ import numpy as np
 
 from ccbench.cases import Case
 from ccbench.runner import measure
-from ccbench.runner.measure import Overlapped
+from ccbench.runner.measure import OverlapSampler
 
 
 class Remembering:
@@ -32,10 +32,11 @@ class Remembering:
 
 def test_the_first_samples_stamps_are_brought_after_the_warm_ups() -> None:
     endpoint = Remembering()
-    warmup = measure._WarmUp((2e-6,), 2e-6, 0.0)
-    assert measure._of_all_ranks(endpoint, warmup) == 2e-6  # type: ignore[arg-type]  # all it asks for is here
+    endpoint.stamps[0, 0] = 0.0, 2e-6
+    shared = measure._shared_stamps(endpoint, 1)  # type: ignore[arg-type]  # all it asks for is here
+    assert shared[0, 0, 1] == 2e-6
     endpoint.stamps[0, :2] = [[10.0, 11.0], [12.0, 13.0]]
-    measure._bring_stamps(endpoint, 2)  # type: ignore[arg-type]
+    endpoint.share_stamps(2)
     assert endpoint.brought[0, :2].tolist() == [[10.0, 11.0], [12.0, 13.0]]
 
 
@@ -66,11 +67,11 @@ class Calibrated(Remembering):
 
 def test_stamps_of_a_sample_are_brought_after_those_of_the_calibration() -> None:
     endpoint = Calibrated()
-    turns = Overlapped(endpoint, 1, computes=True)  # type: ignore[arg-type]  # as above
+    sampler = OverlapSampler(endpoint, 1, computes=True)  # type: ignore[arg-type]  # as above
     case = Case("s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 1, mode="overlap")
-    measure._calibrate(endpoint, case, turns, 40.0)  # type: ignore[arg-type]
-    assert turns._repetitions == 40
+    measure.calibrate(endpoint, case, sampler, 40.0)  # type: ignore[arg-type]
+    assert sampler.repetitions == 40
     assert endpoint.shared == 0
     endpoint.stamps[:] = 7.0
-    measure._bring_stamps(endpoint, Overlapped.stamps)  # type: ignore[arg-type]
-    assert np.all(endpoint.brought[:, : Overlapped.stamps] == 7.0)
+    endpoint.share_stamps(OverlapSampler.stamps)
+    assert np.all(endpoint.brought[:, : OverlapSampler.stamps] == 7.0)

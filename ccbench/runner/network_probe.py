@@ -8,7 +8,7 @@ short.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -98,34 +98,54 @@ def probe_network(
         return HostNetwork(backend, ("",), (0,) * ranks)
     first = _ok(measured(_case(backend, ranks, SIZES_BYTES[0]), SAMPLING))
     node_of_rank = tuple(first.node_of_rank or (0,) * ranks)
-    names = _host_names(first, node_of_rank)
+    hosts = first.hosts or ("",) * ranks
+    names = tuple(hosts[node_of_rank.index(node)] for node in range(max(node_of_rank) + 1))
     sizes = SIZES_BYTES if len(names) > 1 else _up_to(largest_bytes)
-    seen = _seen(measured, _cases(backend, node_of_rank, len(names)), sizes, host_pairs(len(names)))
-    curves = {name: _curve(sizes, rounds) for name, rounds in seen.items()}
-    pairs = {pair: curves[_of_pair(pair)] for pair in host_pairs(len(names))}
-    links = tuple(
-        HostLink((names[one], names[two]), 2 * curve.latency_seconds, curve.bytes_per_second)
-        for (one, two), curve in pairs.items()
-    )
+    cases, pairs = _cases(backend, node_of_rank, len(names)), host_pairs(len(names))
+    # Of many hosts a ring of pairs is looked at, and each of them once: that tells a slow cable.
+    once = set(map(_of_pair, pairs)) if len(pairs) > len(host_pairs(EACH_PAIR_HOSTS)) else set()
+    seen: dict[str, list[list[Measurement]]] = {name: [] for name in cases}
+    for one_round in range(ROUNDS):
+        for name, case in cases.items():
+            if one_round == 0 or name not in once:
+                sized = (replace(case, size_bytes=size, count=size) for size in sizes)
+                seen[name].append([_ok(measured(one, SAMPLING)) for one in sized])
+    curves = {
+        name: _middle([MessageTimes(sizes, tuple(map(_seconds, one_round))) for one_round in rounds])
+        for name, rounds in seen.items()
+    }
+    of_pairs = {pair: curves[_of_pair(pair)] for pair in pairs}
     found = HostNetwork(
         backend,
         names,
         node_of_rank,
-        between=_middle(list(pairs.values())) if pairs else None,
+        between=_middle(list(of_pairs.values())) if of_pairs else None,
         inside=curves.get("inside", curves["together"] if len(names) == 1 else None),
         together=curves["together"],
-        stream_bytes_per_second=_stream(seen["one way"]) if pairs else None,
-        links=links,
+        # A port carries what it carried at its quickest.
+        stream_bytes_per_second=(
+            sizes[-1] / min(min(one_round[-1].samples_seconds) for one_round in seen["one way"])
+            if of_pairs
+            else None
+        ),
+        links=tuple(
+            HostLink((names[one], names[two]), 2 * curve.latency_seconds, curve.bytes_per_second)
+            for (one, two), curve in of_pairs.items()
+        ),
         library=first.backend_version,
         swapped=curves.get("swapped"),
         one_way=curves.get("one way"),
         inside_one_way=curves.get("inside one way"),
     )
-    return replace(found, call_seconds=_call_seconds(measured, found))
+    # A barrier's messages carry nothing: what it takes beyond their time is the library's own.
+    barrier = replace(_case(backend, ranks, 0), collective="barrier")
+    messages = plan_seconds(dissemination(ranks, 0), 0, found)
+    seconds = median(_seconds(_ok(measured(barrier, SAMPLING))) for _ in range(ROUNDS))
+    return replace(found, call_seconds=max(0.0, seconds - messages))
 
 
 def _up_to(largest_bytes: int | None) -> tuple[int, ...]:
-    """Sizes on one host: two at least, which make a rate, and the last not below the largest case."""
+    """Return sizes on one host: two at least, which make a rate, and the last not below the largest case."""
     every = ONE_HOST_SIZES_BYTES
     below = sum(size < largest_bytes for size in every) if largest_bytes is not None else len(every)
     return every[: max(2, below + 1)]
@@ -157,61 +177,19 @@ def _cases(backend: str, node_of_rank: Sequence[int], hosts: int) -> dict[str, C
 
 
 def _of_pair(pair: tuple[int, int]) -> str:
-    """The name of what two hosts send each other."""
+    """Return the name of what two hosts send each other."""
     return "{} {}".format(*pair)
 
 
-Rounds = list[list[Measurement]]
-"""Of each round, the measurement of each size."""
-
-
-def _seen(
-    measured: Measured,
-    cases: Mapping[str, Case],
-    sizes_bytes: Sequence[int],
-    pairs: Sequence[tuple[int, int]],
-) -> dict[str, Rounds]:
-    once = set(map(_of_pair, pairs)) if len(pairs) > len(host_pairs(EACH_PAIR_HOSTS)) else set()
-    seen: dict[str, Rounds] = {name: [] for name in cases}
-    for one_round in range(ROUNDS):
-        for name, case in cases.items():
-            if one_round == 0 or name not in once:
-                sized = (replace(case, size_bytes=size, count=size) for size in sizes_bytes)
-                seen[name].append([_ok(measured(one, SAMPLING)) for one in sized])
-    return seen
-
-
-def _curve(sizes_bytes: tuple[int, ...], rounds: Rounds) -> MessageTimes:
-    return _middle([MessageTimes(sizes_bytes, tuple(map(_seconds, one_round))) for one_round in rounds])
-
-
-def _stream(rounds: Rounds) -> float:
-    """Bytes per second one way: what a port carries is what it carried at its quickest."""
-    return SIZES_BYTES[-1] / min(min(one_round[-1].samples_seconds) for one_round in rounds)
-
-
-def _call_seconds(measured: Measured, network: HostNetwork) -> float:
-    """Return the time that a barrier takes beyond its messages, which carry nothing."""
-    barrier = replace(_case(network.backend, network.ranks, 0), collective="barrier")
-    messages = plan_seconds(dissemination(network.ranks, 0), 0, network)
-    seconds = median(_seconds(_ok(measured(barrier, SAMPLING))) for _ in range(ROUNDS))
-    return max(0.0, seconds - messages)
-
-
 def host_pairs(hosts: int) -> tuple[tuple[int, int], ...]:
-    """Which hosts are looked at: each pair of a few, neighbours in a ring of many."""
+    """Return the pairs of hosts that are looked at: each of a few, neighbours in a ring of many."""
     if hosts <= EACH_PAIR_HOSTS:
         return tuple((one, two) for one in range(hosts) for two in range(one + 1, hosts))
     return tuple((one, (one + 1) % hosts) for one in range(hosts))
 
 
-def _host_names(measurement: Measurement, node_of_rank: Sequence[int]) -> tuple[str, ...]:
-    hosts = measurement.hosts or ("",) * len(node_of_rank)
-    return tuple(hosts[node_of_rank.index(node)] for node in range(max(node_of_rank) + 1))
-
-
 def _middle(curves: Sequence[MessageTimes]) -> MessageTimes:
-    """The median of all pairs, or rounds, at each size."""
+    """Return the median of all pairs, or rounds, at each size."""
     at_each_size = zip(*(curve.seconds for curve in curves), strict=True)
     return MessageTimes(curves[0].sizes_bytes, tuple(median(times) for times in at_each_size))
 

@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend
-from ccbench.backends.cuda import driver_missing
+from ccbench.backends.cuda import cupy_missing, driver_missing
 from ccbench.backends.kernels.layout import tuning
-from ccbench.cases import DEVICE_MEMORY, NO_ROOT, PROCESSES, Case, Sampling, backends_of_auto, capabilities_of
+from ccbench.cases import (
+    DEVICE_MEMORY,
+    NO_ROOT,
+    PER_GPU,
+    PROCESSES,
+    Case,
+    Sampling,
+    backends_of_auto,
+    capabilities_of,
+)
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, UsageError
@@ -28,6 +37,7 @@ from ccbench.runner.rounds import expected_rounds
 from ccbench.schedules import algorithm_row, parse_algorithm
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
+from ccbench.units import plural
 
 if TYPE_CHECKING:
     from ccbench.runner.workers.discovery import LaunchedRanks
@@ -109,21 +119,23 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         models = PROCESSES if options.processes == "all" else (options.processes,)
         sweeps = tuple(one.model_copy(update={"processes": models}) for one in suite.sweep)
         suite = suite.model_copy(update={"sweep": sweeps})
+    nodes = options.nodes or 1
+    unpriced = ""
+    if options.network is not None:
+        parse_network(options.network)  # before anything is recorded under it
+    elif nodes > 1:
+        unpriced = f"{nodes} nodes need a network; write --network ib-ndr-400x8 or the like"
     priced_on = None
-    unpriced = _lacking_network(options)
     if options.machine not in (None, DETECT):
         priced_on = replace(named_context(options.machine, options.network), launched=bool(options.launch))
     gpus = priced_on.gpus if priced_on else None
     simulated = all(capabilities_of(name).simulated for name in options.backends or suite.backends)
-    elsewhere = gpus if options.only_plan or simulated else None
-    nodes = options.nodes or 1
     if gpus and unpriced and simulated:
         raise UsageError(f"--nodes: {unpriced}")
-    automatic, notes = _planned_for(elsewhere, nodes) if elsewhere else automatic_backends(options)
-    on_devices = all(sweep.asked("memory") == (DEVICE_MEMORY,) for sweep in suite.sweep)
-    auto_ranks = automatic_ranks(
-        options.backends or _resolved(suite.backends, automatic), on_devices=on_devices
-    )
+    # A machine that is only planned for stands for this one.
+    elsewhere = gpus if options.only_plan or simulated else None
+    automatic, notes = _backends_planned_for(elsewhere, nodes) if elsewhere else automatic_backends(options)
+    auto_ranks = _ranks_of_auto(suite, options.backends, automatic)
     context = ExpansionContext(
         backends=options.backends or None,
         auto_backends=automatic,
@@ -133,55 +145,106 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         only=options.only,
         nodes=nodes,
     )
-    cases = expand(suite, context)
+    cases = as_launched(expand(suite, context), options)
     _refuse_impossible(cases)
-    if any(capabilities_of(case.backend).own_kernels for case in cases):
-        tuning()  # a variable that cannot be is one sentence now, not a failure of every case
+    refused = refusals(cases, "" if elsewhere else devices_missing(options))
+    able = [case for case in cases if case not in refused]
     if ("auto" not in suite.backends or options.backends) and not elsewhere:
         notes = ()
-    memory = max((case_bytes(case) for case in cases), default=0)
-    of_a_rank = max((rank_bytes(case) for case in cases), default=0)
-    refused = refusals(cases)
-    able = [case for case in cases if case not in refused]
-    seconds = sum(expected_seconds(case, suite.sampling) for case in able)
-    seconds += sum(starting_seconds(able, suite.sampling).values())
-    unsupported = Counter(f"unsupported by {case.backend}: {reason}" for case, reason in refused.items())
     absent = {} if options.only else left_out(suite, context)  # of a choice nobody asked for the rest
     said = [f"{count} more cases left out: {why}" for why, count in absent.items()]
+    unsupported = Counter(f"unsupported by {case.backend}: {reason}" for case, reason in refused.items())
     said += [f"{count} cases {why}" for why, count in unsupported.items()]
     if gpus and unpriced:
         said.append(f"no predictions: {unpriced}")
-    return Plan(cases, memory, of_a_rank, seconds, (*notes, *said), priced_on)
+    return Plan(
+        cases,
+        total_bytes=max(map(case_bytes, cases), default=0),
+        rank_bytes=max(map(rank_bytes, cases), default=0),
+        expected_seconds=sum(expected_seconds(case, suite.sampling) for case in able)
+        + sum(starting_seconds(able, suite.sampling).values()),
+        notes=(*notes, *said),
+        context=priced_on,
+    )
 
 
-def _lacking_network(options: RunOptions) -> str:
-    """Return what nodes lack for predictions of their GPUs; MachineError for a network that is none."""
-    if options.network is not None:
-        parse_network(options.network)  # before anything is recorded under it
-    elif (options.nodes or 1) > 1:
-        return f"{options.nodes} nodes need a network; write --network ib-ndr-400x8 or the like"
-    return ""
+def as_launched(cases: Sequence[Case], options: RunOptions) -> tuple[Case, ...]:
+    """Return ``cases`` with the process model that a launcher imposes: a process for each rank."""
+    if not options.launch and not options.launched_by:
+        return tuple(cases)
+    # A case that was asked for in both models is one now.
+    return tuple(
+        dict.fromkeys(
+            replace(case, processes=PER_GPU)
+            if (able := capabilities_of(case.backend)).launched and able.has("processes", PER_GPU)
+            else case
+            for case in cases
+        )
+    )
 
 
-def refusals(cases: Sequence[Case]) -> dict[Case, str]:
-    """Return why cases cannot run, of those of which that is known before any team starts."""
+def devices_missing(options: RunOptions) -> str:
+    """Return why no rank can have buffers in the memory of a GPU, '' where that may be."""
+    if options.launched is not None:
+        reason = "" if options.launched.gpus else options.launched.no_gpus or "no host has a GPU"
+    else:
+        reason = driver_missing() or cupy_missing() or ""
+    return f"memory: device needs a GPU: {reason.partition(';')[0]}; write memory: default" if reason else ""
+
+
+def refusals(cases: Sequence[Case], no_devices: str = "") -> dict[Case, str]:
+    """Return why cases cannot run, of those of which that is known before any team starts.
+
+    no_devices: why buffers cannot be in the memory of GPUs, as ``devices_missing`` has it.
+    """
     found = {}
     for case in cases:
+        reason = no_devices if case.memory == DEVICE_MEMORY else None
         with suppress(BackendUnavailable):  # an MPI that is not installed knows nothing
-            reason = open_backend(case.backend).unsupported(case)
-            if reason:
-                found[case] = reason
+            reason = reason or open_backend(case.backend).unsupported(case)
+        if reason:
+            found[case] = reason
     return found
 
 
-def _resolved(backends: Sequence[str], automatic: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for word in backends for name in (automatic if word == "auto" else (word,)))
+def _refuse_impossible(cases: Sequence[Case]) -> None:
+    """Refuse what is the suite's mistake, or the environment's, in one sentence instead of in every case.
+
+    What only these ranks cannot run is left to the run, which records it as unsupported.
+    """
+    asked = dict.fromkeys((case.backend, case.collective, case.algorithm) for case in cases)
+    for backend, collective_name, algorithm in asked:
+        if capabilities_of(backend).own_schedules and algorithm != "default":
+            name, parameter = parse_algorithm(algorithm)
+            if parameter is not None and not algorithm_row(collective_name, name).parameter:
+                raise UsageError(f"algorithm: {algorithm!r}: {name} has no parameter; write {name!r}")
+    if any(capabilities_of(case.backend).own_kernels for case in cases):
+        tuning()  # a variable that cannot be
 
 
-def _planned_for(machine: Topology, nodes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    several = f"{nodes} x " if nodes > 1 else ""
+# -- backends and ranks of this machine -------------------------------------------------------------------
+
+
+def _ranks_of_auto(suite: Suite, backends: tuple[str, ...], automatic: tuple[str, ...]) -> int:
+    """Return the ranks of ``ranks: auto``: GPUs where every sweep runs on them.
+
+    backends: from the command line. automatic: what ``auto`` stands for.
+    """
+    words = backends or suite.backends
+    names = tuple(name for word in words for name in (automatic if word == "auto" else (word,)))
+    on_devices = all(
+        sweep.asked("memory") == (DEVICE_MEMORY,)
+        or all(capabilities_of(name).on_gpus for name in names if name in sweep.backends)
+        for sweep in suite.sweep
+    )
+    return automatic_ranks(names, on_devices=on_devices)
+
+
+def _backends_planned_for(machine: Topology, nodes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the backends of ``auto`` on a machine that is only named, and what to say of it."""
     count = len(machine.gpus) * nodes
-    note = f"for {count} GPU{'' if count == 1 else 's'} of {several}{machine.name}, not this machine"
+    several = f"{nodes} x " if nodes > 1 else ""
+    note = f"for {plural(count, 'GPU')} of {several}{machine.name}, not this machine"
     missing = {name: _one_gpu(name) if count == 1 else None for name in backends_of_auto(gpus=True)}
     there, without = _parted(missing)
     return there, (note, f"backend auto: {', '.join(there)} (without {without})") if without else (note,)
@@ -195,25 +258,9 @@ def _one_gpu(name: str) -> str | None:
 
 
 def _parted(missing: Mapping[str, str | None]) -> tuple[tuple[str, ...], str]:
-    """(backends of which nothing is missing, what is of the others)."""
+    """Return (backends of which nothing is missing, what is of the others)."""
     without = "; ".join(f"{name}: {reason}" for name, reason in missing.items() if reason)
     return tuple(name for name, reason in missing.items() if not reason), without
-
-
-def _refuse_impossible(cases: Sequence[Case]) -> None:
-    """Algorithm parameters that no number of ranks could make right are the suite's mistake, told at once.
-
-    What only these ranks cannot run is left to the run, which records it as unsupported.
-    """
-    for backend, collective_name, algorithm in dict.fromkeys(
-        (case.backend, case.collective, case.algorithm) for case in cases
-    ):
-        if not capabilities_of(backend).own_schedules or algorithm == "default":
-            continue
-        name, parameter = parse_algorithm(algorithm)
-        row = algorithm_row(collective_name, name)
-        if parameter is not None and not row.parameter:
-            raise UsageError(f"algorithm: {algorithm!r}: {name} has no parameter; write {name!r}")
 
 
 def unavailable(backend: Backend, options: RunOptions) -> str | None:
@@ -240,10 +287,10 @@ def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str,
 
 
 def automatic_ranks(backends: Sequence[str] = (), root: Path = Path("/"), on_devices: bool = False) -> int:
-    """GPUs where only backends that drive them are asked for and there are any, else processors; at least 2.
+    """Return the GPUs where only backends that drive them are asked for and there are any, else processors.
 
-    root: below it lie the machine's device files. on_devices: buffers are in the memory of GPUs, whatever
-    the backend.
+    At least 2. root: below it lie the machine's device files. on_devices: buffers are in the memory of GPUs,
+    whatever the backend.
     """
     if on_devices or (backends and all(capabilities_of(name).on_gpus for name in backends)):
         gpus = visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -253,7 +300,7 @@ def automatic_ranks(backends: Sequence[str] = (), root: Path = Path("/"), on_dev
 
 
 def visible_gpus(root: Path, chosen: str | None) -> int:
-    """NVIDIA devices of this machine, as its device files tell; the driver where these do not.
+    """Return the NVIDIA devices of this machine, as its device files tell; the driver where these do not.
 
     chosen: CUDA_VISIBLE_DEVICES, None where it is not set.
     """
@@ -266,9 +313,9 @@ def visible_gpus(root: Path, chosen: str | None) -> int:
 
 
 def case_bytes(case: Case) -> int:
-    """Input and output buffers of all ranks together (work space comes on top, at most as much again).
+    """Return the input and output buffers of all ranks together (work space is at most as much again).
 
-    What runs beside has buffers of its own.
+    A concurrent collective has buffers of its own.
     """
     of_a_group = sum(_bytes_of(case, group_rank) for group_rank in range(case.group_ranks))
     other = case.concurrent_case
@@ -276,7 +323,7 @@ def case_bytes(case: Case) -> int:
 
 
 def rank_bytes(case: Case) -> int:
-    """Input and output buffers of the rank that has most."""
+    """Return the input and output buffers of the rank that has most."""
     root = 0 if case.root == NO_ROOT else case.root
     alike = {root, min(root + 1, case.group_ranks - 1)}  # all ranks but the root
     other = case.concurrent_case
@@ -317,15 +364,11 @@ def round_seconds(case: Case, sampling: Sampling) -> float:
     crowd = -(-case.ranks // (case.nodes * usable_cores()))
     if crowd == 1 or able.own_schedules or not able.polls:  # ccbench's own ranks hand their processor on
         return seconds
-    return seconds + (WAITS + WAITS_OF_A_SAMPLE * samples) * (crowd - 1) * _tick_seconds()
-
-
-def _tick_seconds() -> float:
-    """Return how long a process that spins keeps its processor from others: to the kernel's next tick."""
-    try:
-        return time.clock_getres(CLOCK_MONOTONIC_COARSE)
+    try:  # a process that spins keeps its processor from others to the kernel's next tick
+        tick_seconds = time.clock_getres(CLOCK_MONOTONIC_COARSE)
     except OSError:
-        return 0.004
+        tick_seconds = 0.004
+    return seconds + (WAITS + WAITS_OF_A_SAMPLE * samples) * (crowd - 1) * tick_seconds
 
 
 def opening_seconds(case: Case, looks: NetworkLooks) -> float:
@@ -355,7 +398,7 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
 
 
 def check_output(options: RunOptions) -> None:
-    """UsageError for options that contradict each other."""
+    """Raise UsageError for options that contradict each other."""
     if options.output and options.resume:
         raise UsageError("--output and --resume: a resumed run stays in its folder; leave out --output")
     if options.time_limit_seconds is not None and options.time_limit_seconds <= 0:

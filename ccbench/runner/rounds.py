@@ -37,8 +37,7 @@ def blocks(
     """Return cases that are measured in turn, each until it has so many rounds.
 
     kind_of: what a case needs of which only ``most_kinds`` can be had at a time; None where it needs none.
-    One block of all cases. Where not all kinds can be had at once, two for each of them, and the second half
-    in the reverse order: what drifts steadily then hits all alike, and what is at hand comes first.
+    One block of all cases, or two for each kind where not all kinds can be had at once.
     """
     kinds: dict[Hashable, list[Case]] = {}
     for case in cases:
@@ -46,6 +45,7 @@ def blocks(
     most = EXTRA_ROUNDS_FACTOR * sampling.rounds
     if len(kinds.keys() - {None}) <= most_kinds:
         return [(list(cases), most)]
+    # The second half in the reverse order: steady drift hits all alike, and what is at hand comes first.
     half, parts = -(-sampling.rounds // 2), list(kinds.values())
     return [*((part, half) for part in parts), *((part, most) for part in reversed(parts))]
 
@@ -68,6 +68,7 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
             stop_reason=now.stop_reason,
             conditions=over_all(before.conditions, now.conditions),
         )
+    wrong = [one.wrong_elements for one in (before, now) if one.wrong_elements is not None]
     return replace(
         now,
         started_at=before.started_at,
@@ -82,7 +83,7 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
         group_samples_seconds=_joined(before.group_samples_seconds, now.group_samples_seconds),
         launching_seconds=before.launching_seconds + now.launching_seconds,
         device_readings=telling((before.device_readings, now.device_readings)),
-        wrong_elements=_sum_of_known(before.wrong_elements, now.wrong_elements),
+        wrong_elements=sum(wrong) if wrong else None,
         conditions=over_all(before.conditions, now.conditions),
     )
 
@@ -90,20 +91,13 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
 def _joined(
     earlier: tuple[tuple[float, ...], ...], newest: tuple[tuple[float, ...], ...]
 ) -> tuple[tuple[float, ...], ...]:
-    """The figures of each rank or part, those of the newest round after the earlier ones."""
+    """Return the figures of each rank or part, those of the newest round after the earlier ones."""
     return tuple(first + then for first, then in zip(earlier, newest, strict=True))
 
 
-def _sum_of_known(one: int | None, other: int | None) -> int | None:
-    known = [number for number in (one, other) if number is not None]
-    return sum(known) if known else None
-
-
 def _mean(before: Measurement, earlier: tuple[float, ...], newest: tuple[float, ...]) -> tuple[float, ...]:
-    """Of each rank, over all rounds; ``earlier`` is the mean of those that ``before`` holds.
-
-    Rounds that an older ccbench kept may lack the figure: then it is of the others.
-    """
+    """Return the mean of each rank over all rounds; ``earlier`` is that of those that ``before`` holds."""
+    # A system may not tell the figure in every round: then it is of the others.
     if not earlier or not newest:
         return newest or earlier
     rounds = len(rounds_of(before))
@@ -112,14 +106,14 @@ def _mean(before: Measurement, earlier: tuple[float, ...], newest: tuple[float, 
 
 
 def rounds_of(measurement: Measurement) -> tuple[int, ...]:
-    """Samples per round; a measurement that does not say was one round."""
+    """Return the samples per round; a measurement that does not say was one round."""
     if measurement.round_samples or not measurement.samples_seconds:
         return measurement.round_samples
     return (len(measurement.samples_seconds),)
 
 
 def judged(measurement: Measurement, sampling: Sampling) -> Measurement:
-    """The measurement with the reason why it is done, or MORE_ROUNDS."""
+    """Return the measurement with the reason why it is done, or MORE_ROUNDS."""
     if measurement.status is not Status.OK or measurement.stop_reason == NO_TEAM:
         return measurement
     rounds = len(rounds_of(measurement))

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.backends.faults import fault_from_environment
-from ccbench.cases import MORE_ROUNDS, Case, Measurement, Status, backend_names, capabilities_of
+from ccbench.cases import (
+    DEVICE_MEMORY,
+    MORE_ROUNDS,
+    Case,
+    Measurement,
+    Status,
+    backend_names,
+    capabilities_of,
+)
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.detection import detect
 from ccbench.machine.flags import Flag
@@ -25,6 +33,7 @@ from ccbench.runner.network_probe import NetworkLooks
 from ccbench.runner.planning import (
     MOST_COSTLY_TEAMS,
     RunOptions,
+    devices_missing,
     opening_seconds,
     plan_suite,
     round_seconds,
@@ -91,7 +100,11 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     deadline = None if limit is None else time.monotonic() + limit
     options = with_launched_ranks(options, progress)
     plan = plan_suite(suite, options)
-    backends = _open_backends(plan.cases, options)
+    backends = {name: open_backend(name) for name in dict.fromkeys(case.backend for case in plan.cases)}
+    for name, backend in backends.items():
+        reason = unavailable(backend, options)
+        if reason:
+            raise BackendUnavailable(f"backend {name}: {reason}")
     arrow_schema()  # loads pyarrow while no signal can interrupt that
     with (
         terminated_by_signals(once=bool(options.launched_by)),
@@ -114,15 +127,6 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         done = folder.finished() if options.resume else {}
         run = _Run(suite, plan.cases, options, context, backends, folder, progress)
         return run.all([case for case in plan.cases if case.case_id not in done], done, deadline)
-
-
-def _open_backends(cases: Sequence[Case], options: RunOptions) -> dict[str, Backend]:
-    backends = {name: open_backend(name) for name in dict.fromkeys(case.backend for case in cases)}
-    for name, backend in backends.items():
-        reason = unavailable(backend, options)
-        if reason:
-            raise BackendUnavailable(f"backend {name}: {reason}")
-    return backends
 
 
 class _Run:
@@ -158,6 +162,8 @@ class _Run:
         launch = launch_of(options)
         self._launch = replace(launch, one_host=not self._several_hosts) if launch else None
         self._networks = NetworkLooks(cases, self._several_hosts, context.host)
+        on_devices = any(case.memory == DEVICE_MEMORY for case in cases)
+        self._no_devices = devices_missing(options) if on_devices else ""
         self._forecast = Forecast()
         self._opening_seconds = 0.0
         for case in cases:
@@ -169,7 +175,7 @@ class _Run:
                     raise
 
     def _in_process(self, case: Case) -> bool:
-        """Return whether the ranks are processes that a launcher has started once and for all."""
+        """Return True if the ranks are processes that a launcher has started once and for all."""
         return bool(self._launched_by) and capabilities_of(case.backend).in_process_ranks
 
     def all(
@@ -201,7 +207,10 @@ class _Run:
         results = [self._results.get(case.case_id) for case in cases]
         counts = Counter([*done_before.values(), *(one.status if one else Status.SKIPPED for one in results)])
         unfinished = sum(one is not None and one.stop_reason == MORE_ROUNDS for one in results)
-        code = exit_code or _exit_code(counts, unfinished)
+        # The worst status decides; a run without a measured case, or with too few rounds, is partial.
+        complete = 0 if counts.get(Status.OK) and not unfinished else _EXIT_CODES[Status.SKIPPED]
+        worst = next((code for status, code in _EXIT_CODES.items() if counts.get(status)), complete)
+        code = exit_code or worst
         return RunOutcome(self._folder.path, code, dict(counts), bool(exit_code), unfinished)
 
     def _recount(self, cases: Sequence[Case]) -> None:
@@ -215,7 +224,7 @@ class _Run:
             self._forecast.expect(kind, rounds, seconds)
 
     def _left_of(self, case: Case) -> tuple[Hashable, int, float]:
-        """The kind of work, the rounds to come, and what was planned for these."""
+        """Return the kind of work, the rounds to come, and what was planned for these."""
         kind = case.backend, case.ranks
         if not self._wants_more(case):
             return kind, 0, 0.0
@@ -256,27 +265,42 @@ class _Run:
         return result is None or (result.stop_reason == MORE_ROUNDS and not self._given_up(case))
 
     def _round(self, case: Case, number: int, deadline: float | None) -> None:
+        """Measure a case once more and write what is known of it by now, or that it was given up."""
         kind, rounds, planned_seconds = self._left_of(case)
+        before = self._results.get(case.case_id)
         given_up = self._given_up(case)
         if given_up:
-            self._skip(case, given_up)
             self._forecast.change(kind, -rounds, -planned_seconds)
+            if before is None:  # what rounds before have found stays
+                self._keep(Measurement(case, Status.SKIPPED, given_up), None)
             return
         self._progress.case_started(case, number)
         began, self._opening_seconds = time.monotonic(), 0.0
-        before = self._results.get(case.case_id)
         now = self._measure(case, deadline, before.launches_per_sample if before else 0)
         if now.status is Status.TIMED_OUT and deadline is not None and time.monotonic() >= deadline:
             return  # it was given too little time to be called hung; a resumed run rounds it again
-        measurement = judged(merged(before, self._complete(now)), self._sampling)
-        prediction = self._predict(measurement)
-        self._folder.write(measurement, prediction, self._sampling.confidence)
-        self._results[case.case_id] = measurement
+        measurement = judged(merged(before, now), self._sampling)
+        prediction = None
+        # Where ranks shared a device, or it was emulated, no link was used, and the model prices links.
+        if not NO_LINK_FLAGS & set(measurement.conditions.flags):
+            ran = measurement.algorithm_used, measurement.protocol_used
+            prediction = self._context.predict(case, *ran)
+        measurement = self._keep(measurement, prediction)
         took_seconds = time.monotonic() - began - self._opening_seconds
         self._forecast.seen(kind, planned_seconds / rounds, took_seconds)
         _, rounds_left, seconds_left = self._left_of(case)
         self._forecast.change(kind, rounds_left - rounds, seconds_left - planned_seconds)
         self._progress.case_finished(measurement, prediction, self._forecast.left())
+
+    def _keep(self, measurement: Measurement, prediction: Prediction | None) -> Measurement:
+        """Write a measurement, completed by what a team that died could not say; return it."""
+        case = measurement.case
+        version = measurement.backend_version or self._backends[case.backend].version()
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        whole = replace(measurement, backend_version=version, started_at=measurement.started_at or now)
+        self._folder.write(whole, prediction, self._sampling.confidence)
+        self._results[case.case_id] = whole
+        return whole
 
     def _given_up(self, case: Case) -> str:
         """Return why no more cases like this one are started, '' while they are."""
@@ -285,21 +309,8 @@ class _Run:
             return self._lost
         return f"not started: {len(losses)} cases in a row lost their {case.backend} team by: {losses[-1]}"
 
-    def _skip(self, case: Case, reason: str) -> None:
-        """Record why a case was not measured; what rounds before have found stays."""
-        if case.case_id in self._results:
-            return
-        measurement = self._complete(Measurement(case, Status.SKIPPED, reason))
-        self._folder.write(measurement, None, self._sampling.confidence)
-        self._results[case.case_id] = measurement
-
-    def _complete(self, measurement: Measurement) -> Measurement:
-        """Fill in what a team that died could not say."""
-        version = measurement.backend_version or self._backends[measurement.case.backend].version()
-        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        return replace(measurement, backend_version=version, started_at=measurement.started_at or now)
-
     def _measure(self, case: Case, deadline: float | None, launches: int) -> Measurement:
+        """Measure a case once, by a team that is open or can be started."""
         reason = self._refusal(case)
         if reason:
             return Measurement(case, Status.UNSUPPORTED, reason)
@@ -344,7 +355,8 @@ class _Run:
 
     def _refusal(self, case: Case) -> str | None:
         """Return why the case cannot run, as far as that is known before its team starts."""
-        return self._not_there(case) or self._backends[case.backend].unsupported(case)
+        no_devices = self._no_devices if case.memory == DEVICE_MEMORY else ""
+        return self._not_there(case) or no_devices or self._backends[case.backend].unsupported(case)
 
     def _not_there(self, case: Case) -> str:
         """Return why ranks on several hosts cannot be had of a backend."""
@@ -361,6 +373,7 @@ class _Run:
         return f"{case.backend}: its ranks share one host; between hosts there are {others}"
 
     def _team(self, case: Case) -> Team:
+        """Return the team that is open for such cases, or start one."""
         key = self._team_key(case)
         team = self._teams.pop(key, None)
         if team is None or not team.usable():
@@ -369,6 +382,7 @@ class _Run:
         return team
 
     def _opened(self, case: Case, key: TeamKey) -> Team:
+        """Start a team, and look what messages between its ranks take where no team has shown that yet."""
         backend = self._backends[case.backend]
         if case.on_gpus:
             # The teams that were not used for longest end, so that one more can be opened.
@@ -388,27 +402,27 @@ class _Run:
         try:
             with readers_imported():
                 team = open_team(backend, request)
-            return self._looked_at(team, case) or open_team(backend, request)
+            if not self._networks.cases(case) or self._looked_at(team, case):
+                return team
+            return open_team(backend, request)
         finally:  # what this took corrects what is expected of others of the backend
             took = time.monotonic() - began
             self._opening_seconds += took
             self._forecast.seen(backend.name, planned, took)
             self._forecast.change(backend.name, 0, -planned)
 
-    def _looked_at(self, team: Team, case: Case) -> Team | None:
-        """The team, once it is known what messages between its ranks take; None where that has cost it."""
-        if not self._networks.cases(case):
-            return team
+    def _looked_at(self, team: Team, case: Case) -> bool:
+        """Find what messages between the team's ranks take; False where that has cost the team."""
         self._progress.note(f"measuring {self._networks.where} with {case.backend}")
         try:
             self._networks.look(team, case)
         except BackendUnavailable as error:
             self._progress.note(f"{error}; there are none of {case.backend}")
             if team.usable():
-                return team
+                return True
             team.close()
             if not self._in_process(case):
-                return None
+                return False
             raise BackendUnavailable(
                 f"{case.backend}: {error}; ranks that {self._launched_by} has started cannot be started "
                 "again; ccbench run --launch can"
@@ -416,28 +430,13 @@ class _Run:
         found = self._networks.found
         self._context = replace(self._context, host_networks=dict(found))
         self._folder.describe(host_networks=[asdict(one) for one in found.values()])
-        return team
+        return True
 
     def _team_key(self, case: Case) -> TeamKey:
         settings = self._backends[case.backend].team_settings(case)
         return case.backend, case.ranks, settings, case.processes
 
-    def _predict(self, measurement: Measurement) -> Prediction | None:
-        """The model's word on the schedule that ran; None where none is known."""
-        if NO_LINK_FLAGS & set(measurement.conditions.flags):
-            return None  # ranks shared a device, or it was emulated: no link was used
-        ran = measurement.algorithm_used, measurement.protocol_used
-        return self._context.predict(measurement.case, *ran)
-
     def _close(self) -> None:
         for team in self._teams.values():
             team.close()
         self._teams.clear()
-
-
-def _exit_code(counts: Mapping[Status, int], unfinished: int) -> int:
-    for status, code in _EXIT_CODES.items():
-        if counts.get(status):
-            return code
-    whole = counts.get(Status.OK) and not unfinished
-    return 0 if whole else _EXIT_CODES[Status.SKIPPED]

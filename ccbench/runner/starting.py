@@ -111,7 +111,7 @@ def run_folder(
     backends: Mapping[str, Backend],
     notes: Sequence[str],
 ) -> Iterator[RunFolder]:
-    """The run's folder, new or the one to go on with; an empty one goes when the run fails."""
+    """Open the run's folder, new or the one to go on with; an empty one goes when the run fails."""
     manifest: dict[str, Any] = {
         "suite": suite.as_document(),
         "environment": capture(),
@@ -133,11 +133,22 @@ def run_folder(
         manifest["options"]["launch"] = command_shown(options.launch)
     if options.resume:
         folder = RunFolder.resume(options.resume)
-        _refuse_other_run(folder, manifest)
+        # Cases of different suites or machines must not share a folder. Of the machine the processor counts:
+        # much else changes from day to day.
+        then, now = ({**one, "processor": _processor(one)} for one in (folder.manifest, manifest))
+        for name in ("suite", "options", "processor", "versions"):
+            if then.get(name) != now[name]:
+                folder.close()
+                place, was, is_now = first_difference(name, then.get(name), now[name])
+                raise RunFolderError(
+                    f"{folder.path}: {place} of this run was {shown(was)}, now it is {shown(is_now)}; "
+                    "resume with what it was started with, or start a new run"
+                )
     else:
         host = str(manifest["environment"].get("host", {}).get("name") or "host")
-        now = datetime.now(timezone.utc)
-        path = options.output or default_folder(options.results_root, suite.name, host, now)
+        path = options.output or default_folder(
+            options.results_root, suite.name, host, datetime.now(timezone.utc)
+        )
         folder = RunFolder.create(path, manifest)
     with folder:
         try:
@@ -148,31 +159,13 @@ def run_folder(
             raise
 
 
-def _refuse_other_run(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
-    """Cases of different suites or machines must not share a folder."""
-    stored = folder.manifest
-
-    def processor(of: Mapping[str, Any]) -> Any:
-        found = of.get("environment", {}).get("processor", {})
-        return found.get("model"), found.get("cores")
-
-    for name, then, now in (
-        ("suite", stored.get("suite"), manifest["suite"]),
-        ("options", stored.get("options"), manifest["options"]),
-        ("processor", list(processor(stored)), list(processor(manifest))),
-        ("versions", stored.get("versions"), manifest["versions"]),
-    ):
-        if then != now:
-            folder.close()
-            place, was, is_now = first_difference(name, then, now)
-            raise RunFolderError(
-                f"{folder.path}: {place} of this run was {shown(was)}, now it is {shown(is_now)}; "
-                "resume with what it was started with, or start a new run"
-            )
+def _processor(manifest: Mapping[str, Any]) -> list[Any]:
+    found = manifest.get("environment", {}).get("processor", {})
+    return [found.get("model"), found.get("cores")]
 
 
 def first_difference(place: str, then: Any, now: Any) -> tuple[str, Any, Any]:
-    """Where two plain values differ first, such as ``suite.sweep[0].size``, and what stands there."""
+    """Return the first place in which two plain values differ (``suite.sweep[0].size``), and both values."""
     if isinstance(then, dict) and isinstance(now, dict):
         for key in [*now, *(key for key in then if key not in now)]:
             if then.get(key) != now.get(key):

@@ -9,13 +9,16 @@ import pytest
 
 from ccbench.cases import DECLARED, Case, Sampling, capabilities_of
 from ccbench.errors import MachineError, SuiteError, UsageError
+from ccbench.machine.host import usable_cores
 from ccbench.runner.planning import (
     RunOptions,
     automatic_backends,
     case_bytes,
+    devices_missing,
     expected_seconds,
     plan_suite,
     rank_bytes,
+    refusals,
     round_seconds,
     starting_seconds,
 )
@@ -243,3 +246,44 @@ def test_process_models_of_the_command_line_replace_the_suites(asked: str | None
     assert {case.processes for case in plan.cases} == planned
     with pytest.raises(SuiteError, match="nothing is left to run on cpu with 2 ranks: cpu has no processes"):
         plan_suite(suite, RunOptions(backends=("cpu",), processes="per_gpu"))
+
+
+MIXED = """
+sweep:
+  - {collective: all_reduce, size: 1 KiB, backends: nccl}
+  - {collective: all_reduce, size: 1 KiB, backends: mpi, memory: device}
+"""
+
+
+def test_gpus_are_ranks_where_every_sweep_is_on_them_or_has_its_memory_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ccbench.runner.planning.visible_gpus", lambda root, chosen: 6)
+    options = RunOptions(backends=("nccl", "mpi"), machine="hgx-h100")
+    on_devices = plan_suite(read_suite(MIXED, "s"), options)
+    assert {case.ranks for case in on_devices.cases} == {6}
+    on_host = plan_suite(read_suite(MIXED.replace(", memory: device", ""), "s"), options)
+    assert {case.ranks for case in on_host.cases} == {max(2, usable_cores())}
+
+
+def test_memory_of_devices_is_refused_by_the_plan_where_there_is_no_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    suite = read_suite(MIXED, "s")
+    monkeypatch.setattr("ccbench.runner.planning.driver_missing", lambda *root: "no driver; install one")
+    plan = plan_suite(suite, RunOptions(backends=("nccl", "mpi"), ranks=2))
+    (case,) = (one for one in plan.cases if one.backend == "mpi")
+    reason = "memory: device needs a GPU: no driver; write memory: default"
+    assert refusals([case], devices_missing(RunOptions())) == {case: reason}
+    assert f"1 cases unsupported by mpi: {reason}" in plan.notes
+    with_gpus = LaunchedRanks(("a",), (HostFacts("a", gpus=("H100",)),))
+    assert devices_missing(RunOptions(launched=with_gpus)) == ""
+    without = LaunchedRanks(("a",), (HostFacts("a", no_gpus="no driver; install one"),))
+    assert "needs a GPU: a: no driver; write" in devices_missing(RunOptions(launched=without))
+
+
+def test_launched_ranks_have_a_process_each() -> None:
+    text = "sweep: {collective: all_reduce, size: 1 KiB, ranks: 2, processes: all}\n"
+    options = RunOptions(backends=("nccl", "mpi"), launch="mpirun -n 2")
+    cases = plan_suite(read_suite(text, "s"), options).cases
+    assert sorted((case.backend, case.processes) for case in cases) == [("mpi", "one"), ("nccl", "per_gpu")]

@@ -1,4 +1,4 @@
-"""What is the matter with a machine: each finding says what was seen and what to do.
+"""Findings about a machine: each says what was seen and what to do.
 
 A problem costs speed for certain; a note may, or may be meant that way. Findings come from what the graph
 says, never from what it leaves out: where nobody could look, nothing is found.
@@ -7,14 +7,15 @@ says, never from what it leaves out: where nobody could look, nothing is found.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ccbench.topology.classes import is_card, nvlinks_of_model
-from ccbench.topology.diagnosis_pcie import pcie_findings
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
     Finding,
+    Link,
     LinkKind,
     LinkState,
     Topology,
@@ -37,31 +38,45 @@ PEER_REASONS = {
 }
 """nvmlGpuP2PStatus_t of nvml.h, in words."""
 
-_DIRECT = ("NV", "XGMI", "HCCS", "C2C", "X")
-_NO_PATHS = {NO_PATH, NOT_VISIBLE, DOWN}
+_BUSY_STATE = 2
+"""P0 to P2 are states a GPU works in; from P3 on it may have slowed its link down (nvml.h, nvmlPstates_t)."""
+
+_SLOWEST = 2.5
+"""GT/s of the first generation: what idle links slow down to, and what hypervisors invent."""
+
+_SLOWEST_BYTES_PER_SECOND = 0.25e9
+"""One lane of the first generation after coding; NCCL prints it as PCI[0.2]."""
+
+_FAR_SLOWER = 4
+"""Two generations: below that a hop is found to hold back what is under it."""
 
 
 def diagnose(topology: Topology) -> tuple[Finding, ...]:
-    """Findings about ``topology``, problems first; empty for a machine that is as it should be.
+    """Return findings about ``topology``, problems first; empty for a machine that is as it should be.
 
     Of a cluster each machine's GPUs are looked at, paths to NICs only on the first machine.
     """
     checks: tuple[Callable[[Topology], Iterator[Finding]], ...] = (
-        nvlink_findings,
-        pcie_findings,
-        _fabric,
-        _mig,
-        _peers,
-        _isolation,
-        _paths,
-        _numa,
-        _ports,
-    )
+        nvlinks, pcie_links, gpu_settings, peer_access, isolation, nic_paths, placement,
+    )  # fmt: skip
     found = [finding for check in checks for finding in check(topology)]
     return tuple(sorted(found, key=lambda finding: finding.severity != "problem"))
 
 
-def _fabric(topology: Topology) -> Iterator[Finding]:
+def _names(devices: Sequence[Device]) -> tuple[str, ...]:
+    return tuple(device.name for device in devices)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _model(gpu: Device) -> str:
+    return str(gpu.attributes.get("model") or "")
+
+
+def gpu_settings(topology: Topology) -> Iterator[Finding]:
+    """Yield findings about the NVLink fabric and MIG, as the driver says."""
     bad = [gpu for gpu in topology.gpus if gpu.attributes.get("fabric") not in (None, "ok")]
     if bad:
         seen = ", ".join(f"{gpu.name} {gpu.attributes['fabric']}" for gpu in bad)
@@ -69,18 +84,16 @@ def _fabric(topology: Topology) -> Iterator[Finding]:
             "problem", "fabric_not_ready", _names(bad), f"NVLink fabric: {seen}",
             "restart the fabric manager (systemctl restart nvidia-fabricmanager) and read its log",
         )  # fmt: skip
-
-
-def _mig(topology: Topology) -> Iterator[Finding]:
-    split = [gpu for gpu in topology.gpus if gpu.attributes.get("mig") is True]
+    split = _names([gpu for gpu in topology.gpus if gpu.attributes.get("mig") is True])
     if split:
         yield Finding(
-            "problem", "mig_enabled", _names(split), f"MIG is on at {_listed(split)}",
+            "problem", "mig_enabled", split, f"MIG is on at {_listed(split)}",
             "instances have no peer access over PCIe or NVLink; for collectives: nvidia-smi -mig 0",
         )  # fmt: skip
 
 
-def _peers(topology: Topology) -> Iterator[Finding]:
+def peer_access(topology: Topology) -> Iterator[Finding]:
+    """Yield findings about pairs of GPUs that the driver lets not reach each other."""
     # The driver's own answers are of reading; nvidia-smi's table does not say what it is of.
     asked = topology.facts.get("p2p_access", "read")
     for fact, access in (("p2p_matrix", asked), ("p2p_write_matrix", "write")):
@@ -105,7 +118,8 @@ def _peers(topology: Topology) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _isolation(topology: Topology) -> Iterator[Finding]:
+def isolation(topology: Topology) -> Iterator[Finding]:
+    """Yield findings about ACS and the IOMMU, which send peer traffic through the root."""
     if len(topology.gpus) + len(topology.of_kind(DeviceKind.NIC)) < 2 or not topology.gpus:
         return
     redirecting = topology.facts.get("acs_redirecting") or []
@@ -125,78 +139,63 @@ def _isolation(topology: Topology) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _paths(topology: Topology) -> Iterator[Finding]:
-    """GPUs far from every NIC; a machine whose tree a hypervisor has flattened."""
+def nic_paths(topology: Topology) -> Iterator[Finding]:
+    """Yield findings about GPUs far from every NIC, or a machine whose tree a hypervisor has flattened."""
     gpus = [gpu for gpu in topology.gpus if gpu.node == topology.gpus[0].node]
-    nics = [nic for nic in topology.of_kind(DeviceKind.NIC) if gpus and nic.node == gpus[0].node]
-    fast = [
+    # Where ccbench itself has put a NIC says nothing about the machine.
+    nics = [
         nic
-        for nic in nics
-        # Where ccbench itself has put a NIC says nothing about the machine.
+        for nic in topology.of_kind(DeviceKind.NIC)
+        if gpus and nic.node == gpus[0].node
         if nic.attributes.get("rdma") is not False and nic.attributes.get("place") != ASSUMED
     ]
-    if not gpus or len(gpus) + len(fast) > MOST_GPUS:
+    if not gpus or len(gpus) + len(nics) > MOST_GPUS:
         return
-    labels = path_labels(topology, (*gpus, *fast))
-    flattened = _flattened(topology, gpus, fast, labels)
-    if flattened is not None:
-        yield flattened
-        return
-    near = {gpu.name: {labels[(gpu.name, nic.name)] for nic in fast} for gpu in gpus}
-    far = [gpu for gpu in gpus if near[gpu.name] and near[gpu.name] <= {"SYS", "SOC"}]
-    if far:
+    labels = path_labels(topology, (*gpus, *nics))
+    # All devices alike, far from each other, under a hypervisor: the real tree is hidden. Without the
+    # hypervisor's sign the same paths may be the board's own: NICs in slots of their own, GPUs that hang on
+    # processors of their own (GB200).
+    ends = _names((*gpus, *nics))
+    over_pcie = {
+        labels[one, other]
+        for one in ends
+        for other in ends
+        if one != other and not labels[one, other].startswith(("NV", "XGMI", "HCCS", "C2C", "X"))
+    } - {NO_PATH, NOT_VISIBLE, DOWN}
+    hypervisor = topology.facts.get("hypervisor")
+    one_node = len({gpu.numa_node for gpu in gpus}) == 1 and len(topology.of_kind(DeviceKind.CPU)) <= 1
+    if hypervisor and len(gpus) > 1 and one_node and over_pcie and over_pcie <= {"PHB", "SYS", "NODE"}:
         yield Finding(
-            "note", "gpu_far_from_nics", _names(far),
-            f"only another processor leads from {_listed(far)} to any NIC "
-            f"({' or '.join(sorted(set().union(*(near[gpu.name] for gpu in far))))})",
+            "note", "flattened_tree", _names(gpus),
+            f"hypervisor: {shown(hypervisor)}; every path over PCIe is {' or '.join(sorted(over_pcie))}: "
+            "this looks like a VM that hides the PCIe switches",
+            "which NIC is near which GPU is hidden; give NCCL the provider's NCCL_TOPO_FILE",
+        )  # fmt: skip
+        return
+    near = {gpu.name: {labels[gpu.name, nic.name] for nic in nics} for gpu in gpus}
+    far = tuple(name for name, found in near.items() if found and found <= {"SYS", "SOC"})
+    if far:
+        words = " or ".join(sorted(set().union(*(near[name] for name in far))))
+        yield Finding(
+            "note", "gpu_far_from_nics", far,
+            f"only another processor leads from {_listed(far)} to any NIC ({words})",
             "their network traffic crosses the link between the sockets; move a NIC or use other GPUs",
         )  # fmt: skip
 
 
-def _flattened(
-    topology: Topology, gpus: list[Device], nics: list[Device], labels: dict[tuple[str, str], str]
-) -> Finding | None:
-    """All devices alike, far from each other, under a hypervisor: the real tree is hidden.
-
-    Without the hypervisor's sign the same paths may be the board's own: NICs in slots of their own, GPUs
-    that hang on processors of their own (GB200).
-    """
-    hypervisor = topology.facts.get("hypervisor")
-    if not hypervisor or len(gpus) < 2:
-        return None
-    ends = [gpu.name for gpu in gpus]
-    between = {labels[(one, other)] for one in ends for other in ends if one != other}
-    outside = {labels[(one.name, nic.name)] for one in (*gpus, *nics) for nic in nics if one is not nic}
-    over_pcie = {label for label in between | outside if not label.startswith(_DIRECT)} - _NO_PATHS
-    nodes = {gpu.numa_node for gpu in gpus}
-    one_node = len(nodes) == 1 and len(topology.of_kind(DeviceKind.CPU)) <= 1
-    if not one_node or not over_pcie or not over_pcie <= {"PHB", "SYS", "NODE"}:
-        return None
-    return Finding(
-        "note", "flattened_tree", tuple(ends),
-        f"hypervisor: {shown(hypervisor)}; every path over PCIe is {' or '.join(sorted(over_pcie))}: "
-        "this looks like a VM that hides the PCIe switches",
-        "which NIC is near which GPU is hidden; give NCCL the provider's NCCL_TOPO_FILE",
-    )  # fmt: skip
-
-
-def _numa(topology: Topology) -> Iterator[Finding]:
+def placement(topology: Topology) -> Iterator[Finding]:
+    """Yield findings about GPUs without a NUMA node and NICs without an active port."""
     processors = topology.of_kind(DeviceKind.CPU)
     unknown = [gpu for gpu in topology.gpus if gpu.numa_node == -1]
     if unknown and len([one for one in processors if one.node == unknown[0].node]) > 1:
         yield Finding(
             "note", "numa_unknown", _names(unknown),
-            f"the NUMA node of {_listed(unknown)} reads -1 on a machine with {len(processors)} processors",
+            f"the NUMA node of {_listed(_names(unknown))} reads -1 on a machine with {len(processors)} "
+            "processors",
             "processes cannot be placed next to them: update the BIOS, or pin by the board's manual",
         )  # fmt: skip
-
-
-def _ports(topology: Topology) -> Iterator[Finding]:
-    down = [
-        nic
-        for nic in topology.of_kind(DeviceKind.NIC)
-        if nic.attributes.get("rdma") is True and nic.attributes.get("up") is False
-    ]
+    ports = topology.of_kind(DeviceKind.NIC)
+    down = [nic for nic in ports if nic.attributes.get("rdma") is True and nic.attributes.get("up") is False]
     if down:
         called = {nic.name: nic.attributes.get("name") for nic in down}
         listed = ", ".join(f"{name} ({word})" if word else name for name, word in called.items())
@@ -206,43 +205,32 @@ def _ports(topology: Topology) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _names(devices: list[Device] | tuple[Device, ...]) -> tuple[str, ...]:
-    return tuple(device.name for device in devices)
-
-
-def _listed(devices: list[Device]) -> str:
-    names = [device.name for device in devices]
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-def nvlink_findings(topology: Topology) -> Iterator[Finding]:
-    """Problems of NVLinks; silent where the source does not say how many there are."""
+def nvlinks(topology: Topology) -> Iterator[Finding]:
+    """Yield problems of NVLinks; silent where the source does not say how many there are."""
     up, down = _counted(topology)
-    cards = [gpu for gpu in topology.gpus if is_card(_model(gpu))]
-    resting = {gpu.name for gpu in cards if up[gpu.name] == 0}
-    broken = [gpu for gpu in topology.gpus if down[gpu.name] and not _rests(gpu, resting, up)]
+    cards = {gpu.name for gpu in topology.gpus if is_card(_model(gpu))}
+    resting = {name for name in cards if up[name] == 0}
+    broken = []
+    for gpu in topology.gpus:
+        # Cards list more links than a bridge has: those beyond it are meant to be down.
+        expected = nvlinks_of_model(_model(gpu)) if gpu.name in cards else None
+        complete = expected is not None and up[gpu.name] >= expected
+        if down[gpu.name] and gpu.name not in resting and not complete:
+            broken.append(gpu.name)
     if broken:
-        seen = ", ".join(f"{gpu.name}: {down[gpu.name]} of {up[gpu.name] + down[gpu.name]}" for gpu in broken)
+        seen = ", ".join(f"{name}: {down[name]} of {up[name] + down[name]}" for name in broken)
         yield Finding(
-            "problem", "nvlink_down", tuple(gpu.name for gpu in broken), f"NVLinks that are down: {seen}",
+            "problem", "nvlink_down", tuple(broken), f"NVLinks that are down: {seen}",
             "read nvidia-smi nvlink -e and dmesg for Xid 74; reset the GPU, reseat the bridge or tray",
         )  # fmt: skip
-    named = {gpu.name for gpu in broken}
-    yield from _missing(topology, up, named | resting)
-    bare = [gpu for gpu in cards if down[gpu.name] and gpu.name in resting]
+    yield from _missing(topology, up, {*broken, *resting})
+    bare = tuple(gpu.name for gpu in topology.gpus if down[gpu.name] and gpu.name in resting)
     if bare:
         yield Finding(
-            "note", "nvlink_without_bridge", tuple(gpu.name for gpu in bare),
+            "note", "nvlink_without_bridge", bare,
             f"the NVLinks of {len(bare)} cards rest: no bridge is plugged on, or it is not seen",
             "a bridge would carry traffic between a pair of these cards",
         )  # fmt: skip
-
-
-def _rests(gpu: Device, resting: set[str], up: Counter[str]) -> bool:
-    """Whether links that are down are meant to be: cards list more links than a bridge has."""
-    expected = nvlinks_of_model(_model(gpu))
-    complete = is_card(_model(gpu)) and expected is not None and up[gpu.name] >= expected
-    return gpu.name in resting or complete
 
 
 def _counted(topology: Topology) -> tuple[Counter[str], Counter[str]]:
@@ -257,34 +245,34 @@ def _counted(topology: Topology) -> tuple[Counter[str], Counter[str]]:
         for gpu, count in zip(topology.gpus, stated, strict=True):
             if isinstance(count, int):
                 up[gpu.name] = max(up[gpu.name], count)
+    listed = topology.facts.get("faults")
+    faults = [fault for fault in listed if isinstance(fault, dict)] if isinstance(listed, list) else []
     for gpu in topology.gpus:
         resting = gpu.attributes.get("nvlinks_down")
         down[gpu.name] += resting if isinstance(resting, int) else 0
-    for gpu in topology.gpus:
-        down[gpu.name] = max(down[gpu.name], _faults(topology, gpu))
+        # Links that a listing of the driver calls inactive, where the graph has no ends for them.
+        names = (gpu.attributes.get("name"), gpu.name)
+        numbers = next((fault.get("down") for fault in faults if fault.get("gpu") in names), None)
+        if numbers == ["all"]:
+            down[gpu.name] = max(down[gpu.name], nvlinks_of_model(_model(gpu)) or 1)
+        elif isinstance(numbers, list):
+            down[gpu.name] = max(down[gpu.name], len(numbers))
     return up, down
-
-
-def _faults(topology: Topology, gpu: Device) -> int:
-    """Links of ``gpu`` that a listing of the driver calls inactive, where the graph has no ends for them."""
-    faults = topology.facts.get("faults")
-    for fault in faults if isinstance(faults, list) else []:
-        if isinstance(fault, dict) and fault.get("gpu") in (gpu.attributes.get("name"), gpu.name):
-            numbers = fault.get("down")
-            if numbers == ["all"]:
-                return nvlinks_of_model(_model(gpu)) or 1
-            return len(numbers) if isinstance(numbers, list) else 0
-    return 0
 
 
 def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[Finding]:
     """Fewer than the model has, or than GPUs of the same model have; ``named`` are spoken of already."""
+    # Only a source that counts links is held to its numbers, and only when it is whole; the driver itself was
+    # asked for every link.
+    stated, asked = topology.facts.get("nvlinks_per_gpu"), topology.facts.get("driver") is not None
+    damage = {"truncated", "damaged_line", "unknown_spelling"} & {notice.kind for notice in topology.notices}
+    if not isinstance(stated, list) or damage or not (any(up.values()) or asked):
+        return
     hidden = {notice.text.partition(":")[0] for notice in topology.notices if notice.kind == "not_visible"}
-    # Only a source that counts links is held to its numbers, and only when it is whole.
-    if not isinstance(topology.facts.get("nvlinks_per_gpu"), list) or _is_damaged(topology):
-        return
-    if not any(up.values()) and not _asked(topology):
-        return
+    if len(stated) == len(topology.gpus):
+        # Of these the source gives no number, while it does of others.
+        pairs = zip(topology.gpus, stated, strict=True)
+        hidden |= {gpu.name for gpu, count in pairs if count is None}
     groups: dict[str, list[Device]] = {}
     for gpu in topology.gpus:
         groups.setdefault(_model(gpu), []).append(gpu)
@@ -292,45 +280,166 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
         if not model and topology.topology_class is TopologyClass.NVLINK_BRIDGE:
             continue  # a source without models: cards beside a bridged pair may have no bridge on
         # Links to GPUs that this source leaves out are missing from its direct links, not from the machine.
-        whole = topology.topology_class is TopologyClass.NVSWITCH or _asked(topology)
+        whole = topology.topology_class is TopologyClass.NVSWITCH or asked
         expected = nvlinks_of_model(model) if whole and not is_card(model) else None
         most = max(up[gpu.name] for gpu in gpus)
         wanted = max(most, expected or 0)
-        unread = _uncounted(topology)
-        short = [gpu for gpu in gpus if up[gpu.name] < wanted and gpu.name not in named | hidden | unread]
+        short = [gpu.name for gpu in gpus if up[gpu.name] < wanted and gpu.name not in named | hidden]
         if not short:
             continue
-        few = sorted({up[gpu.name] for gpu in short})
-        counts = " or ".join(str(one) for one in few)
+        few = sorted({up[name] for name in short})
         against = f"a {model} has {expected}" if expected == wanted else f"its siblings have {most}"
         # A source without models shows display cards beside a board's GPUs too.
         bare = not model and few == [0]
         against += ", unless it is another model" if bare else ""
-        listed = ", ".join(gpu.name for gpu in short[:8]) + (", ..." if len(short) > 8 else "")
+        listed = ", ".join(short[:8]) + (", ..." if len(short) > 8 else "")
         yield Finding(
-            "note" if bare else "problem", "nvlinks_missing", tuple(gpu.name for gpu in short),
-            f"{listed}: {counts} NVLinks, where {against}",
+            "note" if bare else "problem", "nvlinks_missing", tuple(short),
+            f"{listed}: {' or '.join(map(str, few))} NVLinks, where {against}",
             "compare nvidia-smi nvlink -s of the GPUs; collectives fall back to PCIe or to fewer channels",
         )  # fmt: skip
 
 
-def _uncounted(topology: Topology) -> set[str]:
-    """GPUs whose NVLinks the source gives no number of, while it does of others."""
-    stated = topology.facts.get("nvlinks_per_gpu")
-    if not isinstance(stated, list) or len(stated) != len(topology.gpus):
-        return set()
-    return {gpu.name for gpu, count in zip(topology.gpus, stated, strict=True) if count is None}
+def pcie_links(topology: Topology) -> Iterator[Finding]:
+    """Yield findings about PCIe links: narrower or slower than they can be, idle, implausible."""
+    devices = {device.name: device for device in topology.devices}
+    invented: list[str] = []
+    told = set[str]()
+    for link in topology.links:
+        lower, upper = devices.get(link.source), devices.get(link.target)
+        if link.kind is not LinkKind.PCIE or lower is None or upper is None:
+            continue
+        if lower.kind is DeviceKind.CPU or upper.kind not in (DeviceKind.CPU, DeviceKind.PCIE_SWITCH):
+            continue
+        state = link.attributes
+        if "max_width" in state:
+            told.add(lower.name)
+        # x1 at 2.5 GT/s as the most a bridge above a GPU can: a hypervisor's invention (TI 104c:8232). Where
+        # only the rate is printed: that of such a link between a processor and a switch.
+        is_switch = lower.kind is DeviceKind.PCIE_SWITCH
+        side = "" if is_switch else "port_"
+        crawls = is_switch and upper.kind is DeviceKind.CPU
+        crawls = crawls and 0 < (link.bytes_per_second or 0) <= _SLOWEST_BYTES_PER_SECOND
+        most = state.get(f"{side}max_gigatransfers"), state.get(f"{side}max_width")
+        if most == (_SLOWEST, 1) or crawls:
+            invented.append(lower.name)
+        else:
+            yield from _hop(lower, link.target, state)
+    slow, hypervisor = _slow_hops(topology, devices)
+    invented = list(dict.fromkeys(invented + hypervisor))
+    if invented:
+        yield Finding(
+            "note", "virtual_bridge", tuple(invented),
+            f"the bridge above {', '.join(invented[:8])} says 2.5 GT/s x1 at most: a hypervisor's invention",
+            "NCCL believes it (PCI[0.2] in its graph); give it the provider's NCCL_TOPO_FILE",
+        )  # fmt: skip
+    yield from slow
+    for gpu in topology.gpus:
+        if gpu.name in told:
+            continue
+        # The driver's figures, where sysfs did not show this hop.
+        names = ("pcie_generation", "pcie_width", "pcie_max_generation", "pcie_max_width")
+        generation, width, highest, widest = (gpu.attributes.get(name) for name in names)
+        if width and widest and width < widest:
+            yield Finding(
+                "problem", "pcie_width", (gpu.name,),
+                f"{gpu.name}: x{width} of x{widest}; links never get narrower by being idle",
+                "reseat the card, look at the BIOS's bifurcation of this slot",
+            )  # fmt: skip
+        if generation and highest and generation < highest:
+            yield _slow(gpu, gpu.name, f"generation {generation} of {highest}")
 
 
-def _is_damaged(topology: Topology) -> bool:
-    kinds = ("truncated", "damaged_line", "unknown_spelling")
-    return any(notice.kind in kinds for notice in topology.notices)
+def _hop(lower: Device, upper: str, state: Mapping[str, Any]) -> Iterator[Finding]:
+    """Findings about the link above ``lower``, of which sysfs says what it does and what it can."""
+    width, widest = state.get("width"), state.get("max_width")
+    if width and widest and width < widest:
+        yield Finding(
+            "problem", "pcie_width", (lower.name,),
+            f"{lower.name} to {upper}: x{width} of x{widest}; links never get narrower by being idle",
+            "reseat the card or cable, look for bent pins and at the BIOS's bifurcation of this slot",
+        )  # fmt: skip
+    speed, fastest = state.get("gigatransfers"), state.get("max_gigatransfers")
+    if speed and fastest and speed < fastest:
+        yield _slow(lower, f"{lower.name} to {upper}", f"{speed:g} of {fastest:g} GT/s")
+    own, own_width = state.get("device_max_gigatransfers"), state.get("device_max_width")
+    slower, narrower = own and fastest and fastest < own, own_width and widest and widest < own_width
+    if lower.kind is DeviceKind.GPU and (slower or narrower):
+        yield Finding(
+            "note", "pcie_slot", (lower.name,),
+            f"{lower.name} can {own:g} GT/s x{own_width}, its slot only {fastest:g} GT/s x{widest}",
+            "another slot may be wider or faster",
+        )  # fmt: skip
 
 
-def _asked(topology: Topology) -> bool:
-    """Whether the driver itself was asked for every link."""
-    return topology.facts.get("driver") is not None
+def _slow(lower: Device, where: str, seen: str) -> Finding:
+    state = lower.attributes.get("performance_state")
+    if lower.kind is DeviceKind.GPU and (state is None or state > _BUSY_STATE):
+        resting = f"the GPU rests (P{state})" if state is not None else "the GPU may be resting"
+        return Finding(
+            "note", "pcie_idle", (lower.name,), f"{where}: {seen}; {resting}, and idle links slow down",
+            "look again while it copies; if it stays, treat it as a slow link",
+        )  # fmt: skip
+    return Finding(
+        "problem", "pcie_speed", (lower.name,), f"{where}: {seen}",
+        "look for link errors (AER in dmesg), an older riser or cable, a speed limit in the BIOS",
+    )  # fmt: skip
 
 
-def _model(gpu: Device) -> str:
-    return str(gpu.attributes.get("model") or "")
+def _slow_hops(topology: Topology, devices: Mapping[str, Device]) -> tuple[list[Finding], list[str]]:
+    """Hops above GPUs of a source that states one speed of each (NCCL's files): findings, invented bridges.
+
+    NCCL states the most that both ends of a bridge's link can, and of a GPU the present speed. Only hops that
+    hold back a GPU far faster are found: a Gen4 card in a Gen3 box is how such boxes are sold.
+    """
+    upwards: dict[str, list[Link]] = {}
+    for link in topology.links:
+        state = link.attributes
+        stated = "max_width" not in state and state.get("gigatransfers") and state.get("width")
+        if link.kind is LinkKind.PCIE and stated and link.source in devices:
+            upwards.setdefault(link.target, []).append(link)
+    # Between two switches the link alone does not say which is the upper one, so the hop of a device towards
+    # the processor is found from the processors downwards.
+    above: dict[str, Link] = {}
+    waiting = [device.name for device in topology.of_kind(DeviceKind.CPU)]
+    done = set(waiting)
+    while waiting:
+        for link in upwards.get(waiting.pop(), ()):
+            if link.source not in done:
+                done.add(link.source)
+                above[link.source] = link
+                waiting.append(link.source)
+    slow: dict[tuple[float, int], list[str]] = {}
+    invented: list[str] = []
+    findings: list[Finding] = []
+    for gpu in topology.gpus:
+        hop = above.get(gpu.name)
+        fastest = hop.attributes["gigatransfers"] if hop is not None else 0.0
+        if hop is not None and fastest <= _SLOWEST:
+            findings.append(
+                Finding(
+                    "note", "pcie_idle", (gpu.name,),
+                    f"{gpu.name} to {hop.target}: {fastest:g} GT/s, as idle links are",
+                    "look again while it copies; if it stays, treat it as a slow link",
+                )
+            )  # fmt: skip
+        # The hop and those above it, to the CPU or where the source is silent.
+        while hop is not None:
+            speed, width = hop.attributes["gigatransfers"], hop.attributes["width"]
+            if width == 1 and speed <= _SLOWEST:
+                invented.append(hop.source)
+            elif width == 1 or _FAR_SLOWER * speed <= fastest:
+                slow.setdefault((speed, width), []).append(hop.source)
+            hop = above.get(hop.target)
+    for (speed, width), sources in slow.items():
+        names = tuple(dict.fromkeys(sources))
+        findings.append(
+            Finding(
+                "note", "pcie_slow_hop", names,
+                f"{speed:g} GT/s x{width} from {_listed(names)} upwards holds back the GPUs below, "
+                "which are far faster",
+                "where traffic really takes it, look at the slot, the BIOS and LnkSta of lspci -vv; a port "
+                "that only looks slow misleads NCCL: give it a corrected NCCL_TOPO_FILE",
+            )
+        )  # fmt: skip
+    return findings, invented

@@ -8,6 +8,7 @@ src/include/graph.h.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ _NVLINK_TYPES = frozenset({"LOC", "NVL", "PORT", "NVB"})
 _SYSTEM_SHIFT = 56
 """Bits above it name the host in an id (NCCL_TOPO_ID in NVIDIA/nccl, src/graph/topo.h)."""
 
+_ID = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9]{1,19}", re.ASCII)
 _AS_PRINTED = ("id", "pattern", "nchannels", "speedintra", "speedinter", "typeintra", "typeinter")
 
 
@@ -75,15 +77,6 @@ def read(text: str) -> Topology:
     )
 
 
-def _number(printed: str) -> int | None:
-    """``3`` or ``0x3``; None for anything else."""
-    try:
-        number = int(printed, 16) if printed.lower().startswith("0x") else int(printed)
-    except ValueError:
-        return None
-    return number if 0 <= number < 2**64 else None
-
-
 def _graph(element: Element, notices: list[Notice]) -> _Graph:
     graph = _Graph(element.attributes, [], [], [])
     for channel in element.named("channel"):
@@ -91,7 +84,8 @@ def _graph(element: Element, notices: list[Notice]) -> _Graph:
         printed = []
         for child in channel.children:
             dev = child.attributes.get("dev", "")
-            number = _number(dev)
+            # An id is written as 3 or as 0x3.
+            number = int(dev, 16 if dev[:2] in ("0x", "0X") else 10) if _ID.fullmatch(dev) else None
             if child.tag not in ids:
                 text = f"<{child.tag[:40]}> in a channel is left out"
                 notices.append(Notice("unsupported", text, child.line))
@@ -134,29 +128,23 @@ def _devices(graphs: list[_Graph]) -> tuple[Device, ...]:
     return tuple(devices)
 
 
-def _direct_pairs(graphs: list[_Graph]) -> set[frozenset[int]]:
-    """Pairs that must be joined by NVLinks of their own; empty where that does not follow.
-
-    With a switch every order of GPUs is as good as any other, so NCCL repeats one (``samechannels="1"``).
-    Rings of several orders inside one node were found by following direct links; where the worst path is
-    NVL, each neighbour in each ring is one hop away.
-    """
-    wanted = {"pattern": RING, "typeintra": "NVL", "samechannels": "0"}
-    return {
+def _class(used: list[_Graph], complete: bool) -> tuple[TopologyClass, bool | None, str]:
+    """The class, if there is an NVSwitch (None: not to be seen), and the reason."""
+    gpus = {gpu for graph in used for order in graph.orders for gpu in order}
+    # With a switch every order of GPUs is as good as any other, so NCCL repeats one (``samechannels="1"``).
+    # Rings of several orders inside one node were found by following direct links; where the worst path is
+    # NVL, each neighbour in each ring is one hop away.
+    by_links = {"pattern": RING, "typeintra": "NVL", "samechannels": "0"}.items()
+    direct = {
         frozenset(pair)
-        for graph in graphs
-        if wanted.items() <= graph.said.items() and len(set(graph.orders)) > 1 and not any(graph.nets)
+        for graph in used
+        if by_links <= graph.said.items() and len(set(graph.orders)) > 1 and not any(graph.nets)
         for order in graph.orders
         for pair in zip(order, order[1:] + order[:1], strict=True)
     }
-
-
-def _class(used: list[_Graph], complete: bool) -> tuple[TopologyClass, bool | None, str]:
-    """The class, whether there is an NVSwitch (None: not to be seen), and why."""
-    gpus = {gpu for graph in used for order in graph.orders for gpu in order}
     if any(graph.said.get("pattern") == NVLS for graph in used):
         return TopologyClass.NVSWITCH, True, "a graph for NVLink SHARP, which only an NVSwitch has"
-    if complete and len(gpus) > 2 and len(_direct_pairs(used)) == len(gpus) * (len(gpus) - 1) // 2:
+    if complete and len(gpus) > 2 and len(direct) == len(gpus) * (len(gpus) - 1) // 2:
         return TopologyClass.NVLINK_MESH, False, "rings of several orders, NVL between all pairs of GPUs"
     if len(gpus) > 1 and any(graph.said.get("typeintra") not in _NVLINK_TYPES for graph in used):
         # Pairs with a bridge and GPUs without any NVLink give the same file.

@@ -87,9 +87,7 @@ def read(text: str) -> Topology:
 def _class(table: Table, labels: set[str]) -> TopologyClass:
     if len(table.columns) == 1:
         return TopologyClass.SINGLE_GPU
-    if not table.is_whole or not labels <= _KNOWN:
-        return TopologyClass.UNKNOWN
-    if labels <= _DIRECT and "HCCS" in labels:
+    if table.is_whole and labels <= _DIRECT and "HCCS" in labels:
         return TopologyClass.HCCS_FULL_MESH
     # HCCS_SW is a switch, and HCCS between some only is several meshes: neither has a class.
-    return TopologyClass.PCIE if labels <= _PCI else TopologyClass.UNKNOWN
+    return TopologyClass.PCIE if table.is_whole and labels <= _PCI else TopologyClass.UNKNOWN

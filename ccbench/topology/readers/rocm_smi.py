@@ -6,20 +6,20 @@ No rates are printed. A weight is 15 per XGMI hop; hops is 1 for XGMI even where
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, TopologyClass
 from ccbench.topology.text import whole
 
-ONE_HOP = 15
+_ONE_HOP = 15
 """Weight of a pair with one XGMI hop between them."""
 
-MOST_DEVICES = 1024
+_MOST_DEVICES = 1024
 """Columns a heading may have; more is damage."""
 
 _NAME = re.compile(r"GPU\d{1,4}|card\d{1,4}")
@@ -61,7 +61,7 @@ class Table:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every pair has its label."""
+        """True if every pair has its label."""
         return sum(1 for _ in self.pairs()) == len(self.columns) * (len(self.columns) - 1)
 
     def numbers(self) -> dict[tuple[str, str], int]:
@@ -92,44 +92,32 @@ def read_table(
     for number, line in lines:
         words = line.split()
         if table is None:
-            columns = _heading(words, names)
-            table = Table(columns, number) if columns else None
+            columns = list(itertools.takewhile(names.fullmatch, words[:_MOST_DEVICES]))
+            # A row starts with a name too, but goes on with labels.
+            is_row = len(columns) == 1 and len(words) > 1 and not words[1].startswith(("CPU", "Aff"))
+            if columns and not is_row and len(set(columns)) == len(columns):
+                table = Table(columns, number)
         elif words and names.fullmatch(words[0]):
-            _add_row(table, number, words, notices, self_label)
+            name, width = words[0], len(table.columns)
+            cells = words[1 : width + 1]
+            if name in table.rows or name not in table.columns:
+                text = f"the row {name} appears twice or has no column; left out"
+                notices.append(Notice("damaged_line", text, number))
+                continue
+            if len(cells) < width:
+                text = f"the row {name} has {len(cells)} of {width} labels"
+                notices.append(Notice("truncated", text, number))
+            index = table.columns.index(name)
+            if self_label and index < len(cells) and cells[index] != self_label:
+                text = f"the row {name} does not show {self_label} under itself; its labels may be shifted"
+                notices.append(Notice("damaged_line", text, number))
+            table.rows[name], table.rest[name] = cells, " ".join(words[width + 1 :])
         elif table.rows and not words:
             break
-    if table is not None:
-        missing = [column for column in table.columns if column not in table.rows]
-        if missing:
-            notices.append(Notice("truncated", f"no row for {', '.join(missing[:8])}", table.line))
+    missing = [column for column in table.columns if column not in table.rows] if table is not None else []
+    if table is not None and missing:
+        notices.append(Notice("truncated", f"no row for {', '.join(missing[:8])}", table.line))
     return table
-
-
-def _heading(words: list[str], names: re.Pattern[str]) -> list[str]:
-    columns = []
-    for word in words[:MOST_DEVICES]:
-        if not names.fullmatch(word):
-            break
-        columns.append(word)
-    # A row starts with a name too, but goes on with labels.
-    is_row = len(columns) == 1 and len(words) > 1 and not words[1].startswith(("CPU", "Aff"))
-    return columns if not is_row and len(set(columns)) == len(columns) else []
-
-
-def _add_row(table: Table, number: int, words: list[str], notices: list[Notice], self_label: str) -> None:
-    name, width = words[0], len(table.columns)
-    cells = words[1 : width + 1]
-    if name in table.rows or name not in table.columns:
-        text = f"the row {name} appears twice or has no column; left out"
-        notices.append(Notice("damaged_line", text, number))
-        return
-    if len(cells) < width:
-        notices.append(Notice("truncated", f"the row {name} has {len(cells)} of {width} labels", number))
-    index = table.columns.index(name)
-    if self_label and index < len(cells) and cells[index] != self_label:
-        text = f"the row {name} does not show {self_label} under itself; its labels may be shifted"
-        notices.append(Notice("damaged_line", text, number))
-    table.rows[name], table.rest[name] = cells, " ".join(words[width + 1 :])
 
 
 def recognises(text: str) -> bool:
@@ -145,36 +133,38 @@ def read(text: str) -> Topology:
     notices: list[Notice] = []
     is_json = text.lstrip().startswith("{")
     sections, numa = _from_json(text) if is_json else _from_text(text, notices)
-    columns = _gpus(sections, numa, notices)
+    # The GPUs of the link types, else of the widest heading, then those that only the NUMA part has.
+    types = sections.get("link_types")
+    widest = max((table.columns for table in sections.values()), key=len, default=[])
+    columns = list(dict.fromkeys([*(types.columns if types else widest), *numa]))
+    for name, table in sections.items():
+        others = [column for column in table.columns if column not in columns]
+        if others:
+            section = name.replace("_", " ")
+            said = f"the section of {section} has GPUs the others lack: {', '.join(others[:4])}"
+            notices.append(Notice("contradiction", said, table.line))
     if not columns:
         raise MachineError(
             "rocm-smi: no table of GPUs and no NUMA nodes found; "
             "give the whole output of 'rocm-smi --showtopo'"
         )
     weights = sections["weights"].numbers() if "weights" in sections else {}
-    types = sections.get("link_types")
-    if types is None:
-        notices.append(Notice("not_visible", "no section 'Link Type between two GPUs': links are not known"))
-    else:
-        types.note_asymmetry(notices)
-        _note_xgmi(types, weights, notices)
+    hops = sections["hops"].numbers() if "hops" in sections else {}
+    pairs = list(types.pairs()) if types is not None else []
     names = {column: f"gpu{index}" for index, column in enumerate(columns)}
+    links = list(_links(types, weights, names, notices))
+    labels = {label for _, _, label in pairs}
+    topology_class = _class(types, labels, len(columns))
     nodes = {gpu: found["node"] for gpu, found in numa.items() if "node" in found}
-    topology_class = _class(types, len(columns))
     gpus = [
         Device(name, DeviceKind.GPU, numa_node=nodes.get(column), attributes={"name": column})
         for column, name in names.items()
     ]
-    cpus = [
-        Device(f"cpu{node}", DeviceKind.CPU, numa_node=node)
-        for node in sorted(set(nodes.values()))
-        if node >= 0
-    ]
-    hops = sections["hops"].numbers() if "hops" in sections else {}
+    known = sorted({node for node in nodes.values() if node >= 0})
     return Topology(
         name="rocm-smi topo",
-        devices=(*gpus, *cpus),
-        links=tuple(_links(types, weights, names)),
+        devices=(*gpus, *(Device(f"cpu{node}", DeviceKind.CPU, numa_node=node) for node in known)),
+        links=tuple(links),
         topology_class=topology_class,
         source="rocm_smi",
         notices=tuple(notices),
@@ -185,17 +175,24 @@ def read(text: str) -> Topology:
             "nvswitch_count": 0 if types else None,
             "nvlinks_per_gpu": [0] * len(columns) if types else None,
             "gpu_matrix": [types.rows.get(row) for row in types.columns] if types else None,
-            "link_types": sorted({label for _, _, label in types.pairs()}) if types else [],
+            "link_types": sorted(labels),
             "hops": sorted(set(hops.values())),
             "weights": sorted(set(weights.values())),
             "numa_node": nodes,
             "numa_affinity": {gpu: found["affinity"] for gpu, found in numa.items() if "affinity" in found},
             "nvswitch": False if topology_class is not TopologyClass.UNKNOWN else None,
         },
-        matrix={
-            (names[row], names[column]): label for row, column, label in (types.pairs() if types else ())
-        },
+        matrix={(names[row], names[column]): label for row, column, label in pairs},
     )
+
+
+def _class(types: Table | None, labels: set[str], gpu_count: int) -> TopologyClass:
+    """XGMI anywhere is the class of meshes, partial ones too; PCIe only when every pair says so."""
+    if "XGMI" in labels:
+        return TopologyClass.XGMI_MESH
+    if types is not None and len(types.columns) == gpu_count == 1:
+        return TopologyClass.SINGLE_GPU
+    return TopologyClass.PCIE if types and types.is_whole and labels == {"PCIE"} else TopologyClass.UNKNOWN
 
 
 def _from_text(text: str, notices: list[Notice]) -> tuple[dict[str, Table], Numa]:
@@ -238,63 +235,41 @@ def _from_json(text: str) -> tuple[dict[str, Table], Numa]:
             kind = key.lower().removeprefix("(topology) numa ")
             if card and kind in {"node", "affinity"} and re.fullmatch(r"-?\d{1,6}", str(value)):
                 numa.setdefault(f"GPU{int(card[1])}", {})[kind] = int(value)
-    return {name: _table(section) for name, section in cells.items()}, numa
+    tables = {}
+    for name, section in cells.items():
+        indexes = sorted({index for pair in section for index in pair})[:256]
+        rows = {
+            f"GPU{row}": ["0" if row == column else section.get((row, column), "?") for column in indexes]
+            for row in indexes
+        }
+        tables[name] = Table(list(rows), 1, rows)
+    return tables, numa
 
 
-def _table(cells: dict[tuple[int, int], str]) -> Table:
-    indexes = sorted({index for pair in cells for index in pair})[:256]
-    rows = {
-        f"GPU{row}": ["0" if row == column else cells.get((row, column), "?") for column in indexes]
-        for row in indexes
-    }
-    return Table(list(rows), 1, rows)
-
-
-def _gpus(sections: dict[str, Table], numa: Numa, notices: list[Notice]) -> list[str]:
-    """The GPUs of the link types, else of the widest heading, then those that only the NUMA part has."""
-    widest = max((table.columns for table in sections.values()), key=len, default=[])
-    types = sections.get("link_types")
-    columns = list(dict.fromkeys([*(types.columns if types else widest), *numa]))
-    for name, table in sections.items():
-        others = [column for column in table.columns if column not in columns]
-        if others:
-            section = name.replace("_", " ")
-            text = f"the section of {section} has GPUs the others lack: {', '.join(others[:4])}"
-            notices.append(Notice("contradiction", text, table.line))
-    return columns
-
-
-def _links(types: Table | None, weights: dict[tuple[str, str], int], names: dict[str, str]) -> Iterator[Link]:
-    for row, column, label in types.pairs() if types else ():
-        weight = weights.get((row, column))
-        if label != "XGMI" or (weight is not None and weight > ONE_HOP):
-            continue  # packets pass another GPU
-        # One link or the four inside a package: neither number nor, without weights, directness is printed.
-        attributes: dict[str, Any] = {"count_known": False}
-        attributes |= {"weight": weight} if weight is not None else {"direct_known": False}
-        origin = "rocm-smi --showtopo: XGMI"
-        yield Link(names[row], names[column], LinkKind.XGMI, origin=origin, attributes=attributes)
-
-
-def _note_xgmi(types: Table, weights: dict[tuple[str, str], int], notices: list[Notice]) -> None:
-    """Say what XGMI labels leave open: the number of links, and which pairs are linked directly."""
-    found = [weights.get((row, column)) for row, column, label in types.pairs() if label == "XGMI"]
-    if found:
-        text = "how many xGMI links a pair has"
-        if None in found:
-            text += ", and whether its path passes another GPU: no weight is printed"
-        elif any(weight is not None and weight > ONE_HOP for weight in found):
-            text += f"; pairs of a weight above {ONE_HOP} are linked over other GPUs"
-        notices.append(Notice("not_visible", text, types.line))
-
-
-def _class(types: Table | None, gpu_count: int) -> TopologyClass:
-    """XGMI anywhere is the class of meshes, partial ones too; PCIe only when every pair says so."""
-    labels = {label for _, _, label in types.pairs()} if types else set()
+def _links(
+    types: Table | None,
+    weights: dict[tuple[str, str], int],
+    names: dict[str, str],
+    notices: list[Notice],
+) -> Iterator[Link]:
+    """Links of the pairs with XGMI labels; notices of what these leave open."""
     if types is None:
-        return TopologyClass.UNKNOWN
-    if "XGMI" in labels:
-        return TopologyClass.XGMI_MESH
-    if len(types.columns) == gpu_count == 1:
-        return TopologyClass.SINGLE_GPU
-    return TopologyClass.PCIE if types.is_whole and labels == {"PCIE"} else TopologyClass.UNKNOWN
+        notices.append(Notice("not_visible", "no section 'Link Type between two GPUs': links are not known"))
+        return
+    types.note_asymmetry(notices)
+    joined = [(row, column) for row, column, label in types.pairs() if label == "XGMI"]
+    known = [weights.get(pair) for pair in joined]
+    if joined:
+        text = "how many xGMI links a pair has"
+        if None in known:
+            text += ", and whether its path passes another GPU: no weight is printed"
+        elif any(weight is not None and weight > _ONE_HOP for weight in known):
+            text += f"; pairs of a weight above {_ONE_HOP} are linked over other GPUs"
+        notices.append(Notice("not_visible", text, types.line))
+    for (row, column), weight in zip(joined, known, strict=True):
+        if weight is None or weight <= _ONE_HOP:
+            # One link or the four inside a package: neither number nor, without weights, directness is said.
+            said = {"weight": weight} if weight is not None else {"direct_known": False}
+            attributes = {"count_known": False, **said}
+            origin = "rocm-smi --showtopo: XGMI"
+            yield Link(names[row], names[column], LinkKind.XGMI, origin=origin, attributes=attributes)

@@ -1,18 +1,13 @@
-"""What the environments of two runs say: whether the machines are the same, and what else differs.
+"""From two sides of many points to verdicts: all points at once, since the correction needs them all.
 
-Other hardware makes times incomparable; another name alone does not, since containers and the nodes of a
-cluster get names of their own. Versions and settings may be the very thing that is compared: they are told.
+Two runs, a run and its predictions, or a run and published figures, compared point by point. Other hardware
+makes times incomparable; another name alone does not, since containers and the nodes of a cluster get names
+of their own. Versions and settings may be the very thing that is compared: they are told.
 
-Which published figures stand for the same work as a run's points.
-
-The same collective, ranks, placement, size and settings, and the same nodes, element type and op as far as
-both say, over a network of the kind and rate that the run declares; another element type stands in where none
-of the same is there and bytes are all that counts. The library and its choice of algorithm may differ: what
-such a machine gives is the question.
-
-From two sides of many points to verdicts: all points at once, since the correction needs them all.
-
-Two runs, a run and its predictions, or a run and published figures, compared point by point.
+Published figures stand for the same work as a run's point: the same collective, ranks, placement, size and
+settings, and the same nodes, element type and op as far as both say, over a network of the kind and rate that
+the run declares; another element type stands in where none of the same is there and bytes are all that
+counts. The library and its choice of algorithm may differ: what such a machine gives is the question.
 """
 
 from __future__ import annotations
@@ -25,34 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ccbench.analysis.significance import (
-    corrected,
-    differ,
-    enough_rounds,
-    rank_p,
-    ratio_intervals,
-    rounds_needed,
-    welch_p,
-)
-from ccbench.analysis.verdicts import (
-    Cause,
-    Compared,
-    Comparison,
     Floats,
-    Obstacle,
-    Settings,
-    Side,
-    Thresholds,
-    Verdict,
-    by_identity,
-    obstacle_between,
-    obstacle_of,
+    Rounds,
+    enough_rounds,
+    ratio_intervals,
     round_medians,
-    side_of,
+    rounds_needed,
+    tested,
 )
+from ccbench.analysis.verdicts import Cause, Compared, Comparison, Settings, Thresholds, Verdict
 from ccbench.cases import NO_OP, WORK, Status, moves_alike
+from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run, open_run
 from ccbench.results.importers.runs import UNKNOWN_COLLECTIVE
 from ccbench.results.importers.same_machine import is_other_model
@@ -60,6 +40,13 @@ from ccbench.results.points import IMPOSSIBLE
 from ccbench.results.published import PREFIX
 from ccbench.topology.node_nics import is_other_network
 from ccbench.units import format_change
+
+BY_RATIO_ALONE = "printed averages: the ratio against the threshold, nothing is known of their spread"
+
+MODEL_THRESHOLD = 0.30
+"""Default distance from a prediction, a fraction; predictions are off by tens of per cent (docs/model.md)."""
+
+ARRANGEMENTS = frozenset(flag for flag in Flag if flag.arrangement)
 
 _HARDWARE = {
     "processor": ("processor", "model"),
@@ -90,6 +77,114 @@ _BESIDE_THE_POINT = frozenset(
 MOST_SHOWN = 60
 """Characters of a value in a note."""
 
+Obstacle = tuple[Cause, str]
+"""Why there is no verdict, for programs and in words."""
+
+Face = tuple[Sequence[Point], Sequence[Point], str]
+"""What the base and the new run have of a case, () where nothing, and what to say about the pair."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One run's share of a point; of logs imported together, from several of their points.
+
+    rounds: samples by round; each printed average of an imported log is a round of its own. seconds: the
+    run's median, the median of several. averages: no samples are known. bound, prediction: as in the run.
+    """
+
+    status: Status
+    detail: str
+    rounds: Rounds
+    seconds: float | None
+    averages: bool
+    imported: bool
+    simulated: bool
+    flags: frozenset[str]
+    bound_seconds: float | None = None
+    predicted_seconds: float | None = None
+    bottleneck: str = ""
+
+
+def as_run(run: Run | Path | str) -> Run:
+    """The run itself, or the one that a folder or ``published:NAME`` names, without DETAILS."""
+    return run if isinstance(run, Run) else open_run(run, details=False)
+
+
+def by_identity(run: Run) -> dict[tuple[object, ...], list[Point]]:
+    """Everything that ``run`` has of each case, in the run's order."""
+    found: dict[tuple[object, ...], list[Point]] = defaultdict(list)
+    for point in run.points:
+        found[point.identity].append(point)
+    return found
+
+
+def side_of(points: Sequence[Point]) -> Side:
+    """The sum of ``points``, all of one case: wrong results outrank a speed, a speed any other end."""
+    chosen: Sequence[Point] = points
+    for status in (Status.OK, Status.WRONG):
+        chosen = [point for point in points if point.status is status] or chosen
+    first = chosen[0]
+    timed = [point for point in chosen if first.status is Status.OK and point.median_seconds is not None]
+    return Side(
+        status=first.status,
+        detail=first.detail,
+        rounds=[
+            one_round for point in timed for one_round in point.rounds or [np.array([point.median_seconds])]
+        ],
+        seconds=float(np.median([point.median_seconds for point in timed])) if timed else None,
+        averages=any(not len(point.samples_seconds) for point in timed),
+        imported=any(point.imported for point in chosen),
+        simulated=any(point.simulated for point in chosen),
+        flags=frozenset(flag for point in chosen for flag in point.flags),
+        bound_seconds=first.bound_seconds,
+        predicted_seconds=first.predicted_seconds,
+        bottleneck=first.bottleneck,
+    )
+
+
+def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
+    """An obstacle to comparing one side with anything, None without one; ``name`` is base or new."""
+    detail = f": {side.detail}" if side.detail else ""
+    if side.status is Status.WRONG:
+        return Cause.WRONG, f"{name} gave wrong results{detail}"
+    if side.status is not Status.OK:
+        return Cause.NOT_OK, f"{name} is {side.status.value}{detail}"
+    if Flag.EMULATION in side.flags:
+        return Cause.EMULATED, f"{name} was emulated: its times say nothing about any device"
+    doubtful = sorted(side.flags - ARRANGEMENTS - settings.accepted_flags)
+    if doubtful:
+        # An imported table may carry a word that this version does not know, which nobody can accept.
+        accept = f", or let that count: --accept-flags {','.join(doubtful)}" if {*doubtful} <= {*Flag} else ""
+        return Cause.DOUBTFUL, f"{name} is flagged {', '.join(doubtful)}; measure it again{accept}"
+    # The least sample of a round mostly tells at once that its median is above zero.
+    if not (side.seconds or 0) > 0 or not all(
+        np.isfinite(one_round).all() and (one_round.min() > 0 or np.median(one_round) > 0)
+        for one_round in side.rounds
+    ):
+        return Cause.NO_TIME, f"{name} has no time above zero, or rounds without one"
+    return None
+
+
+def obstacle_between(base: Side, new: Side, settings: Settings) -> Obstacle | None:
+    """An obstacle to comparing two sides with each other, None without one."""
+    # Wrong results of the new run come first.
+    for side, name in ((new, "new"), (base, "base")):
+        found = obstacle_of(side, name, settings)
+        if found:
+            return found
+    if base.simulated != new.simulated:
+        computed = "base" if base.simulated else "new"
+        return Cause.SIMULATED, f"{computed} was computed from a model, the other measured"
+    # Of one arrangement (two ranks on one core) times are comparable, of two they are not.
+    odd = sorted((base.flags ^ new.flags) - settings.accepted_flags)
+    if odd:
+        only = "base" if odd[0] in base.flags else "new"
+        return Cause.ARRANGEMENT, f"only {only} is flagged {odd[0]}"
+    return None
+
+
+# -- what stands beside what --------------------------------------------------------------------------------
+
 
 def hardware_difference(base: Run, new: Run) -> str:
     """Words for the first part of the hardware that surely differs; empty where none does or nobody says."""
@@ -107,31 +202,17 @@ def hardware_difference(base: Run, new: Run) -> str:
     return ""
 
 
-def notes_on(base: Run, new: Run) -> tuple[str, ...]:
-    """One line for everything else that differs."""
-    lines = [
-        line
-        for words, path in _TOLD.items()
-        for line in _differences(words, *(run.manifest.at("environment", *path) for run in (base, new)))
-    ]
-    return (*_versions(base, new), *lines)
-
-
-def _versions(base: Run, new: Run) -> Iterator[str]:
-    """Backends whose library has another version in the other run."""
-    found = [_of_backends(run) for run in (base, new)]
-    for backend in sorted(found[0].keys() & found[1].keys()):
-        left, right = (", ".join(sorted(one[backend])) for one in found)
-        if left != right:
-            yield f"{backend}: {_short(left)} in base, {_short(right)} in new"
-
-
-def _of_backends(run: Run) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for point in run.points:
-        if point.backend_version:
-            found.setdefault(point.backend, set()).add(point.backend_version)
-    return found
+def notes_on(base: Run, new: Run) -> Iterator[str]:
+    """One line for everything else that differs: versions of a backend's library, then the environment."""
+    versions: list[dict[str, set[str]]] = [defaultdict(set), defaultdict(set)]
+    for run, found in zip((base, new), versions, strict=True):
+        for point in run.points:
+            if point.backend_version:
+                found[point.backend].add(point.backend_version)
+    for backend in sorted(versions[0].keys() & versions[1].keys()):
+        yield from _differences(backend, *(", ".join(sorted(found[backend])) for found in versions))
+    for words, path in _TOLD.items():
+        yield from _differences(words, *(run.manifest.at("environment", *path) for run in (base, new)))
 
 
 def _differences(words: str, left: Any, right: Any) -> Iterator[str]:
@@ -147,35 +228,37 @@ def _short(value: Any) -> str:
     return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 3] + "..."
 
 
-Face = tuple[Sequence[Point], Sequence[Point], str]
-"""What the base and the new run have of a case, () where nothing, and what to say about the pair."""
-
-
 def facing_published(base: Run, cases: Iterable[Sequence[Point]]) -> list[Face]:
     """Every case of a run with the point that is most like it of ``base``, published results of a machine."""
+
+    def surely(point: Point) -> tuple[object, ...]:
+        names = ("collective", "ranks", "in_place", "size_bytes", *(axis.name for axis in WORK))
+        return tuple(getattr(point, name) for name in names)
+
     published: dict[tuple[object, ...], list[Point]] = defaultdict(list)
     for point in base.points:
-        published[_surely(point)].append(point)
-    return [_face(points, published.get(_surely(points[0]), ())) for points in cases]
-
-
-def _face(points: Sequence[Point], published: Sequence[Point]) -> Face:
-    point = points[0]
-    found = [other for other in published if may_be_alike(other, point)]
-    found = [other for other in found if other.dtype in (point.dtype, "")] or found
-    if not found:
-        return (), points, ""
-    middle, others = middle_of(found, point)
-    return (middle,), points, _told_of(middle, point, others + 1)
-
-
-def _surely(point: Point) -> tuple[object, ...]:
-    names = ("collective", "ranks", "in_place", "size_bytes", *(axis.name for axis in WORK))
-    return tuple(getattr(point, name) for name in names)
+        published[surely(point)].append(point)
+    faces: list[Face] = []
+    for points in cases:
+        point = points[0]
+        found = [one for one in published.get(surely(point), ()) if may_be_alike(one, point)]
+        # Another element type stands in only where none of the same is there.
+        found = [one for one in found if one.dtype in (point.dtype, "")] or found
+        if not found:
+            faces.append(((), points, ""))
+            continue
+        middle, others = middle_of(found, point)
+        told = [f"base: {library_of(middle)}"]
+        told += [f"the middle of {others + 1} like it"] * (others > 0)
+        told += ["nodes not stated"] * (not middle.nodes or not point.nodes)
+        told += [f"over {middle.network}"] * bool(middle.network and middle.nodes != 1)
+        told += [f"measured with {middle.dtype}"] * (middle.dtype not in (point.dtype, ""))
+        faces.append(((middle,), points, ", ".join(told)))
+    return faces
 
 
 def may_be_alike(other: Point, point: Point) -> bool:
-    """Whether nothing that both say of collective, op, nodes, network and type tells the two apart."""
+    """True if nothing that both say of collective, op, nodes, network and type tells the two apart."""
     known = other.collective == point.collective != UNKNOWN_COLLECTIVE
     same_op = other.op == point.op or NO_OP in (other.op, point.op)  # as where an all-reduce names none
     same_nodes = other.nodes == point.nodes or not other.nodes or not point.nodes
@@ -203,161 +286,7 @@ def library_of(point: Point) -> str:
     return ", ".join(filter(None, words))
 
 
-def _told_of(other: Point, point: Point, count: int) -> str:
-    parts = [f"base: {library_of(other)}"]
-    parts += [f"the middle of {count} like it"] * (count > 1)
-    parts += ["nodes not stated"] * (not other.nodes or not point.nodes)
-    parts += [f"over {other.network}"] * bool(other.network and other.nodes != 1)
-    parts += [f"measured with {other.dtype}"] * (other.dtype not in (point.dtype, ""))
-    return ", ".join(parts)
-
-
-BY_RATIO_ALONE = "printed averages: the ratio against the threshold, nothing is known of their spread"
-
-
-@dataclass(frozen=True)
-class Facing:
-    """A point that both runs have a time of. told: what is unusual about the pair."""
-
-    point: Point
-    base: Side
-    new: Side
-    told: str = ""
-
-
-@dataclass(frozen=True)
-class Tested:
-    """Of many points: ratio of medians, corrected and rank p, and whether the two sides differ.
-
-    would_differ: whether they would, had the point been the only one.
-    """
-
-    ratio: Floats
-    p_value: Floats
-    rank_p_value: Floats
-    differs: NDArray[np.bool_]
-    would_differ: NDArray[np.bool_]
-
-    def beyond(self, threshold: Floats) -> NDArray[np.bool_]:
-        """Points that differ, and by the threshold or more in either direction."""
-        return self.differs & self._is_far(threshold)
-
-    def kept_back(self, threshold: Floats) -> NDArray[np.bool_]:
-        """Points that the correction for the number of points alone keeps from being ``beyond``."""
-        return self.would_differ & ~self.differs & self._is_far(threshold)
-
-    def _is_far(self, threshold: Floats) -> NDArray[np.bool_]:
-        return np.abs(np.log(self.ratio)) >= np.log1p(threshold)
-
-
-def tested(base: Floats, new: Floats, confidence: float) -> Tested:
-    """base, new: medians of rounds in seconds, a row a point, NaN where a row has no further round."""
-    alone = welch_p(np.log(base), np.log(new))
-    welch, ranks = corrected(alone), rank_p(base, new)
-    ratio = np.nanmedian(new, axis=1) / np.nanmedian(base, axis=1)
-    return Tested(ratio, welch, ranks, differ(welch, ranks, confidence), differ(alone, ranks, confidence))
-
-
-def _plain(pair: Facing, settings: Settings) -> Comparison:
-    """All that is known before any verdict."""
-    point = pair.point
-    base, new = pair.base.seconds or 0.0, pair.new.seconds or 0.0
-    return Comparison(
-        point, Verdict.NONE, settings.thresholds.of(point.collective, point.backend, point.size_bytes),
-        reason=pair.told, base_seconds=base, new_seconds=new, ratio=new / base,
-        base_rounds=len(pair.base.rounds), new_rounds=len(pair.new.rounds),
-    )  # fmt: skip
-
-
-def _without_test(pair: Facing, settings: Settings) -> Comparison:
-    """Of too few rounds: none of a measured point, the ratio's alone of what another tool printed."""
-    plain = _plain(pair, settings)
-    if not (pair.base.averages or pair.new.averages or (pair.base.imported and pair.new.imported)):
-        needed = rounds_needed(settings.confidence)
-        reason = (
-            f"{plain.base_rounds} rounds against {plain.new_rounds} cannot show a change at "
-            f"{settings.confidence:.4g}; {needed} against {needed} can"
-        )
-        return replace(plain, cause=Cause.TOO_FEW_ROUNDS, reason=joined(pair.told, reason))
-    verdict = by_ratio(plain.ratio or 1.0, plain.threshold)
-    return replace(plain, verdict=verdict, reason=joined(pair.told, BY_RATIO_ALONE))
-
-
-def by_ratio(ratio: float, threshold: float) -> Verdict:
-    """A verdict on a number that has no interval."""
-    if ratio >= 1 + threshold:
-        return Verdict.SLOWER
-    return Verdict.FASTER if ratio <= 1 / (1 + threshold) else Verdict.SAME
-
-
-def _by_test(pairs: Sequence[Facing], settings: Settings) -> list[Comparison]:
-    if not pairs:
-        return []
-    base = round_medians([pair.base.rounds for pair in pairs])
-    new = round_medians([pair.new.rounds for pair in pairs])
-    found = tested(base, new, settings.confidence)
-    low, high = ratio_intervals(base, new, settings.confidence, settings.draws, settings.seed)
-    plain = [_plain(pair, settings) for pair in pairs]
-    thresholds = np.array([one.threshold for one in plain])
-    beyond, kept_back = found.beyond(thresholds), found.kept_back(thresholds)
-    comparisons = []
-    for place, one in enumerate(plain):
-        full = replace(
-            one,
-            base_seconds=float(np.nanmedian(base[place])),
-            new_seconds=float(np.nanmedian(new[place])),
-            ratio=float(found.ratio[place]),
-            # Of few values the median of the replicates is not always the median itself.
-            low=float(min(low[place], found.ratio[place])),
-            high=float(max(high[place], found.ratio[place])),
-            p_value=float(found.p_value[place]),
-            rank_p_value=float(found.rank_p_value[place]),
-        )
-        one = _with_verdict(full, bool(beyond[place]))
-        if one.cause is Cause.TOO_WIDE and kept_back[place]:
-            text = _among_many(full, len(pairs), settings.confidence)
-            one = replace(one, reason=joined(full.reason, text))
-        comparisons.append(one)
-    return comparisons
-
-
-def _among_many(one: Comparison, count: int, confidence: float) -> str:
-    """What keeps a change from being shown that a comparison of this point alone would show."""
-    change = format_change((one.ratio or 1.0) - 1)
-    return (
-        f"{change}: as the only point a change, but one among {count} is found by chance too easily (p "
-        f"{one.p_value:.2g}, corrected for their number, is above {1 - confidence:.2g}); more rounds show it,"
-        " or runs of fewer points (--only)"
-    )
-
-
-def _with_verdict(one: Comparison, beyond: bool) -> Comparison:
-    ratio, low, high = one.ratio or 1.0, one.low or 0.0, one.high or np.inf
-    if beyond:
-        return replace(one, verdict=Verdict.SLOWER if ratio > 1 else Verdict.FASTER)
-    if within(low, high, one.threshold):
-        return replace(one, verdict=Verdict.SAME)
-    return replace(one, cause=Cause.TOO_WIDE, reason=joined(one.reason, too_wide(one, low, high)))
-
-
-def within(low: float, high: float, threshold: float) -> bool:
-    """Whether a change by the threshold in either direction is ruled out."""
-    return 1 / (1 + threshold) < low and high < 1 + threshold
-
-
-def too_wide(one: Comparison, low: float, high: float) -> str:
-    """What the interval leaves open."""
-    span = f"between {format_change(low - 1)} and {format_change(high - 1)}"
-    return f"{span}: neither a change by {one.threshold:.3g} nor the lack of one is shown"
-
-
-def joined(*parts: str) -> str:
-    """Reasons in one line."""
-    return "; ".join(part for part in parts if part)
-
-
-MODEL_THRESHOLD = 0.30
-"""Default distance from a prediction, a fraction; predictions are off by tens of per cent (docs/model.md)."""
+# -- verdicts -----------------------------------------------------------------------------------------------
 
 
 def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | None = None) -> Compared:
@@ -375,22 +304,41 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
         olds, news = by_identity(base), by_identity(new)
         # The base's order; what only the new run has comes last.
         faces = [(olds.get(case, ()), news.get(case, ()), "") for case in dict.fromkeys((*olds, *news))]
-    results: list[Comparison | Facing] = []
+    results: list[Comparison] = []
+    testable: dict[int, tuple[Rounds, Rounds]] = {}
     left_out = 0
     for old_points, new_points, told in faces:
-        point = (new_points or old_points)[0]
         old, now = (side_of(points) if points else None for points in (old_points, new_points))
         if old and now and old.status is now.status is Status.UNSUPPORTED:
             left_out += 1
             continue
-        obstacle = _obstacle(old, now, other, settings)
-        if old and now and not obstacle:
-            results.append(Facing(point, old, now, told))
+        one = _undecided((new_points or old_points)[0], old, now, settings)
+        if old is None:
+            one = replace(one, cause=Cause.MISSING_IN_BASE, reason="the base has no such point")
+        elif now is None:
+            one = replace(one, cause=Cause.MISSING_IN_NEW, reason="the new run has no such point")
+        elif other and old.status is now.status is Status.OK:
+            one = replace(one, cause=Cause.OTHER_MACHINE, reason=f"other machine, {other}")
+        elif obstacle := obstacle_between(old, now, settings):
+            one = replace(one, cause=obstacle[0], reason=obstacle[1])
         else:
-            results.append(_without(point, old, now, obstacle, settings))
-    notes = (*base.problems, *new.problems, *notes_on(base, new), *_repeats(faces))
+            one = replace(one, ratio=(now.seconds or 0.0) / (old.seconds or 1.0), reason=told)
+            if enough_rounds(len(old.rounds), len(now.rounds), settings.confidence):
+                testable[len(results)] = old.rounds, now.rounds
+            else:
+                one = _without_test(one, old, now, settings)
+        results.append(one)
+    # The correction for many points is over all that are tested.
+    tests = _by_test([results[place] for place in testable], list(testable.values()), settings)
+    for place, one in zip(testable, tests, strict=True):
+        results[place] = one
+    notes = [*base.problems, *new.problems, *notes_on(base, new)]
+    # Imports of several logs hold points several times.
+    several = sum(len(old_points) > 1 or len(new_points) > 1 for old_points, new_points, _ in faces)
+    if several:
+        notes.append(f"{several} points were measured several times in a run; each time counts as a round")
     return Compared(
-        str(base.path), str(new.path), settings, _judged(results, settings), notes, _left_out(left_out),
+        str(base.path), str(new.path), settings, tuple(results), tuple(notes), _left_out(left_out),
         unread=len(base.problems) + len(new.problems),
     )  # fmt: skip
 
@@ -416,96 +364,126 @@ def compare_with_model(run: Run | Path | str, settings: Settings | None = None) 
     )  # fmt: skip
 
 
-def as_run(run: Run | Path | str) -> Run:
-    """The run itself, or the one that a folder or ``published:NAME`` names, without DETAILS."""
-    return run if isinstance(run, Run) else open_run(run, details=False)
-
-
 def _left_out(count: int) -> tuple[str, ...]:
     return (f"{count} points are not supported and left out",) if count else ()
 
 
-def _obstacle(base: Side | None, new: Side | None, other: str, settings: Settings) -> Obstacle | None:
-    if base is None:
-        return Cause.MISSING_IN_BASE, "the base has no such point"
-    if new is None:
-        return Cause.MISSING_IN_NEW, "the new run has no such point"
-    if new.status is Status.OK and base.status is Status.OK and other:
-        return Cause.OTHER_MACHINE, f"other machine, {other}"
-    return obstacle_between(base, new, settings)
-
-
-def _without(
-    point: Point, base: Side | None, new: Side | None, obstacle: Obstacle | None, settings: Settings
-) -> Comparison:
-    cause, reason = obstacle or (None, "")
+def _undecided(point: Point, base: Side | None, new: Side | None, settings: Settings) -> Comparison:
+    """Everything that is known before any verdict."""
     threshold = settings.thresholds.of(point.collective, point.backend, point.size_bytes)
     times = [None if side is None else side.seconds for side in (base, new)]
     return Comparison(
-        point, Verdict.NONE, threshold, cause, reason, times[0], times[1],
+        point, Verdict.NONE, threshold, base_seconds=times[0], new_seconds=times[1],
         base_rounds=len(base.rounds) if base else 0, new_rounds=len(new.rounds) if new else 0,
         wrong=new is not None and new.status is Status.WRONG,
     )  # fmt: skip
 
 
-def _judged(results: Sequence[Comparison | Facing], settings: Settings) -> tuple[Comparison, ...]:
-    """The results with every pair judged; the correction for many points is over all pairs."""
-    testable = [
-        isinstance(one, Facing)
-        and enough_rounds(len(one.base.rounds), len(one.new.rounds), settings.confidence)
-        for one in results
-    ]
-    pairs = zip(results, testable, strict=True)
-    by_test = iter(_by_test([one for one, tests in pairs if isinstance(one, Facing) and tests], settings))
-    return tuple(
-        one if isinstance(one, Comparison) else next(by_test) if tests else _without_test(one, settings)
-        for one, tests in zip(results, testable, strict=True)
+def _without_test(one: Comparison, base: Side, new: Side, settings: Settings) -> Comparison:
+    """Of too few rounds: none of a measured point, the ratio's alone of what another tool printed."""
+    if base.averages or new.averages or (base.imported and new.imported):
+        verdict = by_ratio(one.ratio or 1.0, one.threshold)
+        return replace(one, verdict=verdict, reason=joined(one.reason, BY_RATIO_ALONE))
+    needed = rounds_needed(settings.confidence)
+    reason = (
+        f"{one.base_rounds} rounds against {one.new_rounds} cannot show a change at "
+        f"{settings.confidence:.4g}; {needed} against {needed} can"
     )
+    return replace(one, cause=Cause.TOO_FEW_ROUNDS, reason=joined(one.reason, reason))
 
 
-def _repeats(faces: Sequence[Face]) -> list[str]:
-    """A note where a run holds points several times, as imports of several logs do."""
-    several = sum(len(base) > 1 or len(new) > 1 for base, new, _ in faces)
-    return [f"{several} points were measured several times in a run; each time counts as a round"] * bool(
-        several
-    )
+def by_ratio(ratio: float, threshold: float) -> Verdict:
+    """A verdict on a number that has no interval."""
+    if ratio >= 1 + threshold:
+        return Verdict.SLOWER
+    return Verdict.FASTER if ratio <= 1 / (1 + threshold) else Verdict.SAME
+
+
+def _by_test(
+    undecided: Sequence[Comparison], rounds: Sequence[tuple[Rounds, Rounds]], settings: Settings
+) -> Iterator[Comparison]:
+    if not undecided:
+        return
+    base, new = (round_medians([pair[side] for pair in rounds]) for side in (0, 1))
+    found = tested(base, new, settings.confidence)
+    lows, highs = ratio_intervals(base, new, settings.confidence, settings.draws, settings.seed)
+    thresholds = np.array([one.threshold for one in undecided])
+    beyond, kept_back = found.beyond(thresholds), found.kept_back(thresholds)
+    for place, plain in enumerate(undecided):
+        ratio = float(found.ratio[place])
+        # Of few values the median of the replicates is not always the median itself.
+        low, high = min(float(lows[place]), ratio), max(float(highs[place]), ratio)
+        one = replace(
+            plain,
+            base_seconds=float(np.nanmedian(base[place])),
+            new_seconds=float(np.nanmedian(new[place])),
+            ratio=ratio,
+            low=low,
+            high=high,
+            p_value=float(found.p_value[place]),
+            rank_p_value=float(found.rank_p_value[place]),
+        )
+        if beyond[place]:
+            one = replace(one, verdict=Verdict.SLOWER if ratio > 1 else Verdict.FASTER)
+        elif within(low, high, one.threshold):
+            one = replace(one, verdict=Verdict.SAME)
+        else:
+            among_many = (
+                f"{format_change(ratio - 1)}: as the only point a change, but one among {len(undecided)} is "
+                f"found by chance too easily (p {one.p_value:.2g}, corrected for their number, is above "
+                f"{1 - settings.confidence:.2g}); more rounds show it, or runs of fewer points (--only)"
+            )
+            reasons = (one.reason, too_wide(one.threshold, low, high), among_many * bool(kept_back[place]))
+            one = replace(one, cause=Cause.TOO_WIDE, reason=joined(*reasons))
+        yield one
 
 
 def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
+    predicted, seconds = side.predicted_seconds, side.seconds or 0.0
+    one = replace(_undecided(point, None, side, settings), base_seconds=predicted)
     obstacle = obstacle_of(side, "run", settings)
     if not obstacle and side.simulated:
         obstacle = Cause.SIMULATED, "the times were computed from the model themselves"
-    if not obstacle and not side.predicted_seconds:
+    if not obstacle and not predicted:
         obstacle = Cause.NO_PREDICTION, "no prediction was made; give the machine when running or importing"
-    seconds, predicted = side.seconds or 0.0, side.predicted_seconds
     if not obstacle and side.bound_seconds and seconds < IMPOSSIBLE * side.bound_seconds:
         by = f"{1 - seconds / side.bound_seconds:.0%}"
         obstacle = Cause.BEATS_BOUND, f"{by} below what nothing should beat; the bound or the clock is wrong"
     if obstacle or not predicted:
-        return replace(_without(point, None, side, obstacle, settings), base_seconds=predicted)
-    plain = replace(
-        _without(point, None, side, None, settings), base_seconds=predicted, ratio=seconds / predicted
-    )
+        cause, reason = obstacle or (None, "")
+        return replace(one, cause=cause, reason=reason)
+    ratio = seconds / predicted
     if len(side.rounds) < rounds_needed(settings.confidence):
-        return _few_against_model(plain, side)
+        one = replace(one, ratio=ratio)
+        if side.averages or side.imported:
+            return replace(one, verdict=by_ratio(ratio, one.threshold), reason=BY_RATIO_ALONE)
+        return replace(one, cause=Cause.TOO_FEW_ROUNDS, reason=f"{one.new_rounds} rounds are too few")
+    # A prediction has no spread: it stands as often as there are rounds.
     new = round_medians([side.rounds])
-    middle = float(np.nanmedian(new))
-    ends = ratio_intervals(
-        np.full_like(new, predicted), new, settings.confidence, settings.draws, settings.seed
-    )
+    base: Floats = np.full_like(new, predicted)
+    ends = ratio_intervals(base, new, settings.confidence, settings.draws, settings.seed)
     low, high = (float(end[0]) for end in ends)
-    full = replace(plain, new_seconds=middle, ratio=middle / predicted, low=low, high=high)
-    threshold = full.threshold
-    if low >= 1 + threshold or high <= 1 / (1 + threshold):
+    middle = float(np.nanmedian(new))
+    one = replace(one, new_seconds=middle, ratio=middle / predicted, low=low, high=high)
+    if low >= 1 + one.threshold or high <= 1 / (1 + one.threshold):
         costs = f"costs most: {side.bottleneck}" if side.bottleneck else ""
-        return replace(full, verdict=Verdict.SLOWER if low > 1 else Verdict.FASTER, reason=costs)
-    if within(low, high, threshold):
-        return replace(full, verdict=Verdict.SAME)
-    return replace(full, cause=Cause.TOO_WIDE, reason=too_wide(full, low, high))
+        return replace(one, verdict=Verdict.SLOWER if low > 1 else Verdict.FASTER, reason=costs)
+    if within(low, high, one.threshold):
+        return replace(one, verdict=Verdict.SAME)
+    return replace(one, cause=Cause.TOO_WIDE, reason=too_wide(one.threshold, low, high))
 
 
-def _few_against_model(plain: Comparison, side: Side) -> Comparison:
-    if side.averages or side.imported:
-        verdict = by_ratio(plain.ratio or 1.0, plain.threshold)
-        return replace(plain, verdict=verdict, reason=joined(BY_RATIO_ALONE))
-    return replace(plain, cause=Cause.TOO_FEW_ROUNDS, reason=f"{plain.new_rounds} rounds are too few")
+def within(low: float, high: float, threshold: float) -> bool:
+    """True if a change by the threshold in either direction is ruled out."""
+    return 1 / (1 + threshold) < low and high < 1 + threshold
+
+
+def too_wide(threshold: float, low: float, high: float) -> str:
+    """A sentence about what the interval leaves open."""
+    span = f"between {format_change(low - 1)} and {format_change(high - 1)}"
+    return f"{span}: neither a change by {threshold:.3g} nor the lack of one is shown"
+
+
+def joined(*parts: str) -> str:
+    """Reasons in one line."""
+    return "; ".join(part for part in parts if part)

@@ -55,7 +55,7 @@ def _cells(one: Comparison) -> tuple[str, ...]:
 
 
 def screen(compared: Compared, width: int = 80) -> str:
-    """What changed, what has no verdict and why, and the verdict as the last line; ``width`` columns."""
+    """Changes, points without a verdict and why, and the verdict as the last line; ``width`` columns."""
     undecided = [one for one in compared.of(Verdict.NONE) if not one.wrong]
     blocks = {"Wrong results": [one for one in compared.points if one.wrong]}
     for verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.SAME):
@@ -67,29 +67,22 @@ def screen(compared: Compared, width: int = 80) -> str:
             rows = fitted_lines(Table(_COLUMNS, [_cells(one) for one in points[:MOST_ROWS]]), width)
             more = len(points) - MOST_ROWS
             lines += [f"{title}: {len(points)}", *rows, *[f"and {more} more"] * (more > 0)]
-    told = _causes([one for one in undecided if one.cause is not Cause.TOO_WIDE]) + _reasons(compared)
-    more = len(compared.notes) - MOST_NOTES
+    # Points without a verdict by cause, with the first reason of each.
+    told = []
+    open_points = [one for one in undecided if one.cause is not Cause.TOO_WIDE]
+    for cause in dict.fromkeys(one.cause for one in open_points):
+        alike = [one for one in open_points if one.cause is cause]
+        name = cause.value if cause else ""
+        told.append(f"No verdict, {name}: {len(alike)}, first {alike[0].point.label}: {alike[0].reason}")
+    # What verdicts rest on where that is unusual, each once with the number of its points.
+    reasons = Counter(one.reason for one in compared.points if one.verdict is not Verdict.NONE and one.reason)
+    told += [f"{count} x {reason}" for reason, count in reasons.most_common(MOST_NOTES)]
+    told += [f"and {len(reasons) - MOST_NOTES} more reasons"] * (len(reasons) > MOST_NOTES)
     told += [f"note: {note}" for note in (*compared.notes[:MOST_NOTES], *compared.left_out)]
-    told += [f"note: and {more} more, all in --format json"] if more > 0 else []
+    more = len(compared.notes) - MOST_NOTES
+    told += [f"note: and {more} more, all in --format json"] * (more > 0)
     lines += [line for text in (*told, compared.sentence) for line in _wrapped(text, width)]
     return "".join(f"{line}\n" for line in lines)
-
-
-def _causes(points: Sequence[Comparison]) -> list[str]:
-    """Points without a verdict by cause, with the first reason of each."""
-    lines = []
-    for cause in dict.fromkeys(one.cause for one in points):
-        alike = [one for one in points if one.cause is cause]
-        name = cause.value if cause else ""
-        lines.append(f"No verdict, {name}: {len(alike)}, first {alike[0].point.label}: {alike[0].reason}")
-    return lines
-
-
-def _reasons(compared: Compared) -> list[str]:
-    """What is unusual about verdicts, such as what they rest on, each once with the number of its points."""
-    told = Counter(one.reason for one in compared.points if one.verdict is not Verdict.NONE and one.reason)
-    words = [f"{count} x {reason}" for reason, count in told.most_common(MOST_NOTES)]
-    return words + [f"and {len(told) - MOST_NOTES} more reasons"] * (len(told) > MOST_NOTES)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -97,7 +90,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def self_check_screen(check: SelfCheck, width: int = 80) -> str:
-    """What A=A showed, as text of at most ``width`` columns."""
+    """The findings of A=A, as text of at most ``width`` columns."""
     settings = check.settings
     lines = [f"A=A of {' and '.join(check.runs)}: {check.points} points, {check.left_out} left out"]
     shares = [
@@ -106,7 +99,8 @@ def self_check_screen(check: SelfCheck, width: int = 80) -> str:
         f"planted slow-downs of {INJECTED_THRESHOLDS:g} thresholds found: {check.found:.1%} "
         f"(threshold {settings.thresholds.default:.3g}, confidence {settings.confidence:.4g})",
     ]
-    lines += shares if check.points else []  # shares of nothing would read like good news
+    # Shares of nothing would read like good news.
+    lines += shares if check.points else []
     if check.direct is not None:
         alarms = check.direct_alarms
         share = "no point can be judged" if alarms is None else f"{alarms:.1%} of points differ"
@@ -161,6 +155,19 @@ def _escaped(text: str) -> str:
 
 def document(compared: Compared) -> dict[str, Any]:
     """Everything as JSON values: times in seconds per launch, changes as ratios; null where there is none."""
+    points = []
+    for one in compared.points:
+        values = {name: getattr(one.point, name) for name in ORDER}
+        values |= {name: value for name, value in vars(one).items() if name != "point"}
+        values["verdict"] = one.verdict.value
+        values["cause"] = None if one.cause is None else one.cause.value
+        # JSON has no infinity: the ratio to a time of nothing is one.
+        points.append(
+            {
+                name: None if isinstance(value, float) and not math.isfinite(value) else value
+                for name, value in values.items()
+            }
+        )
     return {
         "verdict": compared.sentence,
         "exit_code": compared.exit_code,
@@ -173,12 +180,12 @@ def document(compared: Compared) -> dict[str, Any]:
         "unused_rules": list(compared.unused_rules),
         "left_out": list(compared.left_out),
         "unread": compared.unread,
-        "points": [_point(one) for one in compared.points],
+        "points": points,
     }
 
 
 def self_check_document(check: SelfCheck) -> dict[str, Any]:
-    """What A=A showed as JSON values; shares are fractions."""
+    """The findings of A=A as JSON values; shares are fractions."""
     return {
         "exit_code": check.exit_code,
         "doubt": check.doubt,
@@ -208,48 +215,43 @@ def _settings(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _point(one: Comparison) -> dict[str, Any]:
-    asked = {name: getattr(one.point, name) for name in ORDER}
-    found = {**asked, **{name: value for name, value in vars(one).items() if name != "point"}}
-    found["verdict"] = one.verdict.value
-    found["cause"] = None if one.cause is None else one.cause.value
-    return {name: _finite(value) for name, value in found.items()}
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def junit(compared: Compared) -> str:
     """JUnit XML, one test case a point: slower and wrong ones fail, those without a verdict are errors.
 
-    An error and not a skip, since CI systems let skips pass; only points whose interval is too wide are
-    skipped, and only where the settings let them pass. Nothing to compare is an error of its own, and so are
-    files that could not be read.
+    Nothing to compare is an error of its own, and so are files that could not be read.
     """
     from xml.etree import ElementTree
 
     tolerant = compared.exit_code == FINE
     suite = ElementTree.Element("testsuite", name="ccbench compare")
     counts = dict.fromkeys(("failure", "error", "skipped"), 0)
-    for one in compared.points:
-        case = ElementTree.SubElement(
-            suite, "testcase", classname=plain(one.point.name, LONGEST_TEXT), name=one.point.size
-        )
-        kind = _outcome(one, tolerant)
+
+    def add(class_name: str, name: str, kind: str, what: str, message: str) -> None:
+        case = ElementTree.SubElement(suite, "testcase", classname=class_name, name=name)
         if kind:
             counts[kind] += 1
-            message = _message(one)
-            what = "wrong results" if one.wrong else (one.cause.value if one.cause else one.verdict.value)
             attributes = {"message": message} if kind == "skipped" else {"type": what, "message": message}
             ElementTree.SubElement(case, kind, attributes)
-    absent = [("any point", "nothing")] * (not compared.points) + [("files", "unread")] * bool(
-        compared.unread
-    )
+
+    for one in compared.points:
+        if one.wrong or one.verdict is Verdict.SLOWER:
+            kind = "failure"
+        elif one.verdict is not Verdict.NONE:
+            kind = ""
+        else:
+            # An error and not a skip, since CI systems let skips pass; only points whose interval is too
+            # wide are skipped, and only where the settings let them pass.
+            kind = "skipped" if tolerant and one.cause is Cause.TOO_WIDE else "error"
+        what = "wrong results" if one.wrong else (one.cause or one.verdict).value
+        _, _, base, new, change, interval = _cells(one)
+        parts = [f"{one.verdict.value}: {base} -> {new}", f"{change} {interval}".strip()]
+        parts += [f"threshold {one.threshold:.3g}", one.reason]
+        message = plain(", ".join(filter(None, parts)), LONGEST_TEXT)
+        add(plain(one.point.name, LONGEST_TEXT), one.point.size, kind, what, message)
+    absent = [("any point", "nothing")] * (not compared.points)
+    absent += [("files", "unread")] * bool(compared.unread)
     for name, what in absent:
-        case = ElementTree.SubElement(suite, "testcase", classname="ccbench compare", name=name)
-        ElementTree.SubElement(case, "error", type=what, message=plain(compared.sentence, LONGEST_TEXT))
-        counts["error"] += 1
+        add("ccbench compare", name, "error", what, plain(compared.sentence, LONGEST_TEXT))
     suite.set("tests", str(len(compared.points) + len(absent)))
     for kind, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         suite.set(name, str(counts[kind]))
@@ -257,18 +259,3 @@ def junit(compared: Compared) -> str:
     ElementTree.SubElement(suite, "system-out").text = plain(said, 20 * LONGEST_TEXT)
     ElementTree.indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
-
-
-def _outcome(one: Comparison, tolerant: bool) -> str:
-    if one.wrong or one.verdict is Verdict.SLOWER:
-        return "failure"
-    if one.verdict is not Verdict.NONE:
-        return ""
-    return "skipped" if tolerant and one.cause is Cause.TOO_WIDE else "error"
-
-
-def _message(one: Comparison) -> str:
-    _, _, base, new, change, interval = _cells(one)
-    parts = [f"{one.verdict.value}: {base} -> {new}", f"{change} {interval}".strip()]
-    parts += [f"threshold {one.threshold:.3g}", one.reason]
-    return plain(", ".join(part for part in parts if part), LONGEST_TEXT)

@@ -13,20 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ccbench.analysis.comparison import as_run, compare, tested
-from ccbench.analysis.significance import enough_rounds
-from ccbench.analysis.verdicts import (
-    FINE,
-    NO_VERDICT,
-    Compared,
-    Floats,
-    Settings,
-    Verdict,
-    by_identity,
-    obstacle_of,
-    round_medians,
-    side_of,
-)
+from ccbench.analysis.comparison import as_run, by_identity, compare, obstacle_of, side_of
+from ccbench.analysis.significance import Floats, enough_rounds, round_medians, rounds_of, tested
+from ccbench.analysis.verdicts import FINE, NO_VERDICT, Compared, Settings, Verdict
 from ccbench.results import Point, Run
 
 MOST_FALSE = 0.01
@@ -41,7 +30,7 @@ INJECTED_THRESHOLDS = 2.0
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """What share-outs and, with two runs, the runs themselves showed.
+    """Findings of share-outs and, with two runs, of the runs themselves.
 
     false_alarms: share of the points judged in all share-outs. alarmed: share of share-outs with any.
     found: share of planted slow-downs (INJECTED_THRESHOLDS thresholds, a point in eight) that was found.
@@ -73,7 +62,7 @@ class SelfCheck:
 
     @property
     def doubt(self) -> str:
-        """Why comparisons at these settings cannot be trusted with such data; empty where they can."""
+        """A reason not to trust comparisons at these settings with such data; empty where there is none."""
         if not self.points:
             return "no point can be judged: flagged, too few rounds, not measured, or not in both runs"
         if self.false_alarms > MOST_FALSE:
@@ -105,27 +94,36 @@ def check_self(
     settings = settings or Settings()
     loaded = [as_run(one) for one in (run, second) if one is not None]
     cases = [by_identity(one) for one in loaded]
-    kept, tables, left_out = [], [], 0
+    kept: list[Point] = []
+    tables = []
     for case, points in cases[0].items():
         sides = [side_of(one[case]) for one in cases if case in one]
-        whole = len(sides) == len(cases) and not any(obstacle_of(side, "run", settings) for side in sides)
         rounds = [one_round for side in sides for one_round in side.rounds]
         each = len(rounds) // len(sides)
+        # The same points are judged as a comparison would judge, but for the arrangement of the two runs.
+        whole = len(sides) == len(cases) and not any(obstacle_of(side, "run", settings) for side in sides)
         if whole and not sides[0].simulated and enough_rounds(each, each, settings.confidence):
             kept.append(points[0])
             tables.append(rounds)
-        else:
-            left_out += 1
-    medians = round_medians(tables)
-    false, alarmed, found = _counted(medians, kept, settings, splits, len(loaded) == 1)
-    direct = None if len(loaded) == 1 else compare(loaded[0], loaded[1], settings)
-    names = tuple(str(one.path) for one in loaded)
+    false_alarms, alarmed, found = _share_out(
+        round_medians(tables), kept, settings, splits, replacing=len(loaded) == 1
+    )
     every = {(one.collective, one.backend, one.size_bytes) for run in loaded for one in run.points}
-    unused = settings.thresholds.unused(every)
-    return SelfCheck(names, settings, len(kept), left_out, splits, false, alarmed, found, direct, unused)
+    return SelfCheck(
+        runs=tuple(str(one.path) for one in loaded),
+        settings=settings,
+        points=len(kept),
+        left_out=len(cases[0]) - len(kept),
+        splits=splits,
+        false_alarms=false_alarms,
+        alarmed=alarmed,
+        found=found,
+        direct=None if len(loaded) == 1 else compare(loaded[0], loaded[1], settings),
+        unused_rules=settings.thresholds.unused(every),
+    )
 
 
-def _counted(
+def _share_out(
     medians: Floats, points: list[Point], settings: Settings, splits: int, replacing: bool
 ) -> tuple[float, float, float]:
     """Shares of false alarms, of share-outs with any, and of planted slow-downs that were found."""
@@ -134,13 +132,32 @@ def _counted(
     random = np.random.default_rng(settings.seed)
     rules = settings.thresholds
     threshold = np.array([rules.of(one.collective, one.backend, one.size_bytes) for one in points])
+    counts = rounds_of(medians)[:, None]
+    ordered = np.sort(medians, axis=1)  # NaN last
+    places = np.arange(medians.shape[1])
+
+    def sides() -> tuple[Floats, Floats]:
+        if replacing:
+            drawn = []
+            for _ in range(2):
+                picks = (random.random(medians.shape) * counts).astype(np.int64)
+                values = np.take_along_axis(ordered, picks, axis=1)
+                drawn.append(np.where(places < counts, values, np.nan))
+            return drawn[0], drawn[1]
+        # A random key for each round sorts them anew; those that are not there stay last.
+        keys = np.where(np.isnan(ordered), 2.0, random.random(medians.shape))
+        mixed = np.take_along_axis(ordered, np.argsort(keys, axis=1), axis=1)
+        half = counts // 2
+        return np.where(places < half, mixed, np.nan), np.where(places >= half, mixed, np.nan)
+
     planted = np.zeros(len(points), dtype=bool)
     alarms = runs = hits = plants = 0
     for _ in range(splits):
-        base, new = _shared_out(medians, random, replacing)
+        base, new = sides()
         wrong = tested(base, new, settings.confidence).beyond(threshold)
         alarms += int(wrong.sum())
         runs += bool(wrong.any())
+        # Who sees nothing raises no false alarm either: a slow-down is planted in one point of eight.
         planted[:] = False
         planted[random.choice(len(points), max(1, len(points) // 8), replace=False)] = True
         factor = np.where(planted, 1 + INJECTED_THRESHOLDS * threshold, 1.0)
@@ -148,22 +165,3 @@ def _counted(
         hits += int((seen.beyond(threshold) & planted & (seen.ratio > 1)).sum())
         plants += int(planted.sum())
     return alarms / (splits * len(points)), runs / splits, hits / plants
-
-
-def _shared_out(medians: Floats, random: np.random.Generator, replacing: bool) -> tuple[Floats, Floats]:
-    """Two sides from the rounds of each row: half each at random, or as many as there are, drawn twice."""
-    counts = np.sum(~np.isnan(medians), axis=1)
-    ordered = np.sort(medians, axis=1)  # NaN last
-    width = medians.shape[1]
-    if replacing:
-        sides = []
-        for _ in range(2):
-            picks = (random.random(medians.shape) * counts[:, None]).astype(np.int64)
-            drawn = np.take_along_axis(ordered, picks, axis=1)
-            sides.append(np.where(np.arange(width) < counts[:, None], drawn, np.nan))
-        return sides[0], sides[1]
-    keys = np.where(np.isnan(ordered), 2.0, random.random(medians.shape))
-    mixed = np.take_along_axis(ordered, np.argsort(keys, axis=1), axis=1)
-    half = (counts // 2)[:, None]
-    places = np.arange(width)
-    return np.where(places < half, mixed, np.nan), np.where(places >= half, mixed, np.nan)

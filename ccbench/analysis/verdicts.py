@@ -9,34 +9,23 @@ rules:                      # the last that fits a point is taken
     size: {from: 1 MiB}
     threshold: 3%
 
-What a comparison says: frozen values from the point's identity to the exit code of all of them.
-
-Samples of many points at once, as flat NumPy arrays: medians of rounds, and of points.
-
-A case is measured in several rounds, and samples of one round resemble each other more than those of
-different rounds; so what is tested is a round's median, and a round counts once however many samples it has.
-
-One side of a comparison: what a run has of a case; of logs imported together, from several points.
+The values of a comparison, frozen: from how two runs are compared to the exit code of all their points.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from ccbench.cases import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
-from ccbench.machine.flags import Flag
-from ccbench.results import Point, Run
+from ccbench.results import Point
 from ccbench.suite.documents import MOST_BYTES, FileKind, read_document
 from ccbench.suite.model import StrictModel, first_error
 from ccbench.suite.readers import MisfitError
@@ -46,11 +35,6 @@ DEFAULT_THRESHOLD = 0.05
 """As a fraction of the base's time; what HPC sites and benchmark libraries mostly take (3 to 5 %)."""
 
 LARGEST_SIZE_BYTES = 2**62
-
-THRESHOLDS_FILE = FileKind("file of thresholds", "'default: 5%' or 'rules:'", raises=UsageError)
-
-Kind = tuple[str, str, int]
-"""Collective, backend and bytes of a point."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +52,12 @@ class Rule:
     place: str = field(default="", compare=False)
 
     def fits(self, collective: str, backend: str, size_bytes: int) -> bool:
-        """Whether the rule is for such a point."""
-        named = not self.collectives or collective in self.collectives
-        named = named and (not self.backends or backend in self.backends)
-        return named and self.from_bytes <= size_bytes <= self.to_bytes
+        """True if the rule is for such a point."""
+        return (
+            (not self.collectives or collective in self.collectives)
+            and (not self.backends or backend in self.backends)
+            and self.from_bytes <= size_bytes <= self.to_bytes
+        )
 
 
 @dataclass(frozen=True)
@@ -88,13 +74,13 @@ class Thresholds:
                 return rule.threshold
         return self.default
 
-    def unused(self, points: Collection[Kind]) -> tuple[str, ...]:
+    def unused(self, points: Collection[tuple[str, str, int]]) -> tuple[str, ...]:
         """A line for each rule that is for none of ``points``, and for each backend that none of them has.
 
-        Backends of imported logs may have any name, so that a name by itself is never wrong; but one that
-        fits nothing is most likely misspelt, and then the rule is not in force. Nothing is said where there
-        are no points at all.
+        points: collective, backend and bytes of each. Nothing is said where there are none at all.
         """
+        # Backends of imported logs may have any name, so that a name by itself is never wrong; but one that
+        # fits nothing is most likely misspelt, and then the rule is not in force.
         there = sorted({backend for _, backend, _ in points})
         found = []
         for rule in self.rules if points else ():
@@ -122,7 +108,8 @@ def read_thresholds(
     content: bytes, place: str = "thresholds", default: float = DEFAULT_THRESHOLD
 ) -> Thresholds:
     """The thresholds that YAML text describes. Raises UsageError that begins with ``place``."""
-    document = read_document(content, place, THRESHOLDS_FILE)
+    kind = FileKind("file of thresholds", "'default: 5%' or 'rules:'", raises=UsageError)
+    document = read_document(content, place, kind)
     try:
         found = _File.model_validate(document.tree)
     except ValidationError as problem:
@@ -151,19 +138,6 @@ def _names(value: Any) -> frozenset[str]:
     return frozenset(names)
 
 
-def _collectives(value: Any) -> frozenset[str]:
-    names = _names(value)
-    for name in sorted(names - set(COLLECTIVES)):
-        raise MisfitError(f"{shown(name)} is no collective; {suggestion(name, COLLECTIVES)}")
-    return names
-
-
-def _rules(value: Any) -> Any:
-    if not isinstance(value, list):
-        raise MisfitError(f"{shown(value)} is not a list; write '- threshold: 10%' below it")
-    return value
-
-
 class _Size(StrictModel):
     low: Annotated[int, BeforeValidator(parse_size)] = Field(0, alias="from")
     high: Annotated[int, BeforeValidator(parse_size)] = Field(LARGEST_SIZE_BYTES, alias="to")
@@ -177,14 +151,29 @@ class _Size(StrictModel):
 
 class _Rule(StrictModel):
     threshold: Annotated[float, BeforeValidator(_threshold)]
-    collective: Annotated[frozenset[str], BeforeValidator(_collectives)] = frozenset()
+    collective: Annotated[frozenset[str], BeforeValidator(_names)] = frozenset()
     backend: Annotated[frozenset[str], BeforeValidator(_names)] = frozenset()
     size: _Size = Field(default_factory=lambda: _Size.model_validate({}))
+
+    @field_validator("collective")
+    @classmethod
+    def _collectives_are_known(cls, names: frozenset[str]) -> frozenset[str]:
+        # A backend of another tool's log may have any name, a collective has one of ccbench's.
+        for name in sorted(names - set(COLLECTIVES)):
+            raise MisfitError(f"{shown(name)} is no collective; {suggestion(name, COLLECTIVES)}")
+        return names
 
 
 class _File(StrictModel):
     default: Annotated[float | None, BeforeValidator(_threshold)] = None
-    rules: Annotated[list[_Rule], BeforeValidator(_rules)] = Field(default_factory=list)
+    rules: list[_Rule] = Field(default_factory=list)
+
+    @field_validator("rules", mode="before")
+    @classmethod
+    def _rules_are_a_list(cls, value: Any) -> Any:
+        if not isinstance(value, list):
+            raise MisfitError(f"{shown(value)} is not a list; write '- threshold: 10%' below it")
+        return value
 
 
 FINE, REGRESSION, NO_VERDICT = 0, 1, 3
@@ -192,7 +181,7 @@ FINE, REGRESSION, NO_VERDICT = 0, 1, 3
 
 
 class Verdict(str, Enum):
-    """What is known of a point. ``SAME`` is a finding: a change by the threshold is ruled out."""
+    """A verdict on a point. ``SAME`` is a finding: a change by the threshold is ruled out."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -201,7 +190,7 @@ class Verdict(str, Enum):
 
 
 class Cause(str, Enum):
-    """Why a point has no verdict, for programs; ``Comparison.reason`` says it in words."""
+    """Cause of having no verdict, for programs; ``Comparison.reason`` says it in words."""
 
     MISSING_IN_BASE = "missing in base"
     MISSING_IN_NEW = "missing in new"
@@ -221,7 +210,7 @@ class Cause(str, Enum):
 
 @dataclass(frozen=True)
 class Settings:
-    """How two runs are compared.
+    """Settings of a comparison.
 
     thresholds: the least change that counts, as a fraction. confidence: of intervals, and one minus the
     share of false findings that is let pass. undecided: share of points whose interval may be too wide before
@@ -314,16 +303,14 @@ class Compared:
 
     @property
     def exit_code(self) -> int:
-        """1 where anything is slower or wrong; else 3 where anything was not decided; else 0.
-
-        What was found outranks what was not looked at; nothing at all is not decided, nor is a run of which
-        a file could not be read. Of the points whose interval is too wide, the share that the settings name
-        is let pass.
-        """
+        """1 where anything is slower or wrong; else 3 where anything was not decided; else 0."""
+        # What was found outranks what was not looked at.
         if any(one.verdict is Verdict.SLOWER or one.wrong for one in self.points):
             return REGRESSION
+        # Nothing at all is not decided, nor is a run of which a file could not be read.
         if self.unread:
             return NO_VERDICT
+        # Of the points whose interval is too wide, the share that the settings name is let pass.
         open_points = self.of(Verdict.NONE)
         wide = sum(one.cause is Cause.TOO_WIDE for one in open_points)
         decided = len(self.points) - len(open_points)
@@ -340,135 +327,3 @@ class Compared:
         parts += [f"{wrong} with wrong results"] * bool(wrong)
         unread = f"; {plural(self.unread, 'file')} could not be read" if self.unread else ""
         return f"{words}: {', '.join(parts)} of {plural(len(self.points), 'point')}{unread}"
-
-
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
-
-
-Rounds = Sequence[Floats]
-"""The samples of one point, one array a round, none of them empty."""
-
-
-def round_medians(points: Sequence[Rounds]) -> Floats:
-    """The median of every round, a row for each point; NaN where a point has fewer rounds than the others."""
-    parts = [one_round for rounds in points for one_round in rounds]
-    counts = np.array([len(rounds) for rounds in points], dtype=np.int64)
-    table = np.full((len(points), int(counts.max(initial=0))), np.nan)
-    if parts:
-        lengths = np.array([len(part) for part in parts], dtype=np.int64)
-        values = np.concatenate(parts).astype(np.float64)
-        # All rounds are sorted at once: a call for each takes seconds for ten thousand points.
-        ordered = values[np.lexsort((values, np.repeat(np.arange(len(parts)), lengths)))]
-        starts = np.cumsum(lengths) - lengths
-        place = np.arange(len(parts)) - np.repeat(np.cumsum(counts) - counts, counts)
-        middles = (ordered[starts + (lengths - 1) // 2] + ordered[starts + lengths // 2]) / 2
-        table[np.repeat(np.arange(len(points)), counts), place] = middles
-    return table
-
-
-ARRANGEMENTS = frozenset(flag for flag in Flag if flag.arrangement)
-
-
-@dataclass(frozen=True)
-class Side:
-    """What one run has for a point.
-
-    rounds: samples by round; each printed average of an imported log is a round of its own. seconds: the
-    run's median, the median of several. averages: no samples are known. bound, prediction: as in the run.
-    """
-
-    status: Status
-    detail: str
-    rounds: Rounds
-    seconds: float | None
-    averages: bool
-    imported: bool
-    simulated: bool
-    flags: frozenset[str]
-    bound_seconds: float | None = None
-    predicted_seconds: float | None = None
-    bottleneck: str = ""
-
-
-def by_identity(run: Run) -> dict[tuple[object, ...], list[Point]]:
-    """What ``run`` has of every case, in the run's order."""
-    found: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-    for point in run.points:
-        found[point.identity].append(point)
-    return found
-
-
-def side_of(points: Sequence[Point]) -> Side:
-    """What ``points``, all of one case, add up to: wrong results outrank a speed, a speed any other end."""
-    chosen: Sequence[Point] = points
-    for status in (Status.OK, Status.WRONG):
-        chosen = [point for point in points if point.status is status] or chosen
-    first = chosen[0]
-    timed = [point for point in chosen if first.status is Status.OK and point.median_seconds is not None]
-    return Side(
-        status=first.status,
-        detail=first.detail,
-        rounds=[
-            one_round for point in timed for one_round in point.rounds or [np.array([point.median_seconds])]
-        ],
-        seconds=float(np.median([point.median_seconds for point in timed])) if timed else None,
-        averages=any(not len(point.samples_seconds) for point in timed),
-        imported=any(point.imported for point in chosen),
-        simulated=any(point.simulated for point in chosen),
-        flags=frozenset(flag for point in chosen for flag in point.flags),
-        bound_seconds=first.bound_seconds,
-        predicted_seconds=first.predicted_seconds,
-        bottleneck=first.bottleneck,
-    )
-
-
-Obstacle = tuple[Cause, str]
-"""Why there is no verdict, for programs and in words."""
-
-
-def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
-    """What keeps one side from being compared with anything; ``name`` is base or new."""
-    if side.status is Status.WRONG:
-        return Cause.WRONG, f"{name} gave wrong results" + (f": {side.detail}" if side.detail else "")
-    if side.status is not Status.OK:
-        return Cause.NOT_OK, f"{name} is {side.status.value}" + (f": {side.detail}" if side.detail else "")
-    if Flag.EMULATION in side.flags:
-        return Cause.EMULATED, f"{name} was emulated: its times say nothing about any device"
-    doubtful = sorted(side.flags - ARRANGEMENTS - settings.accepted_flags)
-    if doubtful:
-        # An imported table may carry a word that this version does not know, which nobody can accept.
-        accept = f", or let that count: --accept-flags {','.join(doubtful)}" if {*doubtful} <= {*Flag} else ""
-        return Cause.DOUBTFUL, f"{name} is flagged {', '.join(doubtful)}; measure it again{accept}"
-    if (
-        side.seconds is None
-        or not side.seconds > 0
-        or not all(_timed(one_round) for one_round in side.rounds)
-    ):
-        return Cause.NO_TIME, f"{name} has no time above zero, or rounds without one"
-    return None
-
-
-def _timed(one_round: NDArray[np.float64]) -> bool:
-    """Whether the round's median is a time above zero; its least sample mostly tells at once."""
-    if not np.isfinite(one_round).all():
-        return False
-    return bool(one_round.min() > 0) or float(np.median(one_round)) > 0
-
-
-def obstacle_between(base: Side, new: Side, settings: Settings) -> Obstacle | None:
-    """What keeps two sides from being compared with each other."""
-    for side, name in ((new, "new"), (base, "base")):  # wrong results of the new run come first
-        found = obstacle_of(side, name, settings)
-        if found:
-            return found
-    if base.simulated != new.simulated:
-        return (
-            Cause.SIMULATED,
-            f"{'base' if base.simulated else 'new'} was computed from a model, the other measured",
-        )
-    odd = sorted((base.flags ^ new.flags) - settings.accepted_flags)
-    if odd:
-        only = "base" if odd[0] in base.flags else "new"
-        return Cause.ARRANGEMENT, f"only {only} is flagged {odd[0]}"
-    return None

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.analysis.significance import _median_ranks, ratio_intervals
-from ccbench.analysis.verdicts import round_medians
+from ccbench.analysis.significance import median_ranks, ratio_intervals, round_medians
 
 
 @pytest.mark.parametrize("rounds", [4, 5, 6, 10])
@@ -19,7 +18,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(rounds: int) -> No
 
 @pytest.mark.parametrize("count", [3, 4, 7])
 def test_ranks_of_resampled_medians_are_distributed_as_if_rounds_were_drawn(count: int) -> None:
-    low, high = _median_ranks(count, 40_000, [1])
+    low, high = median_ranks(count, 40_000, [1])
     drawn = np.sort(np.random.default_rng(1).integers(0, count, (40_000, count)), axis=1)
     for found, place in ((low, (count - 1) // 2), (high, count // 2)):
         expected = np.bincount(drawn[:, place], minlength=count) / 40_000

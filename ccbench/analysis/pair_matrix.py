@@ -1,15 +1,14 @@
-"""What joins ranks: the path between two of them, and what a whole group is joined by.
+"""Pairs of ranks as they were measured, and what joins them: the path between two, or inside a group.
 
 Only what is joined alike can be compared: a pair over the network is slower than one inside a host, a group
 that lies across two sockets slower than one inside a socket, and neither is a fault.
-
-Every pair of ranks: measured, and what joins the two where the machine's graph is known.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -35,7 +34,7 @@ LinkClass = tuple[tuple[tuple[str, int], ...], ...]
 
 @dataclass(frozen=True)
 class Joined:
-    """How the ranks of a team are joined.
+    """The links between the ranks of a team.
 
     machines: where each rank is. inside: the class of the path between two ranks of one machine, '' where it
     is not known.
@@ -53,20 +52,24 @@ class Joined:
         parts: dict[int, list[int]] = defaultdict(list)
         for rank in members:
             parts[self.machines[rank]].append(rank)
-        return tuple(sorted(map(self._of_one_machine, parts.values())))
-
-    def _of_one_machine(self, ranks: Sequence[int]) -> tuple[tuple[str, int], ...]:
-        pairs = Counter(self.inside(one, other) for one, other in combinations(ranks, 2))
-        return (("ranks", len(ranks)), *sorted(pairs.items()))
+        found = []
+        for ranks in parts.values():
+            pairs = Counter(self.inside(one, other) for one, other in combinations(ranks, 2))
+            found.append((("ranks", len(ranks)), *sorted(pairs.items())))
+        return tuple(sorted(found))
 
 
 def joined_by(run: Run, point: Point) -> Joined:
-    """How the ranks of a case are joined, as far as its run tells."""
+    """Return the links between the ranks of a case, as far as its run tells."""
     on_gpus = point.on_gpus or capabilities_of(point.backend).gpu_ranks
-    machines = _machines(point, by_turns=on_gpus)
+    machines = point.node_of_rank
+    if len(machines) != point.ranks:
+        # Where the point does not tell, each machine has as many ranks with GPUs, in rank order; processes
+        # are on one.
+        each = -(-point.ranks // max(point.nodes, 1)) if on_gpus else point.ranks
+        machines = tuple(rank // each for rank in range(point.ranks))
     if on_gpus:
-        topology = None if Flag.LOOPBACK in point.flags else gpus_of(run)
-        return Joined(machines, _unknown if topology is None else _between_gpus(topology, machines))
+        return Joined(machines, _between_gpus(run, point, machines))
     processors = point.binding if len(point.binding) == point.ranks else range(point.ranks)
 
     def between_processes(one: int, other: int) -> str:
@@ -75,40 +78,31 @@ def joined_by(run: Run, point: Point) -> Joined:
     return Joined(machines, between_processes)
 
 
-def gpus_of(run: Run) -> Topology | None:
-    """The graph that the run's manifest holds, if it has GPUs."""
-    topology = run.manifest.topology
-    return topology if topology is not None and topology.gpus else None
-
-
-def _machines(point: Point, by_turns: bool) -> tuple[int, ...]:
-    """Of each rank; where the point does not tell, by_turns: as many ranks on each machine, in rank order."""
-    if len(point.node_of_rank) == point.ranks:
-        return point.node_of_rank
-    each = -(-point.ranks // max(point.nodes, 1)) if by_turns else point.ranks
-    return tuple(rank // each for rank in range(point.ranks))
-
-
-def _unknown(one: int, other: int) -> str:
-    return ""
-
-
-def _between_gpus(topology: Topology, machines: Sequence[int]) -> Callable[[int, int], str]:
-    """The n-th rank of a machine has its n-th GPU, as runs number them; nothing is known of more ranks."""
+def _between_gpus(run: Run, point: Point, machines: Sequence[int]) -> Callable[[int, int], str]:
+    """Return the class of the path between two GPUs of one machine; '' where the graph is not known."""
     from ccbench.topology.matrix import path_labels
 
+    # The n-th rank of a machine has its n-th GPU, as runs number them; nothing is known of more ranks.
     seen: Counter[int] = Counter()
     numbers = []
     for machine in machines:
         numbers.append(seen[machine])
         seen[machine] += 1
     most = max(seen.values())
-    if most > len(topology.gpus):
-        return _unknown
+    topology = own_gpus(run, point)
+    if topology is None or most > len(topology.gpus):
+        return lambda one, other: ""
     node = first_gpus(topology, most)
     labels = path_labels(node, node.gpus)
     names = [gpu.name for gpu in node.gpus]
     return lambda one, other: labels[names[numbers[one]], names[numbers[other]]]
+
+
+def own_gpus(run: Run, point: Point) -> Topology | None:
+    """The graph that the run's manifest holds, where it has GPUs and each rank of the case one of its own."""
+    topology = run.manifest.topology
+    has_gpus = topology is not None and topology.gpus and Flag.LOOPBACK not in point.flags
+    return topology if has_gpus else None
 
 
 LARGEST_FOR_LATENCY = 4096
@@ -123,8 +117,6 @@ FEWEST_OF_A_CLASS = 3
 
 _KIND = tuple(axis.name for axis in IDENTITY if axis.name not in ("pair", "size_bytes"))
 """What the pairs of one matrix have in common besides the size."""
-
-_NOT_SETTINGS = ("collective", "backend", "dtype", "ranks", "nodes")
 
 Cell = TypeVar("Cell")
 Table = tuple[tuple[float | None, ...], ...]
@@ -160,7 +152,7 @@ class PairMatrix:
 
     @property
     def is_latency(self) -> bool:
-        """Whether times are shown and not rates."""
+        """True if times are shown and not rates."""
         return self.size_bytes <= LARGEST_FOR_LATENCY
 
     def pairs(self) -> Iterator[tuple[int, int]]:
@@ -247,16 +239,19 @@ def pair_matrices(run: Run) -> tuple[PairMatrix, ...]:
     found = []
     for _, pairs in ordered:
         first = next(iter(pairs.values()))
+        # Sizes and ways of one team share what joins its ranks, which takes longer than all the rest.
         place = (first.backend, first.ranks, first.nodes)
         if place not in joined:
-            joined[place] = _joined_by(run, first)
+            joint, ranks = joined_by(run, first), range(first.ranks)
+            classes = tuple(tuple(joint.word(one, other) for other in ranks) for one in ranks)
+            joined[place] = classes, _link_rates(run, first)
         found.append(_matrix(pairs, *joined[place]))
     return tuple(found)
 
 
 def _matrix(pairs: Mapping[Pair, Point], classes: Words, rates: Table) -> PairMatrix:
     first = next(iter(pairs.values()))
-    told = (AXIS[name].said(getattr(first, name)) for name in _KIND if name not in _NOT_SETTINGS)
+    settings = [name for name in _KIND if name not in ("collective", "backend", "dtype", "ranks", "nodes")]
 
     def cells(value: Callable[[Point], Cell], empty: Cell) -> tuple[tuple[Cell, ...], ...]:
         table = [[empty] * first.ranks for _ in range(first.ranks)]
@@ -268,7 +263,7 @@ def _matrix(pairs: Mapping[Pair, Point], classes: Words, rates: Table) -> PairMa
 
     return PairMatrix(
         backend=first.backend,
-        setting=", ".join(filter(None, told)),
+        setting=", ".join(filter(None, (AXIS[name].said(getattr(first, name)) for name in settings))),
         dtype=first.dtype,
         ranks=first.ranks,
         nodes=first.nodes,
@@ -284,37 +279,25 @@ def _matrix(pairs: Mapping[Pair, Point], classes: Words, rates: Table) -> PairMa
     )
 
 
+def _link_rates(run: Run, point: Point) -> Table:
+    """The rate of the slowest link between every two ranks; None where it is not known."""
+    ranks = point.ranks
+    on_gpus = point.on_gpus or capabilities_of(point.backend).gpu_ranks
+    topology = own_gpus(run, point) if on_gpus else None
+    slowest: list[float | None] = [None] * ranks**2
+    if topology is not None:
+        # More ranks than GPUs, or a graph that does not say enough: nothing is known then.
+        with suppress(CcbenchError):
+            nodes, network = max(point.nodes, 1), run.manifest.network or None
+            # Rank r is GPU r modulo the GPUs of a node, as runs number them.
+            routes = cluster_of(topology, nodes, network, ranks).fabric
+            sources = [source for source in range(ranks) for _ in range(ranks)]
+            links = routes.route(sources, list(range(ranks)) * ranks)
+            speeds = routes.link_bytes_per_second
+            slowest = [min((float(speeds[link]) for link in row if link >= 0), default=None) for row in links]
+    return tuple(tuple(slowest[row * ranks : (row + 1) * ranks]) for row in range(ranks))
+
+
 def doubts_of(point: Point) -> tuple[str, ...]:
     """Flags that make a case's time say little about the machine."""
     return tuple(flag for flag in point.flags if flag not in DEVICE_FLAGS)
-
-
-def _joined_by(run: Run, point: Point) -> tuple[Words, Table]:
-    """What joins every two ranks, and the rate of the slowest link between them."""
-    ranks = point.ranks
-    joined = joined_by(run, point)
-    words = tuple(tuple(joined.word(one, other) for other in range(ranks)) for one in range(ranks))
-    own_gpus = (
-        point.on_gpus or capabilities_of(point.backend).gpu_ranks
-    ) and Flag.LOOPBACK not in point.flags
-    if own_gpus and (topology := gpus_of(run)):
-        try:
-            return words, _link_rates(topology, ranks, max(point.nodes, 1), run.manifest.network or None)
-        except CcbenchError:
-            pass  # more ranks than GPUs, or a graph that does not say enough: nothing is known then
-    return words, ((None,) * ranks,) * ranks
-
-
-def _link_rates(topology: Topology, ranks: int, nodes: int, network: str | None) -> Table:
-    """Rank r is GPU r modulo the GPUs of a node, as runs number them."""
-    routes = cluster_of(topology, nodes, network, ranks).fabric
-    sources = [source for source in range(ranks) for _ in range(ranks)]
-    targets = list(range(ranks)) * ranks
-    links = routes.route(sources, targets)
-    speeds = routes.link_bytes_per_second
-    slowest = [min((float(speeds[link]) for link in row if link >= 0), default=None) for row in links]
-    return _square(slowest, ranks)
-
-
-def _square(values: Sequence[float | None], ranks: int) -> Table:
-    return tuple(tuple(values[row * ranks : (row + 1) * ranks]) for row in range(ranks))

@@ -1,15 +1,15 @@
-"""Which of several like things is worse than the others, by the median absolute deviation.
+"""Things that are worse than their peers: outliers, slow groups of ranks, slow ranks, flagged devices.
 
-Which group of ranks is slow: all groups measured at once and ranked, then halved down to the smallest.
+An outlier lies far above the median, by the median absolute deviation.
+
+A slow group of ranks: all groups are measured at once and ranked, then halved down to the smallest.
 
 Groups of one size are compared with their peers in the same case (median absolute deviation, as pairs are):
 those that are joined by the same links. One that lies across two hosts among others inside a host is no peer.
 Where groups lie inside each other (halves, quarters, neighbours), a walk from the whole machine down follows
 the slow one at each size: of two halves the slower is the odd one, for the other shows what can be had.
 
-Which devices are behind the flags of cases, by their own readings.
-
-Which rank is slow, by collectives of all ranks: the others wait for it, or it is not given its processor.
+A slow rank, by collectives of all ranks: the others wait for it, or it is not given its processor.
 
 A rank that works slowly waits least. One whose process is stopped now and then (a quota of processor time) is
 stopped while it waits as well, and then all ranks wait alike: it shows by the processor time that it got. One
@@ -68,7 +68,7 @@ SLOW_GROUP = 0.10
 """A group this much slower than its peers is a finding."""
 
 SLOW_HALF = 0.25
-"""The same of a half against the other: two values have no spread that would tell noise from a difference."""
+"""A half this much slower than the other is one: two values have no spread that would tell noise."""
 
 GROSS = 3.0
 """Where times are in doubt, a group must be this many times slower."""
@@ -108,6 +108,10 @@ class _Seen:
     link_class: Mapping[Members, LinkClass]
     doubted: bool
 
+    def least(self, share: float) -> float:
+        """Return by how much, as a logarithm, an outlier must be slower."""
+        return math.log(GROSS) if self.doubted else math.log1p(share)
+
 
 def slow_groups(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> list[SlowGroup]:
     """Groups slower than their peers, the smallest that a walk through nested groups ends at first.
@@ -115,20 +119,7 @@ def slow_groups(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> li
     joined: how the ranks of a case are joined. A group inside which, or around which, another one is named
     already is not named again.
     """
-    seen = list(_seen(timed, joined))
-    named: list[SlowGroup] = []
-    for backend in dict.fromkeys(one.backend for one in seen):
-        mine = [one for one in seen if one.backend == backend]
-        ended = _walk(backend, mine)
-        found = [] if ended is None else [ended]
-        for odd in _odd_among_likes(backend, mine):
-            if not any(_nested(odd.members, other.members) for other in found):
-                found.append(odd)
-        named += found
-    return named
-
-
-def _seen(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> Iterator[_Seen]:
+    seen: dict[str, list[_Seen]] = defaultdict(list)
     teams: dict[tuple[object, ...], Joined] = {}
     for point in timed:
         if not point.groups or point.concurrent or point.mode == OVERLAP:
@@ -145,64 +136,33 @@ def _seen(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> Iterator
             link_class = {group: teams[key].link_class(group) for group in members}
             times = dict(zip(members, medians, strict=True))
             doubted = bool(doubts_of(point))
-            yield _Seen(point.backend, point.groups, point.ranks, times, link_class, doubted)
-
-
-def _least(doubted: bool, share: float = SLOW_GROUP) -> float:
-    """By how much, as a logarithm, a group must be slower."""
-    return math.log(GROSS) if doubted else math.log1p(share)
-
-
-def _odd_among_likes(backend: str, seen: Sequence[_Seen]) -> Iterator[SlowGroup]:
-    """Outliers among the groups of one expression, in most of its cases."""
-    by_expression: dict[str, list[_Seen]] = defaultdict(list)
-    for one in seen:
-        by_expression[one.expression].append(one)
-    for expression, cases in by_expression.items():
-        ratios: dict[Members, list[float]] = defaultdict(list)
-        for one in cases:
-            for groups in _peers(one):
-                usual = median(one.seconds[group] for group in groups)
-                logs = [math.log(one.seconds[group] / usual) for group in groups]
-                for place in high_outliers(logs, _least(one.doubted)):
-                    ratios[groups[place]].append(math.exp(logs[place]))
-        for group, times in ratios.items():
-            if len(times) >= max(FEWEST_CASES, DECIDED * len(cases)):
-                text = (
-                    f"{median(times):.2f} times the usual time of its peers ({expression}) in "
-                    f"{len(times)} of {len(cases)} cases on {backend}"
-                )
-                yield SlowGroup(backend, group, text)
-
-
-def _peers(one: _Seen) -> list[list[Members]]:
-    """The groups of a case, those that are joined alike together."""
-    peers: dict[LinkClass, list[Members]] = defaultdict(list)
-    for group, link_class in one.link_class.items():
-        peers[link_class].append(group)
-    return list(peers.values())
-
-
-def _walk(backend: str, seen: Sequence[_Seen]) -> SlowGroup | None:
-    """From all ranks to the smallest slow group, by way of the slow one of each size; None without any."""
-    current: Members = tuple(range(max((one.ranks for one in seen), default=0)))
-    path: list[str] = []
-    while True:
-        step = _slow_child(current, seen)
-        if step is None:
-            break
-        current, text = step
-        path.append(text)
-    return SlowGroup(backend, current, f"halved from {', then '.join(path)}, on {backend}") if path else None
+            one = _Seen(point.backend, point.groups, point.ranks, times, link_class, doubted)
+            seen[point.backend].append(one)
+    named: list[SlowGroup] = []
+    for backend, cases in seen.items():
+        # From all ranks to the smallest slow group, by way of the slow one of each size.
+        current: Members = tuple(range(max(one.ranks for one in cases)))
+        path: list[str] = []
+        while step := _slow_child(current, cases):
+            current, text = step
+            path.append(text)
+        found = []
+        if path:
+            found.append(SlowGroup(backend, current, f"halved from {', then '.join(path)}, on {backend}"))
+        for odd in _odd_among_peers(backend, cases):
+            if not any(
+                set(odd.members) <= set(one.members) or set(odd.members) >= set(one.members) for one in found
+            ):
+                found.append(odd)
+        named += found
+    return named
 
 
 def _slow_child(parent: Members, seen: Sequence[_Seen]) -> tuple[Members, str] | None:
-    """The largest group inside ``parent`` that is slower than its siblings there, in most of their cases.
-
-    Ways to part the same ranks (``rank // 2``, ``rank % 2``) are asked one by one: what is slow in one of
-    them may be spread over all parts of the other.
-    """
+    """The largest group inside ``parent`` that is slower than its siblings there, in most of their cases."""
     inside = set(parent)
+    # Ways to part the same ranks (``rank // 2``, ``rank % 2``) are asked one by one: what is slow in one of
+    # them may be spread over all parts of the other.
     ratios: dict[Parts, list[tuple[Members, float]]] = defaultdict(list)
     for one in seen:
         siblings = {group: time for group, time in one.seconds.items() if set(group) < inside}
@@ -211,7 +171,7 @@ def _slow_child(parent: Members, seen: Sequence[_Seen]) -> tuple[Members, str] |
             continue
         slowest = max(siblings, key=siblings.__getitem__)
         ratio = siblings[slowest] / median(time for group, time in siblings.items() if group != slowest)
-        is_slow = math.log(ratio) >= _least(one.doubted, SLOW_HALF)
+        is_slow = math.log(ratio) >= one.least(SLOW_HALF)
         ratios[tuple(siblings)].append((slowest, ratio if is_slow else 0.0))
     for parts in sorted(ratios, key=lambda groups: -len(groups[0])):
         for group in parts:
@@ -222,12 +182,32 @@ def _slow_child(parent: Members, seen: Sequence[_Seen]) -> tuple[Members, str] |
     return None
 
 
-def _nested(one: Members, other: Members) -> bool:
-    return set(one) <= set(other) or set(other) <= set(one)
+def _odd_among_peers(backend: str, seen: Sequence[_Seen]) -> Iterator[SlowGroup]:
+    """Outliers among the groups of one expression, in most of its cases."""
+    counted = Counter(one.expression for one in seen)
+    ratios: dict[tuple[str, Members], list[float]] = defaultdict(list)
+    for one in seen:
+        # Peers are groups that are joined alike.
+        peers: dict[LinkClass, list[Members]] = defaultdict(list)
+        for group, link_class in one.link_class.items():
+            peers[link_class].append(group)
+        for groups in peers.values():
+            usual = median(one.seconds[group] for group in groups)
+            logs = [math.log(one.seconds[group] / usual) for group in groups]
+            for place in high_outliers(logs, one.least(SLOW_GROUP)):
+                ratios[one.expression, groups[place]].append(math.exp(logs[place]))
+    # The order of expressions is that of their first cases.
+    for (expression, group), times in sorted(ratios.items(), key=lambda item: [*counted].index(item[0][0])):
+        if len(times) >= max(FEWEST_CASES, DECIDED * counted[expression]):
+            text = (
+                f"{median(times):.2f} times the usual time of its peers ({expression}) in "
+                f"{len(times)} of {counted[expression]} cases on {backend}"
+            )
+            yield SlowGroup(backend, group, text)
 
 
 UNNAMED = "a device"
-"""What a flag is laid to where no reading tells whose it is."""
+"""Name of the device behind a flag where no reading tells whose it is."""
 
 
 def flagged_devices(
@@ -276,10 +256,6 @@ STARVED = 0.75
 """Of the processor time of every other rank: a rank that gets less is not given what they are."""
 
 
-OfCase = Callable[[Point], tuple[int, ...]]
-"""The ranks that one case speaks against."""
-
-
 @dataclass(frozen=True)
 class _Blamed:
     """A rank that most cases of a team speak against. cases: of how many; against: those that do."""
@@ -296,10 +272,26 @@ class _Blamed:
 
 def waited_for(timed: Sequence[Point]) -> dict[int, str]:
     """Ranks that the others wait for, one of a team at most, each with the evidence."""
+
+    def waits_least(point: Point) -> tuple[int, ...]:
+        waits, rank = sorted(point.rank_waiting), point.slowest_rank
+        # The medians of ranks alone decide nothing.
+        if rank is None or not waits or Flag.STEAL in point.flags:
+            return ()
+        # Where other programs kept processors busy, whichever rank shared its own with them was late, and of
+        # two ranks one is that by chance: there the rank must not have stood in the queue for its processor.
+        # Where ranks share processors all stand there: it must not have done so longer than another did.
+        queued = point.rank_queued_share
+        usual = min(queued) if queued and point.oversubscribed else 0.0
+        if queued[rank] - usual > QUEUED if queued else _is_loaded(point):
+            return ()
+        # Two values have no spread that would tell noise from a difference.
+        least = WAITING_SHARE if len(waits) > 2 else SLOW_HALF
+        return (rank,) if waits[1] - waits[0] >= least else ()
+
     telling = [point for point in timed if (point.median_seconds or 0.0) >= TELLING_SECONDS]
-    return _joined(
-        (one.rank, f"the others wait for it in {one.share}") for one in _blamed(telling, _waits_least, CHANCE)
-    )
+    blamed = _blamed(telling, waits_least, CHANCE)
+    return _joined((one.rank, f"the others wait for it in {one.share}") for one in blamed)
 
 
 def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
@@ -311,8 +303,14 @@ def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
     polling = [one for one in timed if capabilities_of(one.backend).polls and Flag.STEAL not in one.flags]
     found = []
     for one in _blamed(polling, _gets_least):
-        usual = median(_of_next(point, one.rank) for point in one.against)
-        found.append((one.rank, f"it gets {usual:.0%} of the next one's processor time in {one.share}"))
+        # A rank's processor time over the least that a rank gets that does not lack it.
+        ratios = []
+        for point in one.against:
+            shares, lacking = _could_run(point), _gets_least(point)
+            least = min(share for rank, share in enumerate(shares) if rank not in lacking)
+            ratios.append(shares[one.rank] / least)
+        text = f"it gets {median(ratios):.0%} of the next one's processor time in {one.share}"
+        found.append((one.rank, text))
     return _joined(found)
 
 
@@ -324,10 +322,13 @@ def _joined(found: Iterable[tuple[int, str]]) -> dict[int, str]:
     return texts
 
 
-def _blamed(timed: Sequence[Point], of_case: OfCase, chance: float = 1.0) -> Iterator[_Blamed]:
+def _blamed(
+    timed: Sequence[Point], of_case: Callable[[Point], tuple[int, ...]], chance: float = 1.0
+) -> Iterator[_Blamed]:
     """Of each team the ranks that ``of_case`` gives for most of the cases that decide, if many do.
 
-    chance: how likely ranks that are all alike may be to give one of them as many cases.
+    of_case: the ranks that one case speaks against. chance: how likely ranks that are all alike may be to
+    give one of them as many cases.
     """
     teams: dict[tuple[str, int], list[Point]] = defaultdict(list)
     for point in timed:
@@ -352,42 +353,17 @@ def _blamed(timed: Sequence[Point], of_case: OfCase, chance: float = 1.0) -> Ite
                 yield _Blamed(team, rank, tuple(against[rank]), len(cases))
 
 
-def _waits_least(point: Point) -> tuple[int, ...]:
-    """The rank that waits clearly less than every other; the medians of ranks alone decide nothing.
-
-    Where other programs kept processors busy, whichever rank shared its own with them was late, and of two
-    ranks one is that by chance: there the rank must not have stood in the queue for its processor.
-    """
-    waits, rank = sorted(point.rank_waiting), point.slowest_rank
-    if rank is None or not waits:
-        return ()
-    held_up = _queued(point, rank) if point.rank_queued_share else _loaded(point)
-    if Flag.STEAL in point.flags or held_up:
-        return ()
-    # Two values have no spread that would tell noise from a difference.
-    least = WAITING_SHARE if len(waits) > 2 else SLOW_HALF
-    return (rank,) if waits[1] - waits[0] >= least else ()
-
-
-def _queued(point: Point, rank: int) -> bool:
-    """Whether a rank stood in the queue for its processor; where ranks share some, more than another did."""
-    queued = point.rank_queued_share
-    return queued[rank] - (min(queued) if point.oversubscribed else 0.0) > QUEUED
-
-
-def _loaded(point: Point) -> bool:
-    """Whether other programs kept processors busy."""
+def _is_loaded(point: Point) -> bool:
+    """True if other programs kept processors busy."""
     return not {*LOAD_FLAGS}.isdisjoint(point.flags)
 
 
 def _gets_least(point: Point) -> tuple[int, ...]:
-    """The ranks that get clearly less processor time than all others, of a team less than half.
-
-    Where ranks share processors only one: those on the fullest processor get less than others for good
-    reason, but as much as each other.
-    """
+    """The ranks that get clearly less processor time than all others, of a team less than half."""
     shares = _could_run(point)
     order = sorted(range(len(shares)), key=shares.__getitem__)
+    # Where ranks share processors only one: those on the fullest processor get less than others for good
+    # reason, but as much as each other.
     crowded = point.oversubscribed or len(set(point.binding)) < len(point.binding)
     most = 1 if crowded else max(1, (len(shares) - 1) // 2)
     for count in range(min(most, len(shares) - 1), 0, -1):
@@ -399,16 +375,11 @@ def _gets_least(point: Point) -> tuple[int, ...]:
 def _could_run(point: Point) -> list[float]:
     """Of each rank, the share of the time in which nothing but other programs kept it from running.
 
-    Empty where that is not told. A rank with a quota of processor time may stand in the queue for it as well,
-    so the queue counts beside other load alone.
+    Empty where that is not told.
     """
     shares, queued = point.rank_cpu_share, point.rank_queued_share
-    if not _loaded(point):
+    # A rank with a quota of processor time may stand in the queue for it as well, so the queue counts beside
+    # other load alone.
+    if not _is_loaded(point):
         return list(shares)
     return [had + waited for had, waited in zip(shares, queued, strict=True)] if shares and queued else []
-
-
-def _of_next(point: Point, rank: int) -> float:
-    """A rank's processor time over the least that a rank gets that does not lack it."""
-    shares, lacking = _could_run(point), _gets_least(point)
-    return float(shares[rank] / min(share for one, share in enumerate(shares) if one not in lacking))

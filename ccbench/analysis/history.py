@@ -1,5 +1,7 @@
-"""Steps in a series of medians: the piecewise constant curve that fits it best, with as few steps as noise
-allows.
+"""One point over many runs: where its level changed, and what changed on the machine with it.
+
+Run folders become series of medians, one per case and machine, in the order in which the runs began. Steps
+are those of the piecewise constant curve that fits a series best, with as few steps as noise allows.
 
 The fit is the one that asv uses (airspeed-velocity/asv: asv/step_detect.py, after F. Friedrich et al.,
 "Complexity Penalized M-Estimation: Fast Computation", J. Comput. Graph. Statist. 17 (2008) 201, and Y.-C.
@@ -12,13 +14,6 @@ The penalty: for noise alone the best single step lowers m * ln(sum) by less tha
 series, for m from 6 to 100 values of normal, Laplace, t(3) and gamma noise and of normal noise with 5 % gross
 outliers (4,000 to 20,000 simulated series each; 11.8 for normal noise with outliers at 50 values, 11.7 for
 gamma noise at 100). PENALTY lies above.
-
-What of a run's manifest may explain a step: versions, kernel, driver, settings; and which machine it
-was.
-
-Run folders -> series of medians, one per case and machine, in the order in which the runs began.
-
-A history as lines for a screen and as a JSON document.
 """
 
 from __future__ import annotations
@@ -83,7 +78,14 @@ def find_levels(values: Sequence[float], minimum_change: float = 0.03) -> tuple[
     offset = max(0, len(values) - LONGEST_SERIES)
     recent = list(values[offset:])
     borders = [0, len(recent)] if len(recent) < FEWEST_VALUES else _borders(np.log(recent))
-    borders = _without_small_steps(recent, borders, minimum_change)
+    # The smallest step goes again and again until all reach ``minimum_change``: each removal moves medians.
+    while len(borders) > 2:
+        medians = [float(np.median(recent[start:end])) for start, end in pairwise(borders)]
+        sizes = [abs(math.log(after / before)) for before, after in pairwise(medians)]
+        smallest = min(range(len(sizes)), key=sizes.__getitem__)
+        if sizes[smallest] >= math.log1p(minimum_change):
+            break
+        borders = [*borders[: smallest + 1], *borders[smallest + 2 :]]
     return tuple(
         Level(offset + start, offset + end, float(np.median(recent[start:end])))
         for start, end in pairwise(borders)
@@ -91,7 +93,7 @@ def find_levels(values: Sequence[float], minimum_change: float = 0.03) -> tuple[
 
 
 def _borders(logarithms: NDArray[np.float64]) -> list[int]:
-    """Where segments begin, and the end, for the number of segments with the least penalised cost."""
+    """The starts of segments, and the end, for the number of segments with the least penalised cost."""
     count = len(logarithms)
     costs = _segment_costs(logarithms)
     most = min(MOST_STEPS + 1, count // SHORTEST_SEGMENT)
@@ -120,13 +122,15 @@ def _penalised(cost: float, count: int, steps: int) -> float:
 def _segment_costs(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """[start, end]: sum of absolute distances of values[start:end] from their median; inf where too short.
 
-    A running median in two heaps, the lower and the upper half, each with its sum: n**2 / 2 steps.
+    n**2 / 2 steps.
     """
+    # A running median in two heaps, the lower and the upper half, each with its sum.
     count = len(values)
     costs = np.full((count + 1, count + 1), math.inf)
     plain = values.tolist()
     for start in range(count):
-        lower: list[float] = []  # negated, so that its largest comes first
+        # The lower half is negated, so that its largest comes first.
+        lower: list[float] = []
         upper: list[float] = []
         low_sum = high_sum = 0.0
         for end in range(start + 1, count + 1):
@@ -151,18 +155,6 @@ def _segment_costs(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return costs
 
 
-def _without_small_steps(values: Sequence[float], borders: list[int], minimum_change: float) -> list[int]:
-    """Remove the smallest step again and again until all reach ``minimum_change``."""
-    while len(borders) > 2:
-        medians = [float(np.median(values[start:end])) for start, end in pairwise(borders)]
-        sizes = [abs(math.log(after / before)) for before, after in pairwise(medians)]
-        smallest = min(range(len(sizes)), key=sizes.__getitem__)
-        if sizes[smallest] >= math.log1p(minimum_change):
-            break
-        borders = [*borders[: smallest + 1], *borders[smallest + 2 :]]
-    return borders
-
-
 LONGEST_VALUE = 80
 
 
@@ -176,6 +168,14 @@ def facts_of(manifest: Manifest) -> dict[str, str]:
     def some(part: str, *names: str) -> dict[str, Any]:
         return {name: manifest.at("environment", part, name) for name in names}
 
+    gpus: dict[str, list[Any]] = defaultdict(list)
+    for gpu in manifest.gpus:
+        for name, value in gpu.items():
+            if name not in ("name", "uuid", "bus_id", "index", "serial"):
+                gpus[f"GPU {name}"].append(value)
+    # One value stands for all GPUs that have the same.
+    of_all = {name: all_of[0] for name, all_of in gpus.items() if all_of.count(all_of[0]) == len(all_of)}
+
     found: dict[str, Any] = {
         "machine": manifest.machine,
         **some("host", "kernel", "system", "hypervisor", "container"),
@@ -185,33 +185,21 @@ def facts_of(manifest: Manifest) -> dict[str, str]:
         **manifest.mapping("versions"),
         **some("processor", "governors", "boost", "smt_active", "clock_source"),
         **some("memory", "huge_pages"),
-        **{f"GPU {name}": value for name, value in _gpu_settings(manifest.gpus).items()},
+        **gpus,
+        **of_all,
         **manifest.mapping("environment", "variables"),
     }
     return {name: _text(value) for name, value in found.items() if value not in (None, "", {}, [], ())}
 
 
 def machine_of(manifest: Manifest, group_by_hardware: bool = False) -> str:
-    """What tells machines apart: processor, cores, GPUs, and the host's name unless ``group_by_hardware``."""
+    """Return words for a machine: processor, cores, GPUs, and its host unless ``group_by_hardware``."""
     words = [] if group_by_hardware else [manifest.host]
     model, cores = manifest.processor, manifest.at("environment", "processor", "cores")
     words.append(f"{model}, {cores} cores" if model and cores else model)
     names = [_text(gpu.get("name") or "GPU") for gpu in manifest.gpus]
     words += [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)]
     return ", ".join(filter(None, words)) or manifest.machine or "machine not named"
-
-
-def _gpu_settings(gpus: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Settings of all GPUs by name, where a run recorded them."""
-    found: dict[str, list[Any]] = {}
-    for gpu in gpus:
-        for name, value in gpu.items():
-            if name not in ("name", "uuid", "bus_id", "index", "serial"):
-                found.setdefault(str(name), []).append(value)
-    return {
-        name: values[0] if values.count(values[0]) == len(values) else values
-        for name, values in found.items()
-    }
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
@@ -306,7 +294,7 @@ class History:
 
     @property
     def long_enough(self) -> bool:
-        """Whether any series is long enough for a step to be found."""
+        """True if any series is long enough for a step to be found."""
         return any(len(one.seen) >= FEWEST_VALUES for one in self.series)
 
 
@@ -348,7 +336,17 @@ def history_of(
         for label, seen in _seen(run, only).items():
             library = {"library": seen.backend_version} if seen.backend_version else {}
             found[label, machine].append((seen, {**facts, **library}))
-    series = [_series(label, machine, members, minimum_change) for (label, machine), members in found.items()]
+    series = []
+    for (label, machine), members in found.items():
+        members.sort(key=lambda one: (one[0].created_at, one[0].run))
+        moved = {
+            index: lines
+            for index, ((_, before), (_, after)) in enumerate(pairwise(members), start=1)
+            if (lines := changed(before, after))
+        }
+        levels = find_levels([seen.median_seconds for seen, _ in members], minimum_change)
+        series.append(Series(label, machine, tuple(seen for seen, _ in members), levels, moved))
+    # By label, and before that those with the newest steps.
     series.sort(key=lambda one: (one.label, one.machine))
     series.sort(key=lambda one: max((change.created_at for change in one.changes), default=""), reverse=True)
     return History(runs, tuple(series), tuple(problems))
@@ -358,7 +356,8 @@ def _seen(run: Run, only: str) -> dict[str, Seen]:
     """The median of each case, by label; samples are not held while other runs are read."""
     told: dict[str, list[Point]] = defaultdict(list)
     for point in run.points:
-        label = _label(point)
+        words = (point.label, "simulated" * point.simulated, f"source {point.source}" * point.imported)
+        label = " ".join(filter(None, words))
         if point.is_timed and not point.emulated and only in label:
             told[label].append(point)
     found = {}
@@ -376,25 +375,6 @@ def _seen(run: Run, only: str) -> dict[str, Seen]:
             doubts=point.flags,
         )
     return found
-
-
-def _label(point: Point) -> str:
-    words = (point.label, "simulated" * point.simulated, f"source {point.source}" * point.imported)
-    return " ".join(word for word in words if word)
-
-
-def _series(
-    label: str, machine: str, members: Sequence[tuple[Seen, dict[str, str]]], minimum_change: float
-) -> Series:
-    members = sorted(members, key=lambda one: (one[0].created_at, one[0].run))
-    seen = tuple(one for one, _ in members)
-    moved = {
-        index: lines
-        for index in range(1, len(members))
-        if (lines := changed(members[index - 1][1], members[index][1]))
-    }
-    levels = find_levels([one.median_seconds for one in seen], minimum_change)
-    return Series(label, machine, seen, levels, moved)
 
 
 DOCUMENT_VERSION = 1
@@ -415,16 +395,11 @@ def history_lines(history: History) -> list[str]:
         lines += [f"    {line}" for line in change.environment] or ["    nothing that was recorded changed"]
     if len(history.changes) > MOST_LINES:
         lines.append(f"and {len(history.changes) - MOST_LINES} older steps")
-    lines.append(_summary(history))
-    return lines
-
-
-def _summary(history: History) -> str:
-    steps = len(history.changes)
-    words = f"{plural(history.runs, 'run')}, {len(history.series)} series, {plural(steps, 'step')}"
+    words = f"{plural(history.runs, 'run')}, {len(history.series)} series"
+    words += f", {plural(len(history.changes), 'step')}"
     if not history.long_enough:
         words += f"; a step needs at least {FEWEST_VALUES} runs of the same case on the same machine"
-    return words
+    return [*lines, words]
 
 
 def change_text(change: Change) -> str:
@@ -441,33 +416,23 @@ def when(created_at: str) -> str:
 
 def history_document(history: History) -> dict[str, Any]:
     """``history`` as JSON: times in seconds, changes as fractions of the time before."""
+    series = []
+    for one in history.series:
+        runs = []
+        for index, seen in enumerate(one.seen):
+            run = asdict(seen)
+            del run["backend_version"], run["doubts"]
+            moved = list(one.moved.get(index, ()))
+            runs.append({**run, "flags": list(seen.doubts), "environment_changes": moved})
+        levels = [
+            {"first_run": level.start, "last_run": level.end - 1, "median_seconds": level.median}
+            for level in one.levels
+        ]
+        series.append({"label": one.label, "machine": one.machine, "runs": runs, "levels": levels})
     return {
         "version": DOCUMENT_VERSION,
         "runs": history.runs,
         "steps": [asdict(change) for change in history.changes],
-        "series": [_series_document(one) for one in history.series],
+        "series": series,
         "problems": list(history.problems),
-    }
-
-
-def _series_document(one: Series) -> dict[str, Any]:
-    return {
-        "label": one.label,
-        "machine": one.machine,
-        "runs": [
-            {
-                "run": seen.run,
-                "created_at": seen.created_at,
-                "median_seconds": seen.median_seconds,
-                "low_seconds": seen.low_seconds,
-                "high_seconds": seen.high_seconds,
-                "flags": list(seen.doubts),
-                "environment_changes": list(one.moved.get(index, ())),
-            }
-            for index, seen in enumerate(one.seen)
-        ],
-        "levels": [
-            {"first_run": level.start, "last_run": level.end - 1, "median_seconds": level.median}
-            for level in one.levels
-        ],
     }

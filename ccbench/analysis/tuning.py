@@ -1,18 +1,17 @@
-"""The rows of runs as timings that may race: what was asked for, in which situation, how long it took.
+"""Advice from measured points: who is fastest at each size, by how much for certain, in bands of sizes.
 
-From timings to advice: who is fastest at each size, by how much for certain, in bands that noise cannot
-cut.
-
-What is certain: with k choices at a size, the median of each gets an interval of confidence 1 - 0.05 / k
-(order statistics, ``ccbench.stats``). By Bonferroni's inequality all k hold together with 95 %, so a ratio
-made of two opposite ends holds too, though the winner was picked after looking.
+Rows of runs become timings that may race: what was asked for, in which situation, how long it took. What is
+certain: with k choices at a size, the median of each gets an interval of confidence 1 - 0.05 / k (order
+statistics, ``ccbench.stats``). By Bonferroni's inequality all k hold together with 95 %, so a ratio made of
+two opposite ends holds too, though the winner was picked after looking.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import median
 from typing import TypeVar
 
@@ -38,7 +37,7 @@ NOT_SET = tuple(axis.default for axis in SETTINGS_OF_LIBRARIES)
 
 @dataclass(frozen=True, order=True)
 class Choice:
-    """What somebody can ask for. settings: values of SETTINGS_OF_LIBRARIES.
+    """A choice that somebody can ask for. settings: values of SETTINGS_OF_LIBRARIES.
 
     variant: of a library started differently, in the words of a source.
     """
@@ -52,7 +51,7 @@ class Choice:
 
     @property
     def is_default(self) -> bool:
-        """Whether the backend chose everything itself."""
+        """True if the backend chose everything itself."""
         return self == Choice(self.backend)
 
     @property
@@ -147,43 +146,28 @@ def timings_of(runs: Sequence[Run], forced: Forced | None = None) -> tuple[Timin
     Left out: cases that are not ok, times of an emulation, single ranks. A row that states a bandwidth but
     not its size stands with SIZE_NOT_STATED and the inverse of its bus bandwidth: only ratios are formed.
     """
-    return tuple(
-        timing
-        for run, place in zip(runs, _places(runs), strict=True)
-        for variants in (_variants(run.manifest),)
-        for point in run.points
-        if (timing := _timing(point, place, variants, forced)) is not None
-    )
-
-
-def _places(runs: Sequence[Run]) -> list[str]:
-    """The machine of every run; the processor is said where one name stands for several, as measured-2-cores
-    does."""
+    # The processor is said where one name of a machine stands for several, as measured-2-cores does.
     named = [(run.manifest.machine, run.manifest.processor) for run in runs]
     known = {one for one in named if one[1]}
     several = {name for name in dict(named) if sum(other == name for other, _ in known) > 1}
-    return [", ".join(filter(None, (name, model))) if name in several else name for name, model in named]
-
-
-def _timing(
-    point: Point, place: str, variants: Mapping[tuple[str, int], str], forced: Forced | None
-) -> Timing | None:
-    speed = _speed(point)
-    if speed is None or point.emulated or point.ranks < 2:
-        return None
-    size_bytes, seconds = speed
-    return Timing(
-        situation=_situation(point, place),
-        choice=_choice(point, variants, forced),
-        size_bytes=size_bytes,
-        median_seconds=seconds,
-        samples_seconds=tuple(point.samples_seconds.tolist()),
-        round_samples=point.round_samples,
-        flags=point.flags,
-        simulated=point.simulated,
-        channels_used=point.channels_used,
-        ran=(point.algorithm_used.lower(), point.protocol_used.lower()),
-    )
+    found = []
+    for run, (name, processor) in zip(runs, named, strict=True):
+        place = ", ".join(filter(None, (name, processor))) if name in several else name
+        # (source, table from 1) -> the words with which an imported table sets itself apart, if it does.
+        variants = {
+            (plain(file.get("source", ""), LONGEST_NAME), number): str(variant)[:60]
+            for file in run.manifest.mappings("imported")
+            for number, table in enumerate(Manifest(file).mappings("tables"), start=1)
+            if (variant := Manifest(table).at("facts", "variant"))
+        }
+        for point in run.points:
+            speed = _speed(point)
+            if speed is not None and not point.emulated and point.ranks >= 2:
+                variant = variants.get((point.source, point.source_table), "")
+                known_choice = forced(point.source) if forced is not None and point.source else None
+                choice = _choice(point, known_choice or (point.algorithm, point.protocol), variant)
+                found.append(_timing(point, place, choice, speed))
+    return tuple(found)
 
 
 def _speed(point: Point) -> tuple[int, float] | None:
@@ -196,9 +180,14 @@ def _speed(point: Point) -> tuple[int, float] | None:
     return None
 
 
-def _situation(point: Point, place: str) -> Situation:
-    words = (axis.said(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"]))
-    return Situation(
+def _choice(point: Point, asked: tuple[str, str], variant: str) -> Choice:
+    settings = tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES)
+    return Choice(point.backend, *asked, point.channels, settings, variant)
+
+
+def _timing(point: Point, place: str, choice: Choice, speed: tuple[int, float]) -> Timing:
+    work = (axis.said(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"]))
+    situation = Situation(
         collective=point.collective,
         ranks=point.ranks,
         nodes=point.nodes,
@@ -207,31 +196,20 @@ def _situation(point: Point, place: str) -> Situation:
         in_place=point.in_place,
         mode=point.mode,
         place=place or point.device_model,
-        work=", ".join(filter(None, words)),
+        work=", ".join(filter(None, work)),
     )
-
-
-def _choice(point: Point, variants: Mapping[tuple[str, int], str], forced: Forced | None) -> Choice:
-    known = forced(point.source) if forced is not None and point.source else None
-    algorithm, protocol = known or (point.algorithm, point.protocol)
-    return Choice(
-        backend=point.backend,
-        algorithm=algorithm,
-        protocol=protocol,
-        channels=point.channels,
-        settings=tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES),
-        variant=variants.get((point.source, point.source_table), ""),
+    return Timing(
+        situation=situation,
+        choice=choice,
+        size_bytes=speed[0],
+        median_seconds=speed[1],
+        samples_seconds=tuple(point.samples_seconds.tolist()),
+        round_samples=point.round_samples,
+        flags=point.flags,
+        simulated=point.simulated,
+        channels_used=point.channels_used,
+        ran=(point.algorithm_used.lower(), point.protocol_used.lower()),
     )
-
-
-def _variants(manifest: Manifest) -> dict[tuple[str, int], str]:
-    """(source, table from 1) -> the words with which an imported table sets itself apart, if it does."""
-    return {
-        (plain(file.get("source", ""), LONGEST_NAME), number): str(variant)[:60]
-        for file in manifest.mappings("imported")
-        for number, table in enumerate(Manifest(file).mappings("tables"), start=1)
-        if (variant := Manifest(table).at("facts", "variant"))
-    }
 
 
 @dataclass(frozen=True)
@@ -251,7 +229,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Gain:
-    """How much faster one choice is than another: time of the other over its own, minus one.
+    """The gain of one choice over another: time of the other over its own, minus one.
 
     low, high: None where an average, or too few samples for an interval, took part.
     """
@@ -262,13 +240,13 @@ class Gain:
 
     @property
     def certain(self) -> bool:
-        """Whether there is an interval and it lies above zero."""
+        """True if there is an interval and it lies above zero."""
         return self.low is not None and self.low > 0
 
 
 @dataclass(frozen=True)
 class AtSize:
-    """What is known at one size. rival: the default, or the second best where no default was measured.
+    """The answer at one size. rival: the default, or the second best where no default was measured.
 
     gain: of the best over the rival; None where nothing else was measured.
     choice: the best where it is advised, else None, and then why says the reason.
@@ -319,7 +297,7 @@ class Advice:
 
     @property
     def compared(self) -> bool:
-        """Whether two choices were measured at any one size."""
+        """True if two choices were measured at any one size."""
         return any(band.rivals for band in self.bands)
 
 
@@ -340,55 +318,44 @@ _Speeds = Mapping[int, Mapping[Choice, _Speed]]
 def advise(timings: Iterable[Timing], rules: Rules | None = None) -> tuple[Advice, ...]:
     """Advice for every situation in ``timings``, in their order of collective, ranks, nodes and so on."""
     rules = rules or Rules()
-    return tuple(
-        _advice(situation, members, _speeds(members, rules), rules)
-        for situation, members in _situations(timings)
-    )
+    return tuple(advice for advice, _ in _advised(timings, rules))
 
 
-def _situations(timings: Iterable[Timing]) -> list[tuple[Situation, list[Timing]]]:
-    found: dict[Situation, list[Timing]] = defaultdict(list)
+def _advised(timings: Iterable[Timing], rules: Rules) -> Iterator[tuple[Advice, _Speeds]]:
+    situations: dict[Situation, list[Timing]] = defaultdict(list)
     for timing in timings:
-        found[timing.situation].append(timing)
-    return sorted(found.items())
-
-
-def _advice(situation: Situation, members: Sequence[Timing], speeds: _Speeds, rules: Rules) -> Advice:
-    looked = [_at_size(size, speeds[size], rules) for size in sorted(speeds)]
-    return Advice(
-        situation,
-        _bands(looked, speeds, rules),
-        tuple(sorted({flag for one in members for flag in one.flags})),
-        any(one.simulated for one in members),
-    )
+        situations[timing.situation].append(timing)
+    for situation, members in sorted(situations.items()):
+        speeds = _speeds(members, rules)
+        flags = sorted({flag for one in members for flag in one.flags})
+        simulated = any(one.simulated for one in members)
+        yield Advice(situation, _bands(speeds, rules), tuple(flags), simulated), speeds
 
 
 def _speeds(members: Sequence[Timing], rules: Rules) -> dict[int, dict[Choice, _Speed]]:
+    """Speeds by size and choice, sizes ascending."""
     grouped: dict[int, dict[Choice, list[Timing]]] = defaultdict(lambda: defaultdict(list))
     for one in members:
         grouped[one.size_bytes][one.choice].append(one)
-    found = {}
-    for size, choices in grouped.items():
-        each = 1 - (1 - rules.confidence) / len(choices)
-        found[size] = {choice: _speed_of(timings, each) for choice, timings in choices.items()}
+    found: dict[int, dict[Choice, _Speed]] = {}
+    for size, choices in sorted(grouped.items()):
+        confidence = 1 - (1 - rules.confidence) / len(choices)
+        found[size] = {}
+        for choice, timings in choices.items():
+            # The same choice measured several times (in several runs): rounds count as those of one.
+            seconds, interval = float(median(one.median_seconds for one in timings)), None
+            if all(one.samples_seconds for one in timings):
+                samples = [sample for one in timings for sample in one.samples_seconds]
+                rounds = [n for one in timings for n in (one.round_samples or (len(one.samples_seconds),))]
+                among = rounds_interval(samples, rounds, confidence)
+                interval = among if among.confidence >= confidence else None
+                # The run's own median may be that of the rounds; the interval must hold it.
+                if len(timings) > 1 or (interval and not interval.low <= seconds <= interval.high):
+                    seconds = among.median
+            channels = _common((one.channels_used for one in timings), 0)
+            ran = _common((one.ran for one in timings), ("", ""))
+            found[size][choice] = _Speed(seconds, interval, channels, ran)
     return found
-
-
-def _speed_of(timings: Sequence[Timing], confidence: float) -> _Speed:
-    """The same choice measured several times (in several runs): their rounds count as those of one."""
-    channels = _common((one.channels_used for one in timings), 0)
-    ran = _common((one.ran for one in timings), ("", ""))
-    if not all(one.samples_seconds for one in timings):
-        return _Speed(float(median(one.median_seconds for one in timings)), None, channels, ran)
-    samples = [sample for one in timings for sample in one.samples_seconds]
-    rounds = [n for one in timings for n in (one.round_samples or (len(one.samples_seconds),))]
-    interval = rounds_interval(samples, rounds, confidence)
-    kept = interval if interval.confidence >= confidence else None
-    seconds = timings[0].median_seconds if len(timings) == 1 else interval.median
-    # The run's own median may be that of the rounds; the interval must hold it.
-    if kept is not None and not kept.low <= seconds <= kept.high:
-        seconds = kept.median
-    return _Speed(seconds, kept, channels, ran)
 
 
 def _common(values: Iterable[Value], otherwise: Value) -> Value:
@@ -406,17 +373,6 @@ def _gain(faster: _Speed, slower: _Speed) -> Gain:
     return Gain(central, low, slower.interval.high / faster.interval.low - 1)
 
 
-def _worth(gain: Gain, rules: Rules) -> str:
-    """Empty where the gain is to be told, else why not."""
-    if gain.low is None:
-        if gain.median < rules.minimum_printed_gain:
-            return f"no intervals, and less than {rules.minimum_printed_gain:.0%}"
-        return ""
-    if gain.median < rules.minimum_gain:
-        return f"less than {rules.minimum_gain:.0%}"
-    return "" if gain.certain else "not told apart from noise"
-
-
 def _at_size(size: int, speeds: Mapping[Choice, _Speed], rules: Rules) -> AtSize:
     order = sorted(speeds, key=lambda choice: (speeds[choice].seconds, not choice.is_default, choice))
     best = order[0]
@@ -427,49 +383,39 @@ def _at_size(size: int, speeds: Mapping[Choice, _Speed], rules: Rules) -> AtSize
     gain = _gain(speeds[best], speeds[rival])
     if best.is_default:
         return AtSize(size, best, rival, gain, None, "the default is the fastest")
-    why = _worth(gain, rules)
+    # Without an interval nobody can tell noise from a gain: only a large one is told.
+    why = ""
+    if gain.low is None and gain.median < rules.minimum_printed_gain:
+        why = f"no intervals, and less than {rules.minimum_printed_gain:.0%}"
+    elif gain.low is not None and gain.median < rules.minimum_gain:
+        why = f"less than {rules.minimum_gain:.0%}"
+    elif gain.low is not None and not gain.certain:
+        why = "not told apart from noise"
     if why:
         return AtSize(size, best, rival, gain, None, f"{best.label} leads {rival.label}: {why}")
     return AtSize(size, best, rival, gain, best, "")
 
 
-def _bands(looked: Sequence[AtSize], speeds: _Speeds, rules: Rules) -> tuple[Band, ...]:
-    answers = _steadied(looked, speeds, rules)
-    bands: list[Band] = []
-    start = 0
-    for index in range(1, len(looked) + 1):
-        if index == len(looked) or answers[index] != answers[start]:
-            bands.append(_band(looked[start:index], answers[start], speeds))
-            start = index
-    return tuple(bands)
-
-
-def _steadied(looked: Sequence[AtSize], speeds: _Speeds, rules: Rules) -> list[Choice | None]:
-    """The answer at each size after hysteresis: a choice stays until another is certainly better.
-
-    It stays only between sizes at which it was advised by itself: nothing trails behind the last of them.
-    """
+def _bands(speeds: _Speeds, rules: Rules) -> tuple[Band, ...]:
+    looked = [_at_size(size, at, rules) for size, at in speeds.items()]
+    # Hysteresis: a choice stays until another is certainly better. It stays only between sizes at which it
+    # was advised by itself: nothing trails behind the last of them.
     answers = [one.choice for one in looked]
     held: Choice | None = None
     since = 0  # index of the last size that advised what is held
     for index, one in enumerate(looked):
+        at = speeds[one.size_bytes]
         if held is not None and one.choice == held:
             answers[since + 1 : index] = [held] * (index - since - 1)
             since = index
-            continue
-        if held is not None and _holds(held, one, speeds[one.size_bytes], rules):
-            continue
-        held, since = one.choice, index
-    return answers
-
-
-def _holds(held: Choice, one: AtSize, speeds: Mapping[Choice, _Speed], rules: Rules) -> bool:
-    """Whether ``held`` may stay at this size: measured there, and not told apart from the best as slower."""
-    return held in speeds and not _is_slower(speeds[held], speeds[one.best], rules)
+        elif held is None or held not in at or _is_slower(at[held], at[one.best], rules):
+            held, since = one.choice, index
+    pairs = groupby(zip(looked, answers, strict=True), key=lambda pair: pair[1])
+    return tuple(_band([one for one, _ in members], choice, speeds) for choice, members in pairs)
 
 
 def _is_slower(one: _Speed, rival: _Speed, rules: Rules) -> bool:
-    """Whether ``one`` is told apart from ``rival`` as slower."""
+    """True if ``one`` is told apart from ``rival`` as slower."""
     lost = _gain(rival, one)
     return lost.median >= rules.minimum_gain if lost.low is None else lost.certain
 
@@ -480,6 +426,7 @@ def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> B
     gains = sorted((one.gain for one in own if one.gain is not None), key=lambda gain: gain.median)
     reasons = list(dict.fromkeys(one.why for one in looked if one.why)) if choice is None else []
     sizes = tuple(one.size_bytes for one in looked)
+    used = _common((one.channels_used for one in at_sizes), 0)
     return Band(
         low_bytes=sizes[0],
         high_bytes=sizes[-1],
@@ -491,7 +438,7 @@ def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> B
         bridged_bytes=tuple(one.size_bytes for one in looked if choice is not None and one.choice != choice),
         why="; ".join(reasons[:2]) + ("; ..." if len(reasons) > 2 else ""),
         without_interval=any(one.gain is not None and one.gain.low is None for one in looked),
-        channels=choice.channels or _common((one.channels_used for one in at_sizes), 0) if choice else 0,
+        channels=(choice.channels or used) if choice else 0,
         ran=_common((one.ran for one in at_sizes), ("", "")),
     )
 
@@ -504,26 +451,20 @@ def everywhere(timings: Iterable[Timing], rules: Rules | None = None) -> dict[st
     which no choice passes is absent.
     """
     rules = rules or Rules()
-    counted: dict[str, dict[Choice, int]] = defaultdict(lambda: defaultdict(int))
+    counted: dict[str, Counter[Choice]] = defaultdict(Counter)
     measured: dict[str, list[Mapping[Choice, _Speed]]] = defaultdict(list)
-    for situation, members in _situations(timings):
-        speeds = _speeds(members, rules)
-        measured[situation.collective] += speeds.values()
-        for band in _advice(situation, members, speeds, rules).bands:
+    for advice, speeds in _advised(timings, rules):
+        measured[advice.situation.collective] += speeds.values()
+        for band in advice.bands:
             if band.choice is not None:
-                counted[situation.collective][band.choice] += len(band.sizes_bytes)
+                counted[advice.situation.collective][band.choice] += len(band.sizes_bytes)
     found = {}
     for collective, sizes in counted.items():
-        fit = [
-            one for one in sorted(sizes) if all(_not_slower(one, at, rules) for at in measured[collective])
-        ]
+        fit = set(sizes)
+        for at in measured[collective]:
+            rivals = [other for other in at if other.is_default] or list(at)
+            rival = min(rivals, key=lambda other: at[other].seconds)
+            fit = {one for one in fit if one in at and not _is_slower(at[one], at[rival], rules)}
         if fit:
-            found[collective] = max(fit, key=lambda choice: sizes[choice])
+            found[collective] = max(sorted(fit), key=sizes.__getitem__)
     return found
-
-
-def _not_slower(choice: Choice, speeds: Mapping[Choice, _Speed], rules: Rules) -> bool:
-    """Whether ``choice`` was measured at this size and is not told apart from the default as slower."""
-    rivals = [other for other in speeds if other.is_default] or list(speeds)
-    rival = min(rivals, key=lambda other: speeds[other].seconds)
-    return choice in speeds and not _is_slower(speeds[choice], speeds[rival], rules)

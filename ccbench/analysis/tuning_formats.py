@@ -1,4 +1,4 @@
-"""Advice in the two forms that NCCL reads: environment variables, and the CSV of its example tuner plug-in.
+"""Advice as lines for a screen, as a JSON document, and in the two forms that NCCL reads.
 
 Nothing here was run on NCCL: the forms are those of its documents and sources.
 
@@ -16,15 +16,13 @@ The README says that -1 channels keep NCCL's choice. In its source (plugin.c of 
 later versions at 35512d6f and 837821a4) the number is 1 before a line is looked for and -1 leaves it so, and
 NCCL (ncclGetAlgoInfo in src/enqueue.cc) takes every number but 0 for the channels it may use at most. So 0 is
 written where channels are not known: both readings then leave the choice to NCCL.
-
-Advice as lines for a screen and as a JSON document.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from ccbench.analysis.tuning import (
@@ -74,7 +72,6 @@ CSV_COLUMNS = (
     "numPipeOps", "regBuff",
 )  # fmt: skip
 
-NCCL_CHOOSES_CHANNELS = 0
 ANY = -1
 
 LONGEST_LINE = 200
@@ -83,27 +80,17 @@ LONGEST_LINE = 200
 _HEAD = "made by ccbench from measured points; this file was never run on NCCL by ccbench"
 
 
-@dataclass(frozen=True)
-class _Key:
-    """What a line of the CSV can match."""
-
-    collective: str
-    nodes: int
-    ranks: int
-
-
 def nccl_environment(timings: Iterable[Timing], rules: Rules | None = None) -> str:
-    """Lines of a shell that set NCCL_ALGO and NCCL_PROTO, with comments; no lines but comments without
-    advice.
+    """Lines of a shell that set NCCL_ALGO and NCCL_PROTO, with comments; comments alone without advice.
 
     A collective is set where one choice may be set for all sizes that were measured: nowhere slower.
     """
     own = _of_nccl(timings)
-    settled = {
-        name: one
-        for name, one in everywhere(own, rules).items()
-        if name in COLLECTIVE_NAMES and _settable(one)
-    }
+    settled: dict[str, Choice] = {}
+    for name, one in sorted(everywhere(own, rules).items()):
+        words = VARIABLE_VALUES.get(one.algorithm) or PROTOCOLS.get(one.protocol)
+        if name in COLLECTIVE_NAMES and words and _sayable(one):
+            settled[name] = one
     advised = {one.situation.collective for one in advise(own, rules) for band in one.bands if band.choice}
     lines = _comments(
         _HEAD,
@@ -113,18 +100,21 @@ def nccl_environment(timings: Iterable[Timing], rules: Rules | None = None) -> s
             for name in sorted(advised - set(settled))
         ),
     )
-    for variable, words in (("NCCL_ALGO", _algorithm_word), ("NCCL_PROTO", _protocol_word)):
-        parts = [(COLLECTIVE_NAMES[name], words(one)) for name, one in sorted(settled.items())]
-        text = ";".join(f"{name}:{word}" for name, word in parts if word)
-        lines += [f'export {variable}="{text}"'] if text else []
-        same = {word for _, word in parts}
-        if text and len(same) == 1:
-            lines += _comments(f"before 2.24, for all collectives at once: {variable}={same.pop()}")
+    parts = {
+        "NCCL_ALGO": {name: VARIABLE_VALUES.get(one.algorithm, "") for name, one in settled.items()},
+        "NCCL_PROTO": {name: PROTOCOLS.get(one.protocol, "") for name, one in settled.items()},
+    }
+    for variable, words_of in parts.items():
+        text = ";".join(f"{COLLECTIVE_NAMES[name]}:{word}" for name, word in words_of.items() if word)
+        lines += [f'export {variable}="{text}"'] * bool(text)
+        if text and len(set(words_of.values())) == 1:
+            word = next(iter(words_of.values()))
+            lines += _comments(f"before 2.24, for all collectives at once: {variable}={word}")
     if any(one.protocol == "ll128" for one in settled.values()):
         lines += _comments(
             "LL128 corrupts data on machines that do not support it (NCCL's guide): verify results"
         )
-    for name, one in sorted(settled.items()):
+    for name, one in settled.items():
         if one.channels:
             lines += _comments(
                 f"{name} was measured with {one.channels} channels, which can only be set for all"
@@ -136,26 +126,32 @@ def nccl_environment(timings: Iterable[Timing], rules: Rules | None = None) -> s
 
 def nccl_csv(timings: Iterable[Timing], rules: Rules | None = None) -> str:
     """The tuner plug-in's file. What it cannot say is left out, each with a comment."""
-    advice = advise(_of_nccl(timings), rules)
-    rows: list[str] = []
     notes: list[str] = []
-    for key, members in _by_key(advice, notes).items():
-        for band in _agreed_bands(key, members, notes):
-            row = _csv_row(key, band)
-            if row is None:
-                name = band.choice.label if band.choice else ""
-                notes.append(
-                    f"{_where(key, band)}: {name} left out: the plug-in needs algorithm and protocol"
-                )
+    alike: dict[tuple[str, int, int], list[Advice]] = defaultdict(list)
+    for one in advise(_of_nccl(timings), rules):
+        where = one.situation
+        if where.collective in COLLECTIVE_NAMES:
+            alike[where.collective, where.nodes, where.ranks].append(one)
+        elif any(band.choice for band in one.bands):
+            notes.append(f"{where.collective} left out: NCCL has no choice of algorithm there")
+    rows: list[str] = []
+    # The plug-in takes the first line that matches: those for any number of nodes come last.
+    for (collective, nodes, ranks), members in sorted(alike.items(), key=lambda item: item[0][1] == 0):
+        place = f"{collective} on {plural(ranks, 'rank')}"
+        for band in _agreed_bands(place, members, notes):
+            choice = _for_plug_in(band)
+            if choice is None:
+                label = band.choice.label if band.choice else ""
+                why = f"{label} left out: the plug-in needs algorithm and protocol"
+                notes.append(f"{place} {band.low_bytes}-{band.high_bytes} B: {why}")
             else:
-                rows.append(row)
+                # No channels are NCCL's own choice, see above.
+                numbers = (band.channels, nodes or ANY, ranks, ANY, ANY)
+                words = (COLLECTIVE_NAMES[collective], band.low_bytes, band.high_bytes, *choice, *numbers)
+                rows.append(",".join(map(str, words)))
     head = [_HEAD, "read by NCCL's example tuner plug-in (NCCL_TUNER_CONFIG_FILE), NCCL 2.27.5 and later"]
-    zeros = any(row.split(",")[5] == "0" for row in rows)
-    head += (
-        ["channels 0: NCCL's own choice; -1 would leave one channel, as the plug-in's source is"]
-        if zeros
-        else []
-    )
+    if any(row.split(",")[5] == "0" for row in rows):
+        head.append("channels 0: NCCL's own choice; -1 would leave one channel, as the plug-in's source is")
     return "\n".join([*_comments(*head, *notes, ",".join(CSV_COLUMNS)), *rows]) + "\n"
 
 
@@ -164,19 +160,7 @@ def _of_nccl(timings: Iterable[Timing]) -> tuple[Timing, ...]:
     return tuple(one for one in plain if capabilities_of(one.choice.backend).nccl_settings)
 
 
-def _by_key(advice: Sequence[Advice], notes: list[str]) -> dict[_Key, list[Advice]]:
-    found: dict[_Key, list[Advice]] = defaultdict(list)
-    for one in advice:
-        where = one.situation
-        if where.collective in COLLECTIVE_NAMES:
-            found[_Key(where.collective, where.nodes, where.ranks)].append(one)
-        elif any(band.choice for band in one.bands):
-            notes.append(f"{where.collective} left out: NCCL has no choice of algorithm there")
-    # The plug-in takes the first line that matches: those for any number of nodes come last.
-    return dict(sorted(found.items(), key=lambda item: item[0].nodes == 0))
-
-
-def _agreed_bands(key: _Key, members: Sequence[Advice], notes: list[str]) -> list[Band]:
+def _agreed_bands(place: str, members: Sequence[Advice], notes: list[str]) -> list[Band]:
     """Bands of sizes at which all types, operations and placements that were measured ask for the same."""
     answers: dict[int, list[Band]] = defaultdict(list)
     for one in members:
@@ -189,12 +173,11 @@ def _agreed_bands(key: _Key, members: Sequence[Advice], notes: list[str]) -> lis
         here = answers[size]
         asked = {(band.choice, band.channels, band.ran) for band in here}
         if len({band.choice for band in here}) > 1:
-            notes.append(f"{_where(key)}: {size} B left out: types, operations or placements differ there")
+            notes.append(f"{place}: {size} B left out: types, operations or placements differ there")
         if len(asked) > 1 or here[0].choice is None:
             open_band = False
             continue
-        same = open_band and (bands[-1].choice, bands[-1].channels, bands[-1].ran) in asked
-        if same:
+        if open_band and (bands[-1].choice, bands[-1].channels, bands[-1].ran) in asked:
             bands[-1] = replace(bands[-1], high_bytes=size, sizes_bytes=(*bands[-1].sizes_bytes, size))
         else:
             bands.append(replace(here[0], low_bytes=size, high_bytes=size, sizes_bytes=(size,)))
@@ -202,7 +185,8 @@ def _agreed_bands(key: _Key, members: Sequence[Advice], notes: list[str]) -> lis
     return bands
 
 
-def _csv_row(key: _Key, band: Band) -> str | None:
+def _for_plug_in(band: Band) -> tuple[str, str] | None:
+    """Algorithm and protocol of a band in the plug-in's words; None where either is not known."""
     choice = band.choice
     if choice is None or not _sayable(choice):
         return None
@@ -210,42 +194,15 @@ def _csv_row(key: _Key, band: Band) -> str | None:
     protocol = choice.protocol if choice.protocol != DEFAULT else band.ran[1]
     if algorithm in ONLY_SIMPLE:
         protocol = "simple"
-    if algorithm not in CSV_ALGORITHMS or protocol not in PROTOCOLS:
-        return None
-    channels = band.channels or NCCL_CHOOSES_CHANNELS
-    numbers = (channels, key.nodes or ANY, key.ranks, ANY, ANY)
-    words = (
-        COLLECTIVE_NAMES[key.collective],
-        band.low_bytes,
-        band.high_bytes,
-        CSV_ALGORITHMS[algorithm],
-        protocol,
-    )
-    return ",".join(map(str, (*words, *numbers)))
-
-
-def _settable(choice: Choice) -> bool:
-    return _sayable(choice) and bool(_algorithm_word(choice) or _protocol_word(choice))
+    known = algorithm in CSV_ALGORITHMS and protocol in PROTOCOLS
+    return (CSV_ALGORITHMS[algorithm], protocol) if known else None
 
 
 def _sayable(choice: Choice) -> bool:
-    """Whether a file can ask for it: it sets nothing else, and processes are the application's own affair."""
+    """True if a file can ask for it: it sets nothing else, and processes are the application's own affair."""
     settings = zip(SETTINGS_OF_LIBRARIES, choice.settings, strict=True)
     others = [axis.name for axis, value in settings if value != axis.default and axis.name != "processes"]
     return not (others or choice.variant)
-
-
-def _algorithm_word(choice: Choice) -> str:
-    return VARIABLE_VALUES.get(choice.algorithm, "")
-
-
-def _protocol_word(choice: Choice) -> str:
-    return PROTOCOLS.get(choice.protocol, "")
-
-
-def _where(key: _Key, band: Band | None = None) -> str:
-    sizes = f" {band.low_bytes}-{band.high_bytes} B" if band is not None else ""
-    return f"{key.collective} on {plural(key.ranks, 'rank')}{sizes}"
 
 
 def _comments(*texts: str) -> list[str]:
@@ -260,31 +217,35 @@ DOCUMENT_VERSION = 1
 
 def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[str]:
     """Per situation in which choices were compared a line, then a line per band; else a remark."""
-    advice, rules = tuple(advice), rules or Rules()
-    lines: list[str] = []
-    advised = 0
+    rules = rules or Rules()
     compared = [one for one in advice if one.compared]
+    if not compared:
+        return ["nothing to compare: no case on two ranks or more was measured with two choices at one size"]
+    lines: list[str] = []
     for one in compared:
         lines.append(plain(one.situation.label, 400) + (" (SIMULATED)" if one.simulated else ""))
         rows = [_row(band) for band in one.bands]
-        advised += sum(band.choice is not None for band in one.bands)
         lines += [f"  {line}" for line in aligned(Table(columns("<", "<", "<"), rows))[1:]]
         if one.flags:
             lines.append(f"  flagged while measured: {', '.join(one.flags)}")
-    if not lines:
-        return ["nothing to compare: no case on two ranks or more was measured with two choices at one size"]
-    if any(band.without_interval and band.choice for one in compared for band in one.bands):
+    advised = [band for one in compared for band in one.bands if band.choice]
+    if any(band.without_interval for band in advised):
         lines.append(
             "without interval (printed averages, too few samples): gains from "
             f"{rules.minimum_printed_gain:.0%} on are told, as hints; measure more to be certain"
         )
-    lines.append(f"{plural(advised, 'band')} with advice; nothing is said of sizes that were not measured")
-    return lines
+    told = plural(len(advised), "band")
+    return [*lines, f"{told} with advice; nothing is said of sizes that were not measured"]
 
 
 def _row(band: Band) -> tuple[str, str, str]:
+    ends = dict.fromkeys(
+        "size not stated" if size == SIZE_NOT_STATED else format_size(size)
+        for size in (band.low_bytes, band.high_bytes)
+    )
+    sizes = " - ".join(ends)
     if band.choice is None:
-        return _sizes(band), "as it is", plain(band.why, 400)
+        return sizes, "as it is", plain(band.why, 400)
     instead = f"instead of {band.rivals[0].label if len(band.rivals) == 1 else 'several'}"
     words = [instead, gain_text(band.smallest_gain)]
     if band.largest_gain is not None and band.largest_gain != band.smallest_gain:
@@ -293,14 +254,7 @@ def _row(band: Band) -> tuple[str, str, str]:
         words.append(f"at {len(band.bridged_bytes)} sizes not told apart")
     if band.without_interval:
         words.append("without interval")
-    return _sizes(band), plain(band.choice.label), plain(", ".join(words), 400)
-
-
-def _sizes(band: Band) -> str:
-    if band.low_bytes == SIZE_NOT_STATED and band.high_bytes == SIZE_NOT_STATED:
-        return "size not stated"
-    low = "size not stated" if band.low_bytes == SIZE_NOT_STATED else format_size(band.low_bytes)
-    return low if band.low_bytes == band.high_bytes else f"{low} - {format_size(band.high_bytes)}"
+    return sizes, plain(band.choice.label), plain(", ".join(words), 400)
 
 
 def gain_text(gain: Gain | None) -> str:
@@ -314,44 +268,35 @@ def gain_text(gain: Gain | None) -> str:
 
 
 def advice_document(advice: Sequence[Advice], rules: Rules | None = None) -> dict[str, Any]:
-    """``advice`` as JSON: sizes in bytes, gains as fractions (time of the rival over the choice's, minus
-    one).
+    """``advice`` as JSON: sizes in bytes, gains as fractions (time of the rival over the choice's minus one).
 
     A size is null where a source does not state it.
     """
     rules = rules or Rules()
+    situations = []
+    for one in advice:
+        where = asdict(one.situation)
+        where |= {"nodes": where["nodes"] or None, "machine": where.pop("place"), "work": where.pop("work")}
+        bands = [_band_document(band) for band in one.bands]
+        situations.append({**where, "simulated": one.simulated, "flags": list(one.flags), "bands": bands})
     return {
         "version": DOCUMENT_VERSION,
         "minimum_gain": rules.minimum_gain,
         "minimum_printed_gain": rules.minimum_printed_gain,
         "confidence": rules.confidence,
-        "situations": [_situation_document(one) for one in advice],
-    }
-
-
-def _situation_document(one: Advice) -> dict[str, Any]:
-    where = one.situation
-    return {
-        "collective": where.collective,
-        "ranks": where.ranks,
-        "nodes": where.nodes or None,
-        "dtype": where.dtype,
-        "op": where.op,
-        "in_place": where.in_place,
-        "mode": where.mode,
-        "machine": where.place,
-        "work": where.work,
-        "simulated": one.simulated,
-        "flags": list(one.flags),
-        "bands": [_band_document(band) for band in one.bands],
+        "situations": situations,
     }
 
 
 def _band_document(band: Band) -> dict[str, Any]:
+    low, high, *sizes = (
+        None if size == SIZE_NOT_STATED else size
+        for size in (band.low_bytes, band.high_bytes, *band.sizes_bytes)
+    )
     return {
-        "low_bytes": _size(band.low_bytes),
-        "high_bytes": _size(band.high_bytes),
-        "sizes_bytes": [_size(size) for size in band.sizes_bytes],
+        "low_bytes": low,
+        "high_bytes": high,
+        "sizes_bytes": sizes,
         "choice": _choice_document(band.choice),
         "instead_of": _choice_document(band.rivals[0] if len(band.rivals) == 1 else None),
         "smallest_gain": band.smallest_gain and asdict(band.smallest_gain),
@@ -362,19 +307,11 @@ def _band_document(band: Band) -> dict[str, Any]:
     }
 
 
-def _size(size_bytes: int) -> int | None:
-    return None if size_bytes == SIZE_NOT_STATED else size_bytes
-
-
 def _choice_document(choice: Choice | None) -> dict[str, Any] | None:
     if choice is None:
         return None
-    return {
-        "backend": choice.backend,
-        "algorithm": choice.algorithm,
-        "protocol": choice.protocol,
-        "channels": choice.channels,
-        **{axis.name: one for axis, one in zip(SETTINGS_OF_LIBRARIES, choice.settings, strict=True)},
-        "variant": choice.variant,
-        "label": choice.label,
-    }
+    settings = {axis.name: one for axis, one in zip(SETTINGS_OF_LIBRARIES, choice.settings, strict=True)}
+    values = asdict(choice)
+    del values["settings"]
+    variant = values.pop("variant")
+    return {**values, **settings, "variant": variant, "label": choice.label}

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
+from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
 from ccbench.errors import UsageError
 from ccbench.units import shown
 
 if TYPE_CHECKING:
-    from ccbench.results.importers.log import ImportedLog
+    from ccbench.results.importers.log import ImportedLog, Reader
 
 LARGEST_LOG_BYTES = 64 << 20
 """More than any of these tools prints, debug lines of a few hundred ranks included; more is not read."""
-
-READERS: tuple[str, ...] = (
-    "osu",
-    "imb",
-    "nccom",
-    "hccl_test",
-    "param",
-    "gloo_benchmark",
-    "mscclpp",
-    "torch_bench",
-    "nccl_reports",
-    "nccl_tests",
-    "markdown_tables",
-)
-"""Reader modules in the order they are asked: those with words of their own first, Markdown last, because a
-page may quote any of the others in full."""
 
 FORMS = (
     "nccl-tests and rccl-tests (text, JSON, CSV), OSU micro-benchmarks, Intel MPI Benchmarks, torch "
@@ -40,19 +24,32 @@ FORMS = (
 )
 
 
-class Reader(Protocol):
-    """Functions that each module of READERS offers."""
+@cache
+def readers() -> dict[str, Reader]:
+    """Readers by name, in the order they are asked: those with words of their own first, Markdown last.
 
-    def recognises(self, text: str) -> bool:
-        """Return whether ``text`` is this reader's form; never raises."""
+    A page in Markdown may quote any of the others in full.
+    """
+    from ccbench.results.importers import host_benchmarks as host
+    from ccbench.results.importers import markdown_tables, nccl_reports, nccl_tests
+    from ccbench.results.importers import torch_benchmarks as torch
+    from ccbench.results.importers import vendor_tests as vendor
+    from ccbench.results.importers.log import Reader
 
-    def read(self, text: str) -> ImportedLog:
-        """Return what ``text`` says; UsageError when nothing can be made of it."""
-
-
-def reader(name: str) -> Reader:
-    """The reader module called ``name``, one of READERS; imported when it is asked for."""
-    return cast(Reader, importlib.import_module(f"ccbench.results.importers.{name}"))
+    listed = (
+        Reader("osu", host.is_osu, host.read_osu),
+        Reader("imb", host.is_imb, host.read_imb),
+        Reader("nccom", vendor.is_nccom, vendor.read_nccom),
+        Reader("hccl_test", vendor.is_hccl, vendor.read_hccl),
+        Reader("param", torch.is_param, torch.read_param),
+        Reader("gloo_benchmark", host.is_gloo, host.read_gloo),
+        Reader("mscclpp", vendor.is_mscclpp, vendor.read_mscclpp),
+        Reader("torch_bench", torch.is_all_reduce_bench, torch.read_all_reduce_bench),
+        Reader("nccl_reports", nccl_reports.recognises, nccl_reports.read),
+        Reader("nccl_tests", nccl_tests.recognises, nccl_tests.read),
+        Reader("markdown_tables", markdown_tables.recognises, markdown_tables.read),
+    )
+    return {one.name: one for one in listed}
 
 
 def read_log(path: str | PathLike[str]) -> ImportedLog:
@@ -72,6 +69,7 @@ def read_log(path: str | PathLike[str]) -> ImportedLog:
         raise UsageError(
             f"{place}: larger than {LARGEST_LOG_BYTES >> 20} MiB; cut out the part with the tables"
         )
+    # Terminals of Windows write UTF-16; stray bytes are kept visible rather than refused.
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     return replace(log_of_text(content.decode(encoding, "backslashreplace"), place), source=place)
 
@@ -79,13 +77,12 @@ def read_log(path: str | PathLike[str]) -> ImportedLog:
 def log_of_text(text: str, place: str) -> ImportedLog:
     """Return what ``text`` says. place: where it comes from, with which errors begin."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-    for name in READERS:
-        candidate = reader(name)
-        if not candidate.recognises(text):
-            continue
-        try:
-            return candidate.read(text)
-        except UsageError as error:
-            raise UsageError(str(error) if str(error).startswith(place) else f"{place}: {error}") from error
+    for reader in readers().values():
+        if reader.recognises(text):
+            try:
+                return reader.read(text)
+            except UsageError as error:
+                said = str(error)
+                raise UsageError(said if said.startswith(place) else f"{place}: {said}") from error
     seen = shown(text.strip()) if text.strip() else "nothing"
     raise UsageError(f"{place}: no benchmark output that ccbench knows: {seen}; known are {FORMS}")

@@ -15,10 +15,17 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ccbench.machine.flags import Flag
-from ccbench.results.importers.columns import row_of
-from ccbench.results.importers.lines import GIBI, LARGEST_SIZE, Line, source_lines, whole
-from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable
-from ccbench.results.importers.words import collective_name, dtype_name, op_of
+from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, row_of
+from ccbench.results.importers.words import (
+    GIBI,
+    LARGEST_SIZE,
+    Line,
+    collective_name,
+    dtype_name,
+    op_of,
+    source_lines,
+    whole,
+)
 from ccbench.topology.text import Figure, figure
 from ccbench.units import DURATION_UNITS, SIZE_UNITS, parse_size
 

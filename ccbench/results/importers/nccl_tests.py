@@ -6,35 +6,39 @@ any text and raises nothing. Forms: github.com/NVIDIA/nccl-tests src/common.cu, 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
-from ccbench.results.importers.columns import row_of
-from ccbench.results.importers.lines import Line, failures, source_lines, whole
-from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
+from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome, row_of
 from ccbench.results.importers.nccl_tests_columns import (
     Cells,
     Layout,
     guessed_layout,
     header_layout,
     is_figure,
-    is_whole_header,
     likely_collective,
-    log_outcome,
     nodes_of_devices,
     ranks_of_devices,
     ranks_of_figures,
     row_cells,
-    table_outcome,
     with_sizes_of_today,
     without_cut_rate,
 )
-from ccbench.results.importers.words import LibraryLines, communicator, dtype_name, program_collective
+from ccbench.results.importers.words import (
+    LibraryLines,
+    Line,
+    dtype_name,
+    failures,
+    program_collective,
+    source_lines,
+    whole,
+)
 from ccbench.topology.graph import Notice
 from ccbench.topology.text import Figure, figure
 
@@ -82,10 +86,14 @@ _WRITTEN = re.compile(
 _PLACED = re.compile(r"(\d{1,7}) ranks? on (\d{1,7}) nodes?;")
 _COMMENT = re.compile(r"\s{0,200}#+[ \t]?")
 _RANK_TAG = re.compile(r"\[\d{1,6}\]")
+_OF_RANKS = re.compile(r"\bn[rR]anks (\d{1,7})\b")
+_OF_NODES = re.compile(r"\bnNodes (\d{1,7})\b")
 _RULES = dict.fromkeys(range(9472, 9600), " ") | {ord("|"): " ", ord("\u00a0"): " "}
 """Box-drawing characters and bars stand between cells and mean nothing."""
 _FEWEST_WORDS = 4
 """Words of the shortest row: a size and three figures."""
+_ALIGNED_BYTES = 16
+"""nccl-tests rounds one rank's block down to this (src/all_gather.cu and others)."""
 
 
 @dataclass
@@ -119,7 +127,7 @@ class OpenRun:
 
 
 class Tables:
-    """Takes lines in order; ``finish`` gives the runs. Broken lines become notices and never raise."""
+    """Takes lines in order into runs with tables. Broken lines become notices and never raise."""
 
     def __init__(self) -> None:
         self.runs = [OpenRun()]
@@ -131,20 +139,17 @@ class Tables:
         return self.runs[-1]
 
     @property
-    def _table(self) -> OpenTable | None:
-        return self._run.tables[-1] if self._run.tables else None
-
-    def finish(self) -> list[OpenRun]:
-        """The runs that say anything, after the last line."""
-        for run in self.runs:
-            if not run.tables and (run.config or run.started):  # it ended before its table began
-                run.tables.append(OpenTable(None, 0))
-        return [run for run in self.runs if run.tables or run.devices]
+    def _open(self) -> OpenTable | None:
+        """The last table, while rows may follow."""
+        table = self._run.tables[-1] if self._run.tables else None
+        return table if table is not None and not table.closed else None
 
     def take(self, line: Line) -> None:
         """One line."""
         if line.message:
-            self._learn(line.text)
+            for name, pattern in (("ranks", _OF_RANKS), ("nodes", _OF_NODES)):
+                if said := pattern.search(line.text) if "anks " in line.text else None:
+                    setattr(self._run, name, max(int(said[1]), getattr(self._run, name) or 0))
             return
         comment = _COMMENT.match(line.text)
         text = line.text[comment.end() :] if comment else line.text
@@ -152,22 +157,20 @@ class Tables:
         if not words:
             return
         is_number = words[0][0].isdigit()
-        if is_number and (self._maybe_row(line, text, words) or self._remark(text)):
+        if is_number and (self._row(line, words) or self._remark(text)):
             return
-        if self._header(line, text, words) or self._footer(line, text) or self._preamble(text):
+        if self._frame(line, text, words) or self._preamble(text):
             return
         self._placement_above = text if "-place" in text else ""
         if is_number:
-            self._headless(line, words)
+            # Figures that are no row, where rows stand, are what is left of one.
+            if self._open is not None and sum(map(is_figure, words)) >= _FEWEST_WORDS:
+                text = "figures without the start of their row"
+                self.notices.append(Notice("damaged_line", text, line.number))
         elif (self._run.tables or not comment) and len(text) < 120 and _HOLE.fullmatch(text.strip()):
-            if self._table is not None and not self._table.closed:
-                self._table.has_hole = True
+            if self._open is not None:
+                self._open.has_hole = True
             self.notices.append(Notice("truncated", "lines were left out of the source here", line.number))
-
-    def _learn(self, message: str) -> None:
-        ranks, nodes = communicator(message)
-        self._run.ranks = max(filter(None, (self._run.ranks, ranks)), default=None)
-        self._run.nodes = max(filter(None, (self._run.nodes, nodes)), default=None)
 
     def _new_run(self) -> OpenRun:
         """The run that a line of a header belongs to: another one, once the last has a table."""
@@ -190,8 +193,8 @@ class Tables:
             run = self._new_run() if starts else self._run
             run.started = run.started or starts
             run.programs.append(program[2])
-            if self._table and not starts:
-                self._table.concluded = self._table.closed = True
+            if run.tables and not starts:
+                run.tables[-1].concluded = run.tables[-1].closed = True
         elif written := _WRITTEN.match(text):
             self._run.written |= {name: value for name, value in written.groupdict().items() if value}
         elif placed := _PLACED.match(text):
@@ -204,93 +207,79 @@ class Tables:
             return False
         return True
 
-    def _header(self, line: Line, text: str, words: list[str]) -> bool:
-        layout = header_layout(words) if "bw" in text.lower() else None
-        if layout is None:
-            return False
-        # rccl-tests can leave a placement out (-O), and says so only above the header.
-        only_in_place = "in-place" in self._placement_above and "out-of-place" not in self._placement_above
-        self._run.tables.append(OpenTable(layout, line.number, line.text, only_in_place))
-        return True
-
-    def _footer(self, line: Line, text: str) -> bool:
+    def _frame(self, line: Line, text: str, words: list[str]) -> bool:
+        """A table's header, or one of its closing lines."""
+        tables = self._run.tables
+        if layout := header_layout(words) if "bw" in text.lower() else None:
+            # rccl-tests can leave a placement out (-O), and says so only above the header.
+            above = self._placement_above
+            only_in_place = "in-place" in above and "out-of-place" not in above
+            tables.append(OpenTable(layout, line.number, line.text, only_in_place))
+            return True
         average, wrong = _AVERAGE.search(text), _WRONG_VALUES.search(text)
         if average is None and wrong is None:
             return False
-        table = self._table or OpenTable(None, line.number)
-        if not self._run.tables:
-            self._run.tables.append(table)
+        if not tables:
+            tables.append(OpenTable(None, line.number))
         if wrong is not None:
-            table.wrong_values = int(wrong[1])
+            tables[-1].wrong_values = int(wrong[1])
         if average is not None:
             printed = figure(average[1].removesuffix("GB/s"))
-            table.average, table.closed = printed.value if printed else None, True
+            tables[-1].average, tables[-1].closed = printed.value if printed else None, True
         return True
 
-    def _maybe_row(self, line: Line, text: str, words: list[str]) -> bool:
+    def _row(self, line: Line, words: list[str]) -> bool:
         words = [word for word in words if not _RANK_TAG.fullmatch(word)]
-        table = self._table
-        layout = table.layout if table is not None and not table.closed else None
+        layout = self._open.layout if self._open is not None else None
         if len(words) < (_FEWEST_WORDS if layout is None or "type" not in layout.head else 2):
             return False
         cells = row_cells(words, layout) if layout is not None else None
         if cells is None or (cells.surplus and not cells.figures):
+            # A row whose columns no header names: of the open table where there is one, else of a new one.
             guessed = guessed_layout(words)
             if guessed is not None:
-                self._open(guessed, line.number)
+                if self._open is None:
+                    self._run.tables.append(OpenTable(guessed, line.number))
+                elif layout is None:
+                    self._open.layout = guessed
                 cells = row_cells(words, guessed)
         if cells is None or (cells.missing and cells.surplus and not cells.figures):
             return False
-        self._row(line, without_cut_rate(cells) if line.unfinished else cells)
-        return True
-
-    def _open(self, guessed: Layout, number: int) -> None:
-        """Make room for a row whose columns no header names: the open table where there is one."""
-        table = self._table
-        if table is None or table.closed:
-            self._run.tables.append(OpenTable(guessed, number))
-        elif table.layout is None:
-            table.layout = guessed
-
-    def _headless(self, line: Line, words: list[str]) -> None:
-        """Figures that are no row, where rows stand: what is left of one."""
-        open_here = self._table is not None and not self._table.closed
-        if open_here and sum(map(is_figure, words)) >= _FEWEST_WORDS:
-            self.notices.append(Notice("damaged_line", "figures without the start of their row", line.number))
-
-    def _row(self, line: Line, cells: Cells) -> None:
+        if line.unfinished:
+            cells = without_cut_rate(cells)
         table = self._run.tables[-1]
+        places = (True,) if table.only_in_place else (False, True)
         if cells.missing and _only_in_place(line, table, cells):
-            table.rows += _placements(replace(cells, missing=0), line.number, (True,))
-            return
+            cells, places = replace(cells, missing=0), (True,)
         if cells.missing:
             text = f"{cells.missing} columns of a row are missing"
             self.notices.append(Notice("damaged_line", text, line.number))
             if not cells.figures and not cells.head.get("type"):
-                return
-        table.rows += _placements(cells, line.number, (True,) if table.only_in_place else (False, True))
+                return True
+        table.rows += _placements(cells, line.number, places)
+        return True
 
     def _remark(self, text: str) -> bool:
         """A remark of ccbench's own tables on a case: its flags, or its status where it has no figures."""
         remark = _REMARK.match(text)
-        table = self._table
-        if remark is None or table is None or not table.rows:
+        rows = self._run.tables[-1].rows if self._run.tables else []
+        if remark is None or not rows:
             return False
         size, in_place, word, more = int(remark[1]), remark[2] == "in", remark[3], remark[4].strip()
         are_flags = word == "flags"
         extra = {"status": word, **({"detail": more} if more else {})}
-        for index in range(len(table.rows) - 1, max(-1, len(table.rows) - 3), -1):
-            row = table.rows[index]
+        for index in range(len(rows) - 1, max(-1, len(rows) - 3), -1):
+            row = rows[index]
             if row.in_place is in_place and row.size_bytes == size:
                 flags = tuple(dict.fromkeys((*row.flags, *more.split()))) if are_flags else row.flags
                 kept = row.extra if are_flags else {**row.extra, **extra}
-                table.rows[index] = replace(row, flags=flags, extra=kept)
+                rows[index] = replace(row, flags=flags, extra=kept)
                 return True
         if are_flags:
             return False
         nothing: dict[str, Any] = dict.fromkeys(("seconds", "algbw", "busbw", "wrong_elements"))
         nothing |= {"half_units": (None, None, None), "in_place": in_place, "extra": extra}
-        table.rows.append(replace(table.rows[-1], **nothing))
+        rows.append(replace(rows[-1], **nothing))
         return True
 
 
@@ -323,8 +312,7 @@ def _placements(cells: Cells, line: int, places: Iterable[bool]) -> list[Importe
         time, wrong, error = (found.pop(name, None) for name in ("time", "wrong", "error"))
         measured = {**found, "seconds": time.over(1e6) if time else None, "largest_error": error}
         wrong_elements = int(wrong.value) if wrong else None
-        row = row_of(line, measured, **start, in_place=in_place, wrong_elements=wrong_elements)
-        rows.append(row)
+        rows.append(row_of(line, measured, **start, in_place=in_place, wrong_elements=wrong_elements))
     telling = [row for row in rows if (row.seconds, row.algbw, row.busbw) != (None, None, None)]
     return telling or rows[:1] or [row_of(line, {}, **start)]
 
@@ -332,7 +320,7 @@ def _placements(cells: Cells, line: int, places: Iterable[bool]) -> list[Importe
 def recognises(text: str) -> bool:
     """Return whether ``text`` is of nccl-tests or its ports, judged by its own words or a row's figures."""
     tables = Tables()
-    for line in islice((line for line in _lines(text) if not line.message), _LOOKED_AT):
+    for line in islice((line for line in source_lines(text) if not line.message), _LOOKED_AT):
         if "time:avg" in line.text:  # nccom-test, whose rows and closing line look the same
             return False
         if _MARKS.search(line.text):
@@ -343,25 +331,24 @@ def recognises(text: str) -> bool:
     return False
 
 
-def _lines(text: str) -> Iterable[Line]:
-    return source_lines(text, is_whole_header if "size" in text and "algbw" in text else None)
-
-
 def read(text: str) -> ImportedLog:
     """The log that ``text`` is; see the module. Sizes are today's nccl-tests sizes, figures as printed."""
     tables, said = Tables(), LibraryLines()
     around: list[Line] = []
-    for line in _lines(text):
+    for line in source_lines(text):
         tables.take(line)
         if line.message or not (line.text[:1].isspace() or line.text[:1].isdigit()):
             said.take(line)
             around.append(line)
-    runs = tables.finish()
+    for run in tables.runs:
+        if not run.tables and (run.config or run.started):  # it ended before its table began
+            run.tables.append(OpenTable(None, 0))
+    runs = [run for run in tables.runs if run.tables or run.devices]
     program = next(filter(None, (program_collective(line.text) for line in around)), "")
     built = [_built(table, run, program, said.environment) for run in runs for table in run.tables]
     notices = [*tables.notices, *(notice for _, found in built for notice in found)]
     kept = tuple(table for table, _ in built)
-    outcome, detail = log_outcome(kept, bool(runs), *failures(around))
+    outcome, detail = _log_outcome(kept, bool(runs), *failures(around))
     if outcome in (Outcome.HUNG, Outcome.CRASHED):
         kept = tuple(t if t.outcome is Outcome.COMPLETE else replace(t, outcome=outcome) for t in kept)
     if not kept and not runs and not said.versions:
@@ -384,18 +371,16 @@ def read(text: str) -> ImportedLog:
 def _built(
     table: OpenTable, run: OpenRun, program: str, environment: dict[str, str]
 ) -> tuple[ImportedTable, list[Notice]]:
-    devices = list(run.devices)
+    devices, written = list(run.devices), run.written
     named = next(filter(None, map(program_collective, run.programs)), "") or program
-    listed = run.ranks or ranks_of_devices(devices)
+    ranks = listed = run.ranks or ranks_of_devices(devices)
     columns = table.layout.head if table.layout is not None else ()
     collective = named or likely_collective(table.rows, columns, listed)
-    told = dict(run.config)
-    told |= {key: value for key, value in run.written.items() if key in ("backend", "backend_version")}
+    told = run.config | {name: written[name] for name in ("backend", "backend_version") if name in written}
     if collective and not named:
         told["collective_from"] = "figures"
     if table.wrong_values is not None:
         told["out_of_bounds"] = table.wrong_values
-    ranks = listed
     shown = ranks_of_figures(table.rows, collective)
     if shown is not None and (listed is None or shown > listed):  # lists of devices are often cut
         ranks, told["ranks_from"] = shown, "figures"
@@ -406,7 +391,10 @@ def _built(
     if collective in COLLECTIVES and not COLLECTIVES[collective].reduces:
         # Versions without a column for the op leave it out of collectives that have none.
         rows = [row if row.op else replace(row, op="none") for row in rows]
-    outcome, notices = table_outcome(table, run)
+    outcome, notices = _table_outcome(table, run)
+    # One algorithm or protocol is forced; lists and exclusions in NCCL's variables force none.
+    forced = {name: environment.get(f"NCCL_{name}", "") for name in ("ALGO", "PROTO")}
+    forced = {name: value.lower() if value.isalnum() else "default" for name, value in forced.items()}
     launched = (
         "graph" if run.config.get("graph_launches") else "isolated" if run.config.get("blocking") else ""
     )
@@ -415,9 +403,9 @@ def _built(
         with_sizes_of_today(rows, collective, ranks),
         ranks,
         nodes,
-        run.written.get("algorithm") or _forced(environment, "ALGO"),
-        run.written.get("protocol") or _forced(environment, "PROTO"),
-        run.written.get("mode") or launched or "streaming",
+        written.get("algorithm") or forced["ALGO"],
+        written.get("protocol") or forced["PROTO"],
+        written.get("mode") or launched or "streaming",
         table.average,
         outcome,
         table.line,
@@ -426,7 +414,59 @@ def _built(
     return built, notices
 
 
-def _forced(environment: dict[str, str], what: str) -> str:
-    """The one algorithm or protocol that NCCL_ALGO or NCCL_PROTO allows; lists and exclusions force none."""
-    value = environment.get(f"NCCL_{what}", "")
-    return value.lower() if value.isalnum() else "default"
+def _table_outcome(table: OpenTable, run: OpenRun) -> tuple[Outcome, list[Notice]]:
+    """The outcome of one table, and what contradicts the closing lines where it is cut.
+
+    Complete needs a closing line, no hole, every size that the settings announce, and rows whose mean is
+    the closing average.
+    """
+    rows, config = table.rows, run.config
+    if table.has_hole or not rows:
+        return Outcome.CUT, []
+    rates = [row.busbw for row in rows if row.busbw is not None]
+    if table.average is not None and rates:
+        # nccl-tests averages all placements of all sizes before rounding, and prints six digits.
+        mean = sum(rates) / len(rates)
+        room = max(0.01, *(row.half_units[2] or 0.0 for row in rows))
+        if not math.isclose(table.average, mean, rel_tol=1e-3, abs_tol=room):
+            text = f"the closing average is {table.average:g} GB/s, the rows' is {mean:g}: rows are missing"
+            return Outcome.CUT, [Notice("contradiction", text, table.line)]
+    smallest, largest = config.get("minimum_bytes"), config.get("maximum_bytes")
+    step, unit = config.get("step"), config.get("step_unit")
+    if smallest is not None and largest is not None and step:
+        first, last = rows[0].size_bytes, rows[-1].size_bytes
+        # A size is rounded down to whole blocks of ranks, so the next one may be a little smaller as well.
+        room_bytes = _ALIGNED_BYTES * 8 * (run.ranks or len(run.devices) or 1)
+        following = (last + room_bytes) * step if unit == "factor" else last + room_bytes + step
+        grows = (unit == "factor" and step > 1) or unit == "bytes"
+        text = ""
+        if first > max(smallest, 1):
+            text = f"the settings start at {smallest} B, the rows at {first} B"
+        elif grows and following <= largest:
+            text = f"the settings end at {largest} B, the rows at {last} B"
+        if text:
+            return Outcome.CUT, [Notice("truncated", text, table.line)]
+    is_closed = table.average is not None or table.concluded or table.wrong_values is not None
+    return Outcome.COMPLETE if is_closed else Outcome.CUT, []
+
+
+def _log_outcome(
+    tables: Sequence[ImportedTable], has_started: bool, hang: str, crash: str
+) -> tuple[Outcome, str]:
+    """The outcome of the file and one line of detail.
+
+    A crash counts wherever it is reported; a report of a hang only where the tables did not end well, since
+    connections may be retried and then succeed.
+    """
+    complete = bool(tables) and all(table.outcome is Outcome.COMPLETE for table in tables)
+    if crash:
+        return Outcome.CRASHED, crash
+    if hang and not complete:
+        return Outcome.HUNG, hang
+    if complete:
+        return Outcome.COMPLETE, ""
+    if not tables and not has_started:
+        return Outcome.UNKNOWN, ""
+    if not any(table.rows for table in tables):
+        return Outcome.CUT, "the header is there and no row follows"
+    return Outcome.CUT, "rows or closing lines are missing"

@@ -14,15 +14,12 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.flags import Flag
-from ccbench.results.importers.lines import whole
-from ccbench.results.importers.log import DeviceLine, ImportedRow, ImportedTable, Outcome
+from ccbench.results.importers.log import DeviceLine, ImportedRow
 from ccbench.results.importers.ranks import ranks_that_fit
-from ccbench.results.importers.words import DTYPES
-from ccbench.topology.graph import Notice
+from ccbench.results.importers.words import DTYPES, whole
 from ccbench.topology.text import figure
 
 _NAMES = {
@@ -38,7 +35,6 @@ _MEASURED = ("time", "algbw", "busbw")
 _WORD = re.compile(r"[A-Za-z][\w.+-]{0,31}")
 _UNIT = re.compile(r"\([^()]{0,20}\)$")
 _ABSENT = re.compile(r"n/?a|-?nan|-?inf(?:inity)?|null|none|-{1,3}", re.IGNORECASE)
-_GLUED_RATES = re.compile(r"\d{1,9}\.\d{2}")
 _LARGEST_ROOT = 10_000
 _FEWEST_GUESSED = 6
 
@@ -72,15 +68,11 @@ class Cells:
     surplus: tuple[str, ...] = ()
 
 
-def _column_name(word: str) -> str:
-    """The column a header's word names: ``#wrong`` -> wrong, ``algbw(GB/s)`` -> algbw."""
-    plain = _UNIT.sub("", word.lower()).strip("#*:,")
-    return _COLUMN_OF_WORD.get(plain, plain)
-
-
 def header_layout(words: list[str]) -> Layout | None:
     """The layout that a header line gives, or None where the words are no header of this form."""
-    names = [name for name in map(_column_name, words) if name]
+    # ``#wrong`` names the column wrong, ``algbw(GB/s)`` algbw.
+    bare = (_UNIT.sub("", word.lower()).strip("#*:,") for word in words)
+    names = [_COLUMN_OF_WORD.get(word, word) for word in bare if word]
     if "size" in names[1:]:  # a second table stands beside this one
         names = names[: names.index("size", 1)]
     if not {"size", "algbw", "busbw"} <= set(names) or names[0] != "size":
@@ -97,18 +89,11 @@ def header_layout(words: list[str]) -> Layout | None:
     return Layout(tuple(names[:start]), tuple(map(tuple, placements)), tuple(names[end:]))
 
 
-def is_whole_header(line: str) -> bool:
-    """Return whether a header has two placements with the same columns."""
-    layout = header_layout(line[max(line.find("size"), 0) :].split())
-    return layout is not None and len(layout.placements) == 2 and len(set(layout.placements)) == 1
-
-
 def guessed_layout(words: list[str]) -> Layout | None:
     """The layout of a row without a header: size, count, a known type, perhaps redop and root, figures.
 
     Only a layout in which every placement's time x algbw is the size, or one rank's part of it, is taken.
     """
-    words = _unglued(words)
     if len(words) < _FEWEST_GUESSED or words[2].lower() not in DTYPES:
         return None
     size, count = whole(words[0]), whole(words[1])
@@ -144,7 +129,6 @@ def _agrees(time: str, algbw: str, moved_bytes: set[int]) -> bool:
 
 def row_cells(words: list[str], layout: Layout) -> Cells | None:
     """A line's words in the columns of ``layout``; None where the line is no row of it."""
-    words = _unglued(words)
     head: dict[str, str] = {}
     position = 0
     for name in layout.head:
@@ -210,21 +194,9 @@ def _is_measured(token: str) -> bool:
     return figure(token) is not None or _ABSENT.fullmatch(token) is not None
 
 
-def _unglued(tokens: list[str]) -> list[str]:
-    """``tokens`` with rates that ran together (two points in one word) cut after every second decimal."""
-    taken: list[str] = []
-    for token in tokens:
-        pieces = _GLUED_RATES.findall(token) if token.count(".") > 1 else []
-        taken += pieces if "".join(pieces) == token else [token]
-    return taken
-
-
-if TYPE_CHECKING:
-    from ccbench.results.importers.nccl_tests import OpenRun, OpenTable
+# -- figures, and what follows from them --------------------------------------------------------------------
 
 _BLOCKED_OLD = ("all_gather", "reduce_scatter")
-_ALIGNED_BYTES = 16
-"""nccl-tests rounds one rank's block down to this (src/all_gather.cu and others)."""
 
 
 def ranks_of_devices(devices: Sequence[DeviceLine]) -> int | None:
@@ -338,64 +310,3 @@ def with_sizes_of_today(
         )
         for one in rows
     )
-
-
-def table_outcome(table: OpenTable, run: OpenRun) -> tuple[Outcome, list[Notice]]:
-    """The outcome of one table, and what contradicts the closing lines where it is cut.
-
-    Complete needs a closing line, no hole, every size that the settings announce, and rows whose mean is
-    the closing average.
-    """
-    if table.has_hole or not table.rows:
-        return Outcome.CUT, []
-    rates = [row.busbw for row in table.rows if row.busbw is not None]
-    if table.average is not None and rates:
-        # nccl-tests averages all placements of all sizes before rounding, and prints six digits.
-        mean = sum(rates) / len(rates)
-        room = max(0.01, *(row.half_units[2] or 0.0 for row in table.rows))
-        if not math.isclose(table.average, mean, rel_tol=1e-3, abs_tol=room):
-            text = f"the closing average is {table.average:g} GB/s, the rows' is {mean:g}: rows are missing"
-            return Outcome.CUT, [Notice("contradiction", text, table.line)]
-    missing = _missing_sizes(table.rows, run)
-    if missing:
-        return Outcome.CUT, [Notice("truncated", missing, table.line)]
-    if table.average is None and not table.concluded and table.wrong_values is None:
-        return Outcome.CUT, []
-    return Outcome.COMPLETE, []
-
-
-def log_outcome(
-    tables: Sequence[ImportedTable], has_started: bool, hang: str, crash: str
-) -> tuple[Outcome, str]:
-    """The outcome of the file and one line of detail.
-
-    A crash counts wherever it is reported; a report of a hang only where the tables did not end well, since
-    connections may be retried and then succeed.
-    """
-    complete = bool(tables) and all(table.outcome is Outcome.COMPLETE for table in tables)
-    if crash:
-        return Outcome.CRASHED, crash
-    if hang and not complete:
-        return Outcome.HUNG, hang
-    if complete:
-        return Outcome.COMPLETE, ""
-    if not tables and not has_started:
-        return Outcome.UNKNOWN, ""
-    if not any(table.rows for table in tables):
-        return Outcome.CUT, "the header is there and no row follows"
-    return Outcome.CUT, "rows or closing lines are missing"
-
-
-def _missing_sizes(rows: Sequence[ImportedRow], run: OpenRun) -> str:
-    smallest, largest = run.config.get("minimum_bytes"), run.config.get("maximum_bytes")
-    step, unit = run.config.get("step"), run.config.get("step_unit")
-    if smallest is None or largest is None or not step:
-        return ""
-    first, last = rows[0].size_bytes, rows[-1].size_bytes
-    room = _ALIGNED_BYTES * 8 * (run.ranks or len(run.devices) or 1)
-    if first > max(smallest, 1):
-        return f"the settings start at {smallest} B, the rows at {first} B"
-    following = (last + room) * step if unit == "factor" else last + room + step
-    if ((unit == "factor" and step > 1) or unit == "bytes") and following <= largest:
-        return f"the settings end at {largest} B, the rows at {last} B"
-    return ""

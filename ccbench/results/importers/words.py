@@ -1,4 +1,4 @@
-"""Words of other tools, launchers and collective libraries, in ccbench's own.
+"""Lines, numbers and words of other tools, launchers and collective libraries, in ccbench's own.
 
 Forms: github.com/NVIDIA/nccl-tests src/common.cu; github.com/ROCm/rccl-tests src/common.cu; NCCL_DEBUG output
 as in NVIDIA/nccl src/debug.cc, src/init.cc, src/graph/tuning.cc.
@@ -7,14 +7,155 @@ as in NVIDIA/nccl src/debug.cc, src/init.cc, src/graph/tuning.cc.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ccbench.cases import UNEVEN
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.flags import Flag
-from ccbench.results.importers.lines import Line
-from ccbench.results.importers.log import DeviceLine
+from ccbench.topology.graph import Notice
+from ccbench.topology.text import Figure, plain, without_tags
+
+LONGEST_LINE = 4096
+"""Characters of a line that are looked at; no tool here prints a longer one."""
+
+MOST_NOTICES = 100
+"""Remarks that are kept of one text; whoever has more lines that do not fit has another form."""
+
+# -- lines --------------------------------------------------------------------------------------------------
+
+_MESSAGE = re.compile(
+    r"(?:[\w.-]{1,80}:\d{1,10}:\d{1,10} )?\[\d{1,5}\] (?:NCCL|RCCL|MCCL) (?:INFO|WARN|TRACE|ERROR)\b"
+)
+_ROW = re.compile(r"\s*\d{1,20}\s+\d{1,20}\s+[a-z]")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line. number: 1-based, of the source. text: without tags, colours and the end of the line.
+
+    unfinished: it is the last line and has no end. message: it is one of a library's debug output.
+    """
+
+    number: int
+    text: str
+    unfinished: bool = False
+    message: bool = False
+
+
+def source_lines(text: str) -> Iterator[Line]:
+    """Every line that is not blank; longer ones than LONGEST_LINE are cut there.
+
+    A message that another thread wrote into the middle of a row stands before the row, which is put together
+    again.
+    """
+    begun: Line | None = None
+    raws = text.split("\n")
+    for number, raw in enumerate(raws, start=1):
+        if not raw or raw.isspace():
+            continue
+        unfinished = number == len(raws)
+        bare = without_tags(plain(raw[:LONGEST_LINE]).rstrip())
+        message = _MESSAGE.search(bare) if "CCL " in bare else None
+        before = bare[: message.start()] if message else bare
+        start = number
+        if begun is not None and before:
+            if _ROW.match(before):  # a row of its own: the one before ended where the message began
+                yield begun
+            else:
+                start, before = begun.number, f"{begun.text} {before.lstrip()}"
+            begun = None
+        if message and before.lstrip()[:1].isdigit():
+            begun = Line(start, before, unfinished)
+        elif before and (not message or not before.isspace()):
+            yield Line(start, before, unfinished)
+        if message:
+            yield Line(start, bare[message.start() :], unfinished, message=True)
+    if begun is not None:
+        yield begun
+
+
+def no_row(line: Line) -> Notice:
+    """The remark that ``line`` stands where a row should and is none."""
+    return Notice("damaged_line", f"no row of its table: {line.text.strip()[:80]!r}", line.number)
+
+
+def capped(notices: Sequence[Notice]) -> tuple[Notice, ...]:
+    """The first MOST_NOTICES of ``notices``, and how many more there were."""
+    if len(notices) <= MOST_NOTICES:
+        return tuple(notices)
+    more = Notice("damaged_line", f"{len(notices) - MOST_NOTICES} more remarks like these were left out")
+    return (*notices[:MOST_NOTICES], more)
+
+
+# -- endings ------------------------------------------------------------------------------------------------
+
+_HUNG = re.compile(
+    r"watchdog caught collective|timed out|due to time limit|exceeded the time limit|test timeout \(\d"
+    r"|timeout waiting for",
+    re.IGNORECASE,
+)
+_CRASHED = re.compile(
+    r"segmentation fault|segfault|mpi_abort was invoked|caught signal|exited on signal"
+    r"|process received signal|\bsignal: \w|bus error|core dumped|out of memory|terminate called after"
+    r"|unhandled (?:cuda|system) error|cuda failure|test (?:nccl|cuda|hip) failure|\btest failure\b"
+    r"|traceback \(most recent call last\)|invalid number of gpus:|process(?:es)? exited with non-zero"
+    r"|\bexit(?:ed|ing)?(?: with)?(?: exit)? (?:code|status)[ :=]{1,3}[1-9]",
+    re.IGNORECASE,
+)
+
+
+def failures(lines: Iterable[Line]) -> tuple[str, str]:
+    """(hang, crash): the first line that reports each, quoted with its number; "" where none does."""
+    hang = crash = ""
+    for line in lines:
+        if not hang and _HUNG.search(line.text):
+            hang = f"line {line.number}: {line.text.strip()[:200]}"
+        elif not crash and _CRASHED.search(line.text):
+            crash = f"line {line.number}: {line.text.strip()[:200]}"
+    return hang, crash
+
+
+# -- numbers ------------------------------------------------------------------------------------------------
+
+GIBI = 2**30 / 1e9
+"""A rate in 2^30 bytes per second times this is one in 1e9 bytes per second."""
+
+LARGEST_SIZE = 2**62
+"""Bytes; a larger figure is no size."""
+
+_WHOLE = re.compile(r"[0-9]{1,20}|[0-9][0-9_]{1,26}[0-9]|[0-9]{1,3}(?:,[0-9]{3}){1,6}", re.ASCII)
+
+
+def whole(text: str) -> int | None:
+    """The size or count ``text`` is (1048576, 1_048_576, 1,024); None for all but 0 to LARGEST_SIZE."""
+    match = _WHOLE.fullmatch(text.strip())
+    value = int(match[0].replace("_", "").replace(",", "")) if match else None
+    return value if value is not None and value <= LARGEST_SIZE else None
+
+
+def rate_factor(points: Iterable[tuple[int, Figure, Figure]], default: float) -> float:
+    """Return the factor from printed rates to 1e9 bytes per second: 1 or GIBI.
+
+    Some tools write GB/s for 2^30 bytes per second, and some changed their mind. points: (bytes, seconds,
+    printed rate) of rows whose rate is bytes / seconds; those whose rounding leaves both open do not vote.
+    default: where no row tells.
+    """
+    votes = {1.0: 0, GIBI: 0}
+    for size_bytes, seconds, rate in points:
+        if seconds.value <= 0:
+            continue
+        slack = rate.half_unit * 1.02 + rate.value * seconds.half_unit / seconds.value
+        fits = [f for f in votes if abs(size_bytes / seconds.value / 1e9 / f - rate.value) <= slack]
+        if len(fits) == 1:
+            votes[fits[0]] += 1
+    if votes[1.0] == votes[GIBI]:
+        return default
+    return max(votes, key=lambda factor: votes[factor])
+
+
+# -- words --------------------------------------------------------------------------------------------------
 
 _COLLECTIVES = {
     # An alltoallv of another tool keeps its name: its output does not say what traffic was sent.
@@ -43,14 +184,9 @@ DTYPES = {
 _BLOCKWISE = {"all_gather", "all_to_all", "gather", "scatter"}
 
 
-def plain(word: str) -> str:
-    """Lower case, and nothing but letters and digits."""
-    return re.sub(r"[^a-z0-9]", "", word.lower())
-
-
 def collective_name(word: str) -> str:
     """ccbench's name of the collective ``word``, or the word itself, trimmed."""
-    return _COLLECTIVES.get(plain(word), word.strip())
+    return _COLLECTIVES.get(re.sub(r"[^a-z0-9]", "", word.lower()), word.strip())
 
 
 def dtype_name(word: str) -> str:
@@ -130,10 +266,7 @@ def launch_of(line: str) -> Launch | None:
         found.setdefault("each", 1)
     if placed := _PLACED.search(line):
         found.setdefault("each", int(placed[1]))
-    return _completed(found)
-
-
-def _completed(found: dict[str, int]) -> Launch:
+    # Two of ranks, nodes and ranks per node make the third.
     ranks, nodes, each = found.get("ranks"), found.get("nodes"), found.get("each")
     if nodes is None and ranks and each and ranks % each == 0:
         nodes = ranks // each
@@ -168,12 +301,6 @@ _HINT = re.compile(
     r"|Trees \[0\]|Using network|Launch mode|Pattern \d{1,2}, crossNic|Latency/AlgBw|\bMSCCL\b",
 )
 _MOST_HINTS = 400
-_OF_RANKS = re.compile(r"\bn[rR]anks (\d{1,7})\b")
-_OF_NODES = re.compile(r"\bnNodes (\d{1,7})\b")
-_COMPLETE = re.compile(
-    r"(?:([\w.-]{1,200}):(\d{1,10}):\d{1,10} )?.{0,40}\brank (\d{1,7}) nranks \d{1,7} cudaDev (\d{1,4})"
-    r"(?: nvmlDev \d{1,4})? busId ([0-9a-fA-F]{1,16})\b"
-)
 
 
 class LibraryLines:
@@ -236,20 +363,3 @@ def variables_in(text: str) -> dict[str, str]:
     if "=" in text:
         found |= {name: quoted or bare.rstrip(".,:)") for name, quoted, bare in _ASSIGNED.findall(text)}
     return found
-
-
-def communicator(text: str) -> tuple[int | None, int | None]:
-    """(ranks, nodes) that a library's line about its communicator names."""
-    if "anks " not in text:
-        return None, None
-    ranks, nodes = _OF_RANKS.search(text), _OF_NODES.search(text)
-    return (int(ranks[1]) if ranks else None), (int(nodes[1]) if nodes else None)
-
-
-def connected_rank(text: str) -> DeviceLine | None:
-    """The rank that says that its communicator is complete."""
-    match = _COMPLETE.search(text) if "Init COMPLETE" in text else None
-    if match is None:
-        return None
-    process = int(match[2]) if match[2] else None
-    return DeviceLine(int(match[3]), None, process, match[1] or "", int(match[4]), match[5].lower())

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from ccbench.results.importers import gloo_benchmark
+from ccbench.results.importers import readers
 from tests.results.importers import outputs
 from tests.results.importers.logs import text_of
+
+gloo_benchmark = readers()["gloo_benchmark"]
 
 
 def test_the_published_table_is_read() -> None:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from ccbench.results.importers import hccl_test
+from ccbench.results.importers import readers
 from tests.results.importers import outputs
+
+hccl_test = readers()["hccl_test"]
 
 
 def test_rows_and_command_line_are_read() -> None:

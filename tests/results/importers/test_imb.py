@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from ccbench.results.importers import imb
+from ccbench.results.importers import readers
 from ccbench.results.importers.log import Outcome
 from tests.results.importers import outputs
+
+imb = readers()["imb"]
 
 
 def test_every_section_is_a_table_on_its_own_number_of_processes() -> None:

@@ -4,8 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.results.importers.lines import GIBI, rate_factor, whole
-from ccbench.results.importers.words import Launch, collective_name, dtype_name, launch_of
+from ccbench.results.importers.words import (
+    GIBI,
+    Launch,
+    collective_name,
+    dtype_name,
+    launch_of,
+    rate_factor,
+    whole,
+)
 from ccbench.topology.text import Figure, figure
 
 

@@ -5,9 +5,11 @@ import json
 import pytest
 
 from ccbench.collectives import COLLECTIVES
-from ccbench.results.importers import mscclpp
+from ccbench.results.importers import readers
 from tests.results.importers import outputs
 from tests.results.importers.logs import text_of
+
+mscclpp = readers()["mscclpp"]
 
 PUBLISHED = [("awkward_mscclpp_ndmv4.jsonl.txt", 19), ("awkward_mscclpp_ndmv5.jsonl.txt", 10)]
 

@@ -104,27 +104,11 @@ def test_a_rank_in_brackets_is_a_tag_and_no_message() -> None:
     assert log.environment == {"NCCL_ALGO": "Ring"}
 
 
-@pytest.mark.parametrize("width", [56, 72, 80, 100, 120])
-def test_lines_that_a_terminal_wrapped_are_put_together(width: int) -> None:
-    lines = (
-        line[start : start + width] for line in WHOLE.split("\n") for start in range(0, len(line), width)
-    )
-    assert figures_of(read("\n".join(lines))) == figures_of(read(WHOLE))
-
-
 def test_a_message_in_the_middle_of_a_row_does_not_lose_it() -> None:
     for place in ("262144", "  float", "     sum", "      -1", "9   34.40", "      0   "):
         broken = WHOLE.replace(place, place + " box0:21:21 [0] NCCL INFO Launch mode Parallel\n", 1)
         assert broken != WHOLE
         assert figures_of(read(broken)) == figures_of(read(WHOLE))
-
-
-def test_rates_that_ran_together_are_taken_apart() -> None:
-    overflowing = (
-        "1073741824 268435456 float sum 0  0.19 5706839.355706839.35      0   4016.0  267.37  267.37      0"
-    )
-    rows = table_of("\n".join([TITLES, overflowing])).rows
-    assert [one.busbw for one in rows] == [5706839.35, 267.37]
 
 
 def test_the_old_error_column_is_no_count_of_wrong_elements() -> None:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from ccbench.results.importers import nccom
+from ccbench.results.importers import readers
 from ccbench.results.importers.log import Outcome
 from tests.results.importers import outputs
 from tests.results.importers.logs import text_of
+
+nccom = readers()["nccom"]
 
 
 def test_every_row_of_a_published_table_is_read() -> None:

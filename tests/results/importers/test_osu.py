@@ -3,10 +3,12 @@ from __future__ import annotations
 import pytest
 
 from ccbench.machine.flags import Flag
-from ccbench.results.importers import osu
+from ccbench.results.importers import readers
 from ccbench.results.importers.log import Outcome
 from tests.results.importers import outputs
 from tests.results.importers.logs import text_of
+
+osu = readers()["osu"]
 
 
 @pytest.mark.parametrize(

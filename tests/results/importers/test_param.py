@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from ccbench.results.importers import param
+from ccbench.results.importers import readers
 from tests.results.importers import outputs
+
+param = readers()["param"]
 
 
 def test_old_lines_take_their_collective_from_the_command_line() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
-from ccbench.results.importers import osu
+from ccbench.results.importers import readers
 from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable
 from ccbench.results.importers.ranks import (
     Given,
@@ -19,6 +19,8 @@ from ccbench.results.importers.ranks import (
     with_whole_sizes,
 )
 from tests.results.importers import outputs
+
+osu = readers()["osu"]
 
 
 def _table(ranks: int, busbw: float = 200.0, **changes: object) -> ImportedTable:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.results import importers
-from ccbench.results.importers import READERS, log_of_text, read_log, reader
+from ccbench.results.importers import log_of_text, read_log, readers
 from tests.results.importers import outputs
 from tests.results.importers.logs import LOGS, entries, name_of, needs_logs
 from tests.results.importers.nccl_tests_outputs import SIZES, output
@@ -37,8 +39,8 @@ def test_the_reader_is_chosen_by_what_a_file_says(form: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("form", outputs.EVERY_OUTPUT)
 def test_only_the_readers_of_common_tables_take_another_tools_form(form: str) -> None:
     text = outputs.EVERY_OUTPUT[form]
-    takers = [name for name in READERS[:-3] if reader(name).recognises(text)]
-    assert READERS[-3:] == ("nccl_reports", "nccl_tests", "markdown_tables")
+    takers = [name for name, one in [*readers().items()][:-3] if one.recognises(text)]
+    assert tuple(readers())[-3:] == ("nccl_reports", "nccl_tests", "markdown_tables")
     assert len(takers) == (0 if form == "Markdown" else 1), takers
 
 
@@ -99,10 +101,11 @@ def test_a_file_above_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_an_error_of_a_reader_names_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refusing(text: str) -> None:
+    def refusing(text: str) -> NoReturn:
         raise UsageError("line 3: nothing to read")
 
-    monkeypatch.setattr("ccbench.results.importers.osu.read", refusing)
+    osu = replace(readers()["osu"], read=refusing)
+    monkeypatch.setattr(importers, "readers", lambda: {"osu": osu})
     with pytest.raises(CcbenchError, match=r"^here: line 3: nothing to read$"):
         log_of_text(outputs.OSU_ALL_REDUCE, "here")
 

@@ -4,11 +4,13 @@ import re
 
 import pytest
 
-from ccbench.results.importers import torch_bench
+from ccbench.results.importers import readers
 from ccbench.results.importers.log import Outcome
 from ccbench.units import parse_size
 from tests.results.importers import outputs
 from tests.results.importers.logs import text_of
+
+torch_bench = readers()["torch_bench"]
 
 BLOCKS = [
     ("awkward_torch_a100_32g_4n_all_reduce_bench-a100-n4.txt", 32, 4),

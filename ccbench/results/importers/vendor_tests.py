@@ -1,0 +1,254 @@
+"""Counterparts of nccl-tests by makers of other libraries: nccom-test, hccl_test and mscclpp-test.
+
+nccom-test of AWS Neuron (Trainium, Inferentia): a table without a comment sign and a closing average. size(B)
+is nccl-tests' size (for all-gather the gathered buffer). algbw and busbw were in 2^30 bytes per second as its
+documentation says, and are in 1e9 in newer versions; the rows tell which. Source: user guide of nccom-test,
+https://awsdocs-neuron.readthedocs-hosted.com, and published tables of both kinds.
+
+hccl_test of Huawei's CANN: rows of data size, mean time, algbw and the verdict of the check. data_size is
+nccl-tests' size, also for all-gather, whose block is data_size over ranks; GB/s is 1e9 bytes per second; no
+bus bandwidth is printed. Source: src/hccl_test of https://gitcode.com/cann/oam-tools
+(hccl_opbase_rootinfo_base.h, hccl_allgather_rootinfo_test.cc: cal_execution_time).
+
+mscclpp-test: one JSON object a line with name, kernel, ranks, ranksPerNode, algBw, busBw, size and time. time
+is in microseconds, rates in 1e9 bytes per second, size is nccl-tests' size. Source: the lines of
+https://github.com/microsoft/mscclpp, test/deploy/perf_ndmv4.jsonl, where size / time is algBw and busBw is
+algBw times nccl-tests' factor; test/mscclpp-test/common.cc writes them.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+from ccbench.collectives import COLLECTIVES
+from ccbench.results.importers.log import (
+    Column,
+    Columns,
+    ImportedLog,
+    ImportedRow,
+    ImportedTable,
+    OpenTable,
+    Outcome,
+    cells_of,
+    json_record,
+    log_of,
+    row_of,
+)
+from ccbench.results.importers.words import (
+    GIBI,
+    Launch,
+    Line,
+    collective_name,
+    dtype_name,
+    launch_of,
+    no_row,
+    op_of,
+    program_collective,
+    rate_factor,
+    root_of,
+    source_lines,
+    whole,
+)
+from ccbench.topology.graph import Notice
+from ccbench.topology.text import figure
+
+# -- nccom-test ---------------------------------------------------------------------------------------------
+
+_AVERAGE = re.compile(r"Avg bus bandwidth:[ \t]*(\d[\d.]{0,20})[ \t]*GB/s")
+_NCCOM_COLUMNS = Columns(
+    Column(r"size\(B\)", "size_bytes"),
+    Column(r"count\(elems\)", "count"),
+    Column("type", "dtype"),
+    Column(r"time(?::avg)?\(us\)", "seconds", 1e6),
+    Column(r"algbw\(GB/s\)", "algbw"),
+    Column(r"busbw\(GB/s\)", "busbw"),
+    Column("algorithm", "algorithm"),
+)
+
+
+def _nccom_columns(line: Line) -> tuple[Column, ...]:
+    """The columns of a header, else nothing; nccl-tests' own header begins with # and has an operation."""
+    words = line.text.split()
+    times = [index for index, word in enumerate(words) if word.startswith("time")]
+    if words[0] != "size(B)" or "redop" in words or not {"type", "busbw(GB/s)"} <= set(words) or not times:
+        return ()
+    columns = list(_NCCOM_COLUMNS.each(words))
+    if all(column.name != "seconds" for column in columns):  # percentiles only: the first one asked for
+        columns[times[0]] = Column(words[times[0]], "seconds", 1e6)
+    return tuple(columns)
+
+
+def is_nccom(text: str) -> bool:
+    """Return whether a column header of nccom-test is in ``text``."""
+    if "size(B)" not in text or "count(elems)" not in text:
+        return False
+    return any(map(_nccom_columns, source_lines(text)))
+
+
+def read_nccom(text: str) -> ImportedLog:
+    """Every table of ``text``; collective and ranks come from the command line before it."""
+    tables: list[OpenTable] = []
+    notices: list[Notice] = []
+    command: dict[str, Any] = {"collective": "", "ranks": None, "nodes": None}
+    lines = list(source_lines(text))
+    for line in lines:
+        if columns := _nccom_columns(line):
+            tables.append(OpenTable(line.number, columns, dict(command)))
+        elif "nccom-test" in line.text:
+            words = line.text[line.text.index("nccom-test") :].replace("=", " ").split()[1:100]
+            values = dict(pairwise(words))
+            ranks = whole(values.get("-r", values.get("--nworkers", "")))
+            nodes = whole(values.get("-N", values.get("--nnodes", "")))
+            names = [collective_name(word) for word in words]
+            known = (name for name in names if name in COLLECTIVES or name in ("permute", "alltoallv"))
+            command = {"collective": next(known, ""), "ranks": ranks or None}
+            command["nodes"] = nodes or (1 if ranks else None)
+        elif named := program_collective(line.text):
+            command["collective"] = named
+        elif tables and (average := _AVERAGE.search(line.text)):
+            tables[-1].said["average"] = figure(average[1])
+        elif tables and line.text.lstrip()[:1].isdigit():
+            notices += tables[-1].take(line, line.text.split())
+    complete = bool(tables) and all(table.said.get("average") for table in tables)
+    cut = (Outcome.CUT, "no 'Avg bus bandwidth' at the end")
+    otherwise = (Outcome.COMPLETE, "") if complete else cut
+    return log_of("nccom-test", lines, [_nccom_table(table) for table in tables], notices, otherwise)
+
+
+def _nccom_table(table: OpenTable) -> ImportedTable:
+    collective, average = table.said["collective"], table.said.get("average")
+    rated = (cells for _, cells in table.rows if "algbw" in cells)
+    factor = rate_factor(((one["size_bytes"], one["seconds"], one["algbw"]) for one in rated), GIBI)
+    # The tool counts the whole buffer, ccbench one block where the buffer has one for each rank.
+    counts_alike = collective in COLLECTIVES and not COLLECTIVES[collective].blocked
+    rows = []
+    for line, cells in table.rows:
+        rates: dict[str, Any] = {
+            name: cells[name].times(factor) for name in ("algbw", "busbw") if name in cells
+        }
+        printed = {"printed_elements": cells["count"]} if "count" in cells else {}
+        count = cells.get("count") if counts_alike else None
+        op = op_of(collective, "")
+        rows.append(row_of(line.number, {**cells, **rates}, count=count, op=op, extra=printed))
+    return ImportedTable(
+        collective=collective,
+        rows=tuple(rows),
+        ranks=table.said["ranks"],
+        nodes=table.said["nodes"],
+        average_busbw=average.value * factor if average else None,
+        outcome=Outcome.COMPLETE if average else Outcome.CUT,
+        line=table.line,
+        facts={
+            "printed_rate_unit_bytes": 2**30 if factor == GIBI else 10**9,
+            **({"printed_average_busbw": average.value} if average else {}),
+        },
+    )
+
+
+# -- hccl_test ----------------------------------------------------------------------------------------------
+
+_HCCL_HEADER = re.compile(r"[ \t]*data_size\(Bytes\)")
+_STATED = re.compile(r"the minbytes is (\d{1,19}),? maxbytes is (\d{1,19})(.{0,200})")
+_BINARY = re.compile(r"(?:^|[ \t/])(\w{4,40})_test(?=[ \t]|$)")
+_HCCL_COLUMNS = Columns(
+    Column(r"data_size\(Bytes\)", "size_bytes"),
+    Column(r"ave?g_time\(us\)", "seconds", 1e6),  # the program's own spelling is aveg_time
+    Column(r"alg_bandwidth\(GB/s\)", "algbw"),
+    Column("check_result", "check_result"),
+)
+
+
+def is_hccl(text: str) -> bool:
+    """Return whether the column header of hccl_test is in ``text``."""
+    return "data_size(Bytes)" in text and any(_HCCL_HEADER.match(line.text) for line in source_lines(text))
+
+
+def read_hccl(text: str) -> ImportedLog:
+    """Every table of ``text``; collective, type and ranks come from the command line before it."""
+    tables: list[OpenTable] = []
+    notices: list[Notice] = []
+    command: dict[str, Any] = {"collective": "", "options": {}, "launch": Launch()}
+    sweep: dict[str, str] = {}
+    lines = list(source_lines(text))
+    for line in lines:
+        cells = [cell.strip() for cell in line.text.split("|")]
+        if _HCCL_HEADER.match(line.text):
+            columns = _HCCL_COLUMNS.each([cell.rstrip(":") for cell in cells])
+            tables.append(OpenTable(line.number, columns, {**command, "sweep": sweep}))
+        elif named := program_collective(line.text):
+            command["collective"] = named
+        elif stated := _STATED.search(line.text):
+            names = ("minimum_bytes", "maximum_bytes", "settings")
+            sweep = dict(zip(names, (one.strip(" ,") for one in stated.groups()), strict=True))
+        elif tables and "|" in line.text:
+            notices += tables[-1].take(line, cells)
+        elif binary := _BINARY.search(line.text):
+            options = dict(pairwise(line.text.split()[:200]))
+            launch = launch_of(line.text) or Launch()
+            command = {"collective": collective_name(binary[1]), "options": options, "launch": launch}
+    return log_of("hccl_test", lines, [_hccl_table(table) for table in tables], notices, library="HCCL")
+
+
+def _hccl_table(table: OpenTable) -> ImportedTable:
+    collective, options, launch = table.said["collective"], table.said["options"], table.said["launch"]
+    rooted = collective in COLLECTIVES and COLLECTIVES[collective].rooted
+    root = (whole(options.get("-r", "")) or 0) if rooted else -1
+    op, dtype = op_of(collective, options.get("-o", "")), dtype_name(options.get("-d", ""))
+    verdicts = {"success": 0, "failed": 1}
+    rows = []
+    for line, cells in table.rows:
+        wrong = verdicts.get(cells.get("check_result", "").lower())
+        rows.append(row_of(line.number, cells, dtype=dtype, op=op, root=root, wrong_elements=wrong))
+    facts = {**table.said["sweep"], "wrong_elements_are": "1 where the check failed, however many are wrong"}
+    return ImportedTable(collective, tuple(rows), launch.ranks, launch.nodes, line=table.line, facts=facts)
+
+
+# -- mscclpp-test -------------------------------------------------------------------------------------------
+
+_NEEDED = frozenset({"name", "ranks", "size", "time"})
+_RATES = frozenset({"algBw", "busBw"})
+_MSCCLPP_COLUMNS = Columns(
+    Column("size", "size_bytes"),
+    Column("time", "seconds", 1e6),
+    Column("algBw", "algbw"),
+    Column("busBw", "busbw"),
+    Column("target", "target"),
+    Column("name|kernel|ranks|ranksPerNode", ""),
+)
+
+
+def _mscclpp_record(text: str) -> dict[str, str]:
+    seen = json_record(text)
+    return seen if seen.keys() >= _NEEDED and seen.keys() & _RATES else {}
+
+
+def is_mscclpp(text: str) -> bool:
+    """Return whether a line of ``text`` is an object of mscclpp-test."""
+    return '"algBw"' in text and any(_mscclpp_record(line.text) for line in source_lines(text))
+
+
+def read_mscclpp(text: str) -> ImportedLog:
+    """One table for each name, kernel and number of ranks, in the order they first appear."""
+    rows: dict[tuple[str, str, int | None, int | None], list[ImportedRow]] = {}
+    notices: list[Notice] = []
+    for line in source_lines(text):
+        if not line.text.lstrip().startswith("{"):
+            continue
+        seen = _mscclpp_record(line.text)
+        shown = {key: text for key, text in seen.items() if key in _NEEDED | _RATES | {"target"}}
+        cells = cells_of(_MSCCLPP_COLUMNS.each(list(shown)), list(shown.values())) if shown else None
+        if cells is None or "seconds" not in cells:
+            notices.append(no_row(line))
+            continue
+        name, ranks = collective_name(seen["name"]), whole(seen["ranks"]) or None
+        each = whole(seen.get("ranksPerNode", ""))
+        nodes = ranks // each if ranks and each and ranks % each == 0 else None
+        row = row_of(line.number, cells, op=op_of(name, "sum"), root=root_of(name))
+        rows.setdefault((name, seen.get("kernel", ""), ranks, nodes), []).append(row)
+    tables = []
+    for (name, kernel, ranks, nodes), found in rows.items():
+        algorithm = f"kernel:{kernel}" if kernel else "default"
+        tables.append(ImportedTable(name, tuple(found), ranks, nodes, algorithm, line=found[0].line))
+    return log_of("mscclpp", (), tables, notices)

@@ -1,4 +1,4 @@
-"""What MPI's and Gloo's collectives cost: their algorithms' messages, as such messages were seen to take.
+"""Times of MPI's and Gloo's collectives: their algorithms' messages, as such messages were seen to take.
 
 The messages are in ``host_plans``. Gloo has one algorithm for each. Of MPI's the one counts that the case
 names, else the one that the library is known to choose (``mpi_choices.yaml``), else the cheapest: what a
@@ -64,7 +64,7 @@ def plan_seconds(
 
 
 def _goes_one_way(plan: Plan) -> bool:
-    """Whether no rank ever hears, directly or not, of one to which it sent."""
+    """True if no rank ever hears, directly or not, of one to which it sent."""
     targets: dict[int, set[int]] = {}
     for stage in plan:
         for source, target in stage.messages:
@@ -97,16 +97,8 @@ def row_seconds(
     return following + (first - following) / launches
 
 
-def _call_seconds(case: Case, plan: Plan, network: HostNetwork) -> float:
-    """What comes on top of messages, as a barrier shows it, in which all ranks are busy at the same time.
-
-    Nothing does where they are busy one after the other, and in send_recv, which the probe itself timed.
-    """
-    return 0.0 if case.collective == "send_recv" or _goes_one_way(plan) else network.call_seconds
-
-
 def is_priced_on_one_host(backend: str, ranks: int, host: Machine | None) -> bool:
-    """Whether times of a library on one host are those of its messages.
+    """True if times of a library on one host are those of its messages.
 
     Gloo's are not where its threads share processors: each message then waits for a time slice, or does not
     (all_reduce of 256 KiB took 0.25 to 3.6 ms within one run on two processors).
@@ -120,14 +112,15 @@ def _is_gloo(backend: str) -> bool:
 
 def _plans(case: Case, network: HostNetwork, size_bytes: int, root: int, algorithm: str) -> dict[str, Plan]:
     """The plans among which the library chooses, by name; one alone where the case or the sources name it."""
-    ranks = network.ranks
+    ranks, pair = network.ranks, case.one_pair
+    if pair is not None:
+        both = ((pair.source, pair.target), (pair.target, pair.source))
+        return {"pair": [Stage(both if pair.both else both[:1], 1.0)]}
     if _is_gloo(case.backend):
         name, make = GLOO_PLANS[case.collective]
         return {name: make(ranks, root)}
-    blocking = case.mode in ("streaming", "isolated")  # others have algorithms of their own
-    if not algorithm and blocking:
-        library, hosts = network.library, network.host_of_rank
-        own = own_choice(library, case.collective, size_bytes, case.count, hosts)
+    if not algorithm and case.mode in ("streaming", "isolated"):  # others have algorithms of their own
+        own = own_choice(network.library, case.collective, size_bytes, case.count, network.host_of_rank)
         if own:
             return {own: TOLD_PLANS[case.collective][own](ranks, root)}
     plans = {name: make(ranks, root) for name, make in MPI_PLANS[case.collective].items()}
@@ -137,91 +130,77 @@ def _plans(case: Case, network: HostNetwork, size_bytes: int, root: int, algorit
     return {name: plan for name, plan in plans.items() if name.split()[0] == named} if named else plans
 
 
-def _own_work(case: Case, size_bytes: int, host: Machine | None) -> tuple[float, float]:
-    """Seconds that a rank adds for each byte, and copies for before it sends; none where messages hide it.
+def _own_work(case: Case, size_bytes: int, host: Machine) -> tuple[float, float]:
+    """Seconds that a rank adds for each byte, and copies for before it sends.
 
     All ranks work on an input and an output of this size, on few cores by turns.
     """
-    if host is None:
-        return 0.0, 0.0
-    fabric = host.fabric
+    row, fabric = collective(case.collective), host.fabric
     working = min(case.ranks, fabric.cores)
     adding, copying = (
         case.ranks / float(rates.at(2 * size_bytes, working, fabric.cores))
         for rates in (fabric.reduce, fabric.copy)
     )
-    return adding, _copied_share(case) * size_bytes * copying
-
-
-def _copied_share(case: Case) -> float:
-    """Of the collective's size, what a rank copies from its input to its output before it sends anything.
-
-    What has to be added to is copied whole, of what is gathered each rank's own block
-    (ompi/mca/coll/base/coll_base_allreduce.c and ..._allgather.c in github.com/open-mpi/ompi; MPICH's
-    src/mpi/coll/allreduce alike). Gloo's all_reduce has no output but its input.
-    """
-    row = collective(case.collective)
-    if case.in_place or case.one_pair or not row.moves_data or case.collective in ("broadcast", "send_recv"):
-        return 0.0
-    if row.reduces:
-        return 0.0 if _is_gloo(case.backend) else 1.0
-    return 1 / case.ranks
+    # What has to be added to is copied whole, of what is gathered each rank's own block
+    # (ompi/mca/coll/base/coll_base_allreduce.c and ..._allgather.c in github.com/open-mpi/ompi; MPICH's
+    # src/mpi/coll/allreduce alike). Gloo's all_reduce has no output but its input.
+    share = 1.0 if row.reduces else 1 / case.ranks
+    uncopied = case.in_place or not row.moves_data or case.collective in ("broadcast", "send_recv")
+    if uncopied or (row.reduces and _is_gloo(case.backend)):
+        share = 0.0
+    return adding, share * size_bytes * copying
 
 
 def predict_host_library(
     case: Case, network: HostNetwork, algorithm_used: str = "", host: Machine | None = None
 ) -> Prediction | None:
-    """What one launch of ``case`` should take; None where nothing is known of what runs there.
+    """The prediction for one launch of ``case``; None where nothing is known of what runs there.
 
     algorithm_used: ``mpi:<name>`` where the library was told which; '' and ``default`` leave it the choice.
     host: the one host of all ranks, for how fast it adds and for a bound by its memory.
     """
     if case.backend != network.backend or case.ranks != network.ranks or case.groups or case.concurrent:
         return None
-    size = case.count * item_bytes(case.dtype) * (case.ranks if collective(case.collective).blocked else 1)
-    root = max(case.root, 0)
-    algorithm = "" if algorithm_used in ("", "default") else algorithm_used
     if case.ranks == 1 or case.collective not in GLOO_PLANS:
         return None
-    if len(network.hosts) == 1 and not is_priced_on_one_host(case.backend, case.ranks, host):
+    one_host = len(network.hosts) == 1
+    if one_host and not is_priced_on_one_host(case.backend, case.ranks, host):
         return None
-    pair = case.one_pair
-    if pair is not None:
-        both = ((pair.source, pair.target), (pair.target, pair.source))
-        plans = {"pair": [Stage(both if pair.both else both[:1], 1.0)]}
-    else:
-        plans = _plans(case, network, size, root, algorithm)
+    size = case.count * item_bytes(case.dtype) * (case.ranks if collective(case.collective).blocked else 1)
+    algorithm = "" if algorithm_used in ("", "default") else algorithm_used
+    plans = _plans(case, network, size, max(case.root, 0), algorithm)
     if not plans:
         return None
-    adding, copied = _own_work(case, size, host if len(network.hosts) == 1 else None)
+    adding, copied = _own_work(case, size, host) if one_host and host is not None else (0.0, 0.0)
+    pair = case.one_pair
     price = row_seconds if case.mode == "streaming" and not (pair and pair.both) else plan_seconds
-    calls = {name: _call_seconds(case, plan, network) for name, plan in plans.items()}
+    # What comes on top of messages, as a barrier shows it, in which all ranks are busy at the same time.
+    # Nothing does where they are busy one after the other, and in send_recv, which the probe itself timed.
+    free = case.collective == "send_recv"
+    calls = {
+        name: 0.0 if free or _goes_one_way(plan) else network.call_seconds for name, plan in plans.items()
+    }
     priced = {name: calls[name] + copied + price(plan, size, network, adding) for name, plan in plans.items()}
     # Unless it is known or named, the algorithm is the one a library would choose that knew this network.
     name, seconds = min(priced.items(), key=lambda one: one[1])
-    plan = plans[name]
-    latency = min(seconds, calls[name] + price(plan, 0, network))
-    return Prediction(
-        bound_seconds=min(seconds, bound_of(case, size, network, host)),
-        predicted_seconds=seconds,
-        latency_seconds=latency,
-        bandwidth_seconds=seconds - latency,
-        bottleneck=_bottleneck(name, plan, seconds, latency, network),
-    )
-
-
-def _bottleneck(name: str, plan: Plan, seconds: float, latency: float, network: HostNetwork) -> str:
-    where = "between hosts" if len(network.hosts) > 1 else "inside the host"
-    steps = sum(stage.times for stage in plan)
-    if seconds <= 0:
-        return "nothing to do"
-    if 2 * latency >= seconds:
-        text = f"{steps} messages in a row {where} ({name})"
-        return f"{text}: {latency / seconds:.0%} ({format_seconds(latency)})"
+    latency = min(seconds, calls[name] + price(plans[name], 0, network))
     carried = seconds - latency
+    where = "inside the host" if one_host else "between hosts"
     rate = network.between or network.inside or network.together
-    at = f" at {format_rate(rate.bytes_per_second)}" if rate and np.isfinite(rate.bytes_per_second) else ""
-    return f"bytes {where}{at} ({name}): {carried / seconds:.0%} ({format_seconds(carried)})"
+    if seconds <= 0:
+        told = "nothing to do"
+    elif 2 * latency >= seconds:
+        steps = sum(stage.times for stage in plans[name])
+        told = (
+            f"{steps} messages in a row {where} ({name}): {latency / seconds:.0%} ({format_seconds(latency)})"
+        )
+    else:
+        at = (
+            f" at {format_rate(rate.bytes_per_second)}" if rate and np.isfinite(rate.bytes_per_second) else ""
+        )
+        told = f"bytes {where}{at} ({name}): {carried / seconds:.0%} ({format_seconds(carried)})"
+    bound = min(seconds, bound_of(case, size, network, host))
+    return Prediction(bound, seconds, latency, carried, told)
 
 
 def bound_of(case: Case, size_bytes: int, network: HostNetwork, host: Machine | None) -> float:
@@ -230,12 +209,19 @@ def bound_of(case: Case, size_bytes: int, network: HostNetwork, host: Machine | 
     Bytes that must come to a host: those of its ranks' outputs that depend on ranks elsewhere, each once. On
     one host its memory is the port, which no library's ranks share less than those of shared memory.
     """
-    row, root = collective(case.collective), max(case.root, 0)
-    if len(network.hosts) == 1 and host is not None:
+    row, root, pair = collective(case.collective), max(case.root, 0), case.one_pair
+    one_host, place_of = len(network.hosts) == 1, network.host_of_rank
+    if one_host and host is not None:
         asked = case.group_ranks, case.count, item_bytes(case.dtype)
         return float(bound_seconds(row, *asked, host, root, case.in_place, subset_of(case)))
-    least = _least_seconds(case, network)
-    if len(network.hosts) == 1 or case.one_pair is not None:
+    # The quickest message seen where this case's go; of launches in a row whose messages go one way only,
+    # the quickest of those for whose answer nobody waited.
+    near = pair is not None and place_of[pair.source] == place_of[pair.target]
+    least = min(network.inside.seconds) if near and network.inside else network.least_seconds
+    unanswered = network.inside_one_way if near or one_host else network.one_way
+    if case.mode == "streaming" and unanswered and (row.rooted or (pair is not None and not pair.both)):
+        least = min(least, *unanswered.seconds)
+    if one_host or pair is not None:
         return least
     if not row.moves_data or not size_bytes or not network.peak_bytes_per_second:
         return least
@@ -243,23 +229,10 @@ def bound_of(case: Case, size_bytes: int, network: HostNetwork, host: Machine | 
     slots = ranks if row.blocked else 1
     # What must come to each host: outputs there that depend on a rank elsewhere, equal ones once.
     wanted: list[set[object]] = [set() for _ in network.hosts]
-    for rank, place in enumerate(network.host_of_rank):
+    for rank, place in enumerate(place_of):
         for index in range(len(row.outputs(rank, ranks, slots, root))):
             origins = tuple(row.origins(rank, index, ranks, root))
-            if any(network.host_of_rank[origin] != place for origin, _ in origins):
+            if any(place_of[origin] != place for origin, _ in origins):
                 wanted[place].add(origins)
     most = max(map(len, wanted)) * (size_bytes / slots)
     return max(least, most / network.peak_bytes_per_second)
-
-
-def _least_seconds(case: Case, network: HostNetwork) -> float:
-    """The quickest message seen where this case's go; of launches in a row whose messages go one way only,
-    the quickest of those for whose answer nobody waited."""
-    pair = case.one_pair
-    near = pair is not None and network.host_of_rank[pair.source] == network.host_of_rank[pair.target]
-    least = min(network.inside.seconds) if near and network.inside else network.least_seconds
-    one_way = collective(case.collective).rooted or (pair is not None and not pair.both)
-    unanswered = network.inside_one_way if near or len(network.hosts) == 1 else network.one_way
-    if case.mode == "streaming" and one_way and unanswered:
-        return min(least, *unanswered.seconds)
-    return least

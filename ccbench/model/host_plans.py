@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.model.library.constants import read_table
+from ccbench.schedules.schedule import distances_up_to
 
 SEGMENTS_BYTES = (8 << 10, 64 << 10, 128 << 10)
 """Into which MPI libraries cut what they pass on in pipelines."""
@@ -61,176 +62,178 @@ Maker = Callable[[int, int], Plan]
 """(ranks, root) -> plan."""
 
 
-def _ring(ranks: int) -> Messages:
-    return tuple((rank, (rank + 1) % ranks) for rank in range(ranks))
-
-
-def _exchange(ranks: int, distance: int) -> Messages:
-    """Partners that differ in one bit; where ranks are no power of two, those without a partner rest."""
-    return tuple((rank, rank ^ distance) for rank in range(ranks) if rank ^ distance < ranks)
-
-
 def _shift(ranks: int, distance: int) -> Messages:
     return tuple((rank, (rank + distance) % ranks) for rank in range(ranks))
 
 
-def _distances(ranks: int) -> list[int]:
-    """1, 2, 4, ... below ``ranks``."""
-    return [1 << bit for bit in range((ranks - 1).bit_length())]
+def _exchange(ranks: int, distance: int) -> Messages:
+    """Partners that differ in one bit, of a power of two of ranks."""
+    return tuple((rank, rank ^ distance) for rank in range(ranks))
 
 
-def _tree(ranks: int, root: int, distance: int) -> Messages:
-    """A binomial tree's stage in which ranks below ``distance`` (from the root on) send that far."""
-    numbers = range(min(distance, ranks - distance))
-    return tuple(((root + one) % ranks, (root + one + distance) % ranks) for one in numbers)
+def _turned(plan: Plan, adds: bool = False) -> Plan:
+    """Messages of ``plan`` from the last to the first, each the other way round."""
+    return [
+        replace(stage, messages=tuple((target, source) for source, target in stage.messages), adds=adds)
+        for stage in reversed(plan)
+    ]
 
 
-def _uneven(ranks: int) -> Plan:
-    """What is sent before and after so that a power of two of ranks is left, of the whole buffer."""
+def _ring(ranks: int, adds: bool = False) -> Plan:
+    """Each block once round the ring."""
+    return [Stage(_shift(ranks, 1), 1 / ranks, ranks - 1, adds=adds)]
+
+
+def _ring_all_reduce(ranks: int, root: int) -> Plan:
+    return [*_ring(ranks, adds=True), *_ring(ranks)]
+
+
+def _overlapped(plan: Plan) -> Plan:
+    """Every message in two, as Gloo sends them to add one while the other is on its way."""
+    # Two that are on their way together wait for one latency.
+    return [replace(stage, overlapped=True) for stage in plan]
+
+
+def _power_of_two(ranks: int) -> tuple[int, Plan]:
+    """The largest power of two of ranks, and what is sent so that the others may rest."""
     # Ranks beyond the power of two hand what they have to a partner, rest, and get the result back.
     power = 1 << (ranks.bit_length() - 1)
     extra = tuple((power + one, one) for one in range(ranks - power))
     back = tuple((b, a) for a, b in extra)
-    return [Stage(extra, 1.0, adds=True), Stage(back, 1.0)] if extra else []
+    return power, [Stage(extra, 1.0, adds=True), Stage(back, 1.0)] if extra else []
 
 
-def ring_reduce_scatter(ranks: int, root: int) -> Plan:
-    """Each block once round the ring."""
-    return [Stage(_ring(ranks), 1 / ranks, ranks - 1, adds=True)]
-
-
-def ring_all_gather(ranks: int, root: int) -> Plan:
-    """The same without sums."""
-    return [Stage(_ring(ranks), 1 / ranks, ranks - 1)]
-
-
-def ring_all_reduce(ranks: int, root: int) -> Plan:
-    """Both, one after the other."""
-    return [*ring_reduce_scatter(ranks, root), *ring_all_gather(ranks, root)]
-
-
-def overlapped(make: Maker) -> Maker:
-    """The same with every message in two, as Gloo sends them to add one while the other is on its way.
-
-    Two that are on their way together wait for one latency.
-    """
-
-    def made(ranks: int, root: int) -> Plan:
-        return [replace(stage, overlapped=True) for stage in make(ranks, root)]
-
-    return made
-
-
-def doubling_all_reduce(ranks: int, root: int) -> Plan:
+def _doubling_all_reduce(ranks: int, root: int) -> Plan:
     """Everything to partners ever farther away."""
-    power = 1 << (ranks.bit_length() - 1)
-    return [*_uneven(ranks), *(Stage(_exchange(power, d), 1.0, adds=True) for d in _distances(power))]
+    power, uneven = _power_of_two(ranks)
+    return [*uneven, *(Stage(_exchange(power, d), 1.0, adds=True) for d in distances_up_to(power))]
 
 
-def halving_all_reduce(ranks: int, root: int) -> Plan:
-    """Rabenseifner's: halves to neighbours, quarters twice as far, ..., then gathered the same way back.
+def _halving_all_reduce(ranks: int, root: int) -> Plan:
+    """Rabenseifner's: halves to neighbours, quarters twice as far, ..., then gathered by the same partners.
 
     Open MPI and MPICH both begin with the nearest, so that with neighbours on one host the larger pieces
     stay there (ompi/mca/coll/base/coll_base_allreduce.c, ..._redscat_allgather, and
     src/mpi/coll/allreduce/allreduce_intra_reduce_scatter_allgather.c: the mask grows from 1).
     """
-    power = 1 << (ranks.bit_length() - 1)
-    one_way = [Stage(_exchange(power, d), 1 / (2 * d), adds=True) for d in _distances(power)]
-    return [*_uneven(ranks), *one_way, *(replace(stage, adds=False) for stage in reversed(one_way))]
+    power, uneven = _power_of_two(ranks)
+    one_way = [Stage(_exchange(power, d), 1 / (2 * d), adds=True) for d in distances_up_to(power)]
+    return [*uneven, *one_way, *(replace(stage, adds=False) for stage in reversed(one_way))]
 
 
-def halving_reduce_scatter(ranks: int, root: int) -> Plan:
-    """The first half of that."""
-    power = 1 << (ranks.bit_length() - 1)
-    distances = ((d, power // (2 * d)) for d in _distances(power))
-    one_way = [Stage(_exchange(power, distance), 1 / (2 * d), adds=True) for d, distance in distances]
-    return [*_uneven(ranks), *one_way]
+def _halving_reduce_scatter(ranks: int, root: int) -> Plan:
+    """Halves to the farthest, quarters half as far, ...; sums stay where they are."""
+    power, uneven = _power_of_two(ranks)
+    distances = distances_up_to(power)
+    return [*uneven, *(Stage(_exchange(power, power // (2 * d)), 1 / (2 * d), adds=True) for d in distances)]
 
 
-def bruck_all_gather(ranks: int, root: int) -> Plan:
+def _bruck_all_gather(ranks: int, root: int) -> Plan:
     """Twice as much to ranks twice as far, as with recursive doubling where ranks are a power of two."""
-    return [Stage(_shift(ranks, d), min(d, ranks - d) / ranks) for d in _distances(ranks)]
+    return [Stage(_shift(ranks, d), min(d, ranks - d) / ranks) for d in distances_up_to(ranks)]
 
 
-def doubling_all_gather(ranks: int, root: int) -> Plan:
+def _doubling_all_gather(ranks: int, root: int) -> Plan:
     """Partners give each other all that they have."""
     if ranks & (ranks - 1):
-        return bruck_all_gather(ranks, root)
-    return [Stage(_exchange(ranks, d), d / ranks) for d in _distances(ranks)]
+        return _bruck_all_gather(ranks, root)
+    return [Stage(_exchange(ranks, d), d / ranks) for d in distances_up_to(ranks)]
 
 
-def neighbor_all_gather(ranks: int, root: int) -> Plan:
+def _neighbor_all_gather(ranks: int, root: int) -> Plan:
     """Neighbours in turn on either side, after the first time two blocks each; an even number of ranks."""
     if ranks % 2:
-        return ring_all_gather(ranks, root)
+        return _ring(ranks)
     pairs = [(rank, rank + 1) for rank in range(0, ranks, 2)]
     messages = tuple(message for one, other in pairs for message in ((one, other), (other, one)))
     return [Stage(messages, 1 / ranks), Stage(messages, 2 / ranks, ranks // 2 - 1)]
 
 
-def linear_all_to_all(ranks: int, root: int) -> Plan:
+def _pairwise(ranks: int, root: int) -> Plan:
     """Every rank to every other, in turns."""
     return [Stage(_shift(ranks, distance), 1 / ranks) for distance in range(1, ranks)]
 
 
-def binomial_broadcast(ranks: int, root: int) -> Plan:
-    """Whoever has it hands it on."""
-    return [Stage(_tree(ranks, root, distance), 1.0) for distance in _distances(ranks)]
-
-
-def binomial_broadcast_at_once(ranks: int, root: int) -> Plan:
-    """The same tree, where a rank begins with all of its messages at once, which then share its port."""
-    return knomial_broadcast(ranks, root, 2)
-
-
-def knomial_broadcast(ranks: int, root: int, radix: int = 4) -> Plan:
-    """A tree by digits to the base ``radix``: a rank sends to all with one digit more. 4 is Open MPI's."""
-
-    def children(number: int) -> list[int]:
-        powers = (radix**digit for digit in range(ranks.bit_length()))
-        return [number + times * power for power in powers if power > number for times in range(1, radix)]
-
-    return _down(ranks, root, children)
-
-
-def binary_broadcast(ranks: int, root: int) -> Plan:
-    """A rank sends to two at once, which are 1 and 2, then twice as far apart at each level."""
-
-    def children(number: int) -> list[int]:
-        power = 1 << ((number + 1).bit_length() - 1)
-        return [number + power, number + 2 * power]
-
-    return _down(ranks, root, children)
-
-
-def linear_broadcast(ranks: int, root: int) -> Plan:
-    """The root to all at once."""
-    return _down(ranks, root, lambda number: [] if number else list(range(1, ranks)))
-
-
-def chain_broadcast(ranks: int, root: int) -> Plan:
-    """From rank to rank in one piece."""
-    return _down(ranks, root, lambda number: [number + 1])
-
-
-def _down(ranks: int, root: int, children: Callable[[int], list[int]]) -> Plan:
-    """A tree by what each rank (counted from the root on) sends to, all at once; one stage for each level."""
-    plan, level = [], [0]
-    while level:
-        edges = [(one, child) for one in level for child in children(one) if child < ranks]
-        if edges:
-            messages = tuple(((root + one) % ranks, (root + child) % ranks) for one, child in edges)
-            plan.append(Stage(messages, 1.0))
-        level = [child for _, child in edges]
+def _binomial_broadcast(ranks: int, root: int) -> Plan:
+    """A rank that has it hands it on, ever farther, one message after the other."""
+    plan = []
+    for distance in distances_up_to(ranks):
+        places = [(root + one) % ranks for one in range(min(distance, ranks - distance))]
+        plan.append(Stage(tuple((place, (place + distance) % ranks) for place in places), 1.0))
     return plan
 
 
-def binomial_reduce(ranks: int, root: int) -> Plan:
-    """The same tree, towards the root."""
+def _tree(children: Callable[[int, int], list[int]]) -> Maker:
+    """A broadcast down a tree; children: (rank counted from the root on, ranks) -> ranks that it sends to."""
+
+    def made(ranks: int, root: int) -> Plan:
+        plan, level = [], [0]
+        while level:
+            edges = [(one, child) for one in level for child in children(one, ranks) if child < ranks]
+            if edges:
+                messages = tuple(((root + one) % ranks, (root + child) % ranks) for one, child in edges)
+                plan.append(Stage(messages, 1.0))
+            level = [child for _, child in edges]
+        return plan
+
+    return made
+
+
+def _knomial(radix: int) -> Callable[[int, int], list[int]]:
+    """A tree by digits to the base ``radix``: a rank sends to all with one digit more."""
+
+    def children(number: int, ranks: int) -> list[int]:
+        powers = (radix**digit for digit in range(ranks.bit_length()))
+        return [number + times * power for power in powers if power > number for times in range(1, radix)]
+
+    return children
+
+
+def _two_children(number: int, ranks: int) -> list[int]:
+    """Ranks that are 1 and 2 further on, then twice as far at each level."""
+    power = 1 << ((number + 1).bit_length() - 1)
+    return [number + power, number + 2 * power]
+
+
+_binomial_at_once = _tree(_knomial(2))
+"""A rank begins with all of its messages at once, which then share its port."""
+
+
+def _binomial_scatter(ranks: int, root: int) -> Plan:
+    """Half of the blocks to the far half, and so on; of the messages of a level one stands for all."""
     return [
-        Stage(tuple((target, source) for source, target in stage.messages), 1.0, adds=True)
-        for stage in reversed(binomial_broadcast(ranks, root))
+        Stage(((root, (root + d) % ranks),), min(d, ranks - d) / ranks)
+        for d in reversed(distances_up_to(ranks))
     ]
+
+
+def _linear_scatter(ranks: int, root: int) -> Plan:
+    """The root to each in turn."""
+    return [Stage(((root, rank),), 1 / ranks) for rank in range(ranks) if rank != root]
+
+
+def _linear_gather(ranks: int, root: int) -> Plan:
+    """Each in turn to the root."""
+    return [Stage(((rank, root),), 1 / ranks) for rank in range(ranks) if rank != root]
+
+
+def _gathered_reduce(ranks: int, root: int) -> Plan:
+    """Blocks are summed round the ring, then gathered by the root."""
+    return [*_ring(ranks, adds=True), *_linear_gather(ranks, root)]
+
+
+def _binomial_reduce(ranks: int, root: int) -> Plan:
+    return _turned(_binomial_broadcast(ranks, root), adds=True)
+
+
+def _ring_shift(ranks: int, root: int) -> Plan:
+    """Each rank to the next."""
+    return [Stage(_shift(ranks, 1), 1.0)]
+
+
+def dissemination(ranks: int, root: int) -> Plan:
+    """Empty messages to ranks ever farther away."""
+    return [Stage(_shift(ranks, distance), 0.0) for distance in distances_up_to(ranks)]
 
 
 def pipeline_broadcast(ranks: int, root: int, segment_bytes: int) -> Plan:
@@ -239,111 +242,74 @@ def pipeline_broadcast(ranks: int, root: int, segment_bytes: int) -> Plan:
     return [Stage(chain, 1.0, ranks - 1, segment_bytes)]
 
 
-def scatter_broadcast(ranks: int, root: int) -> Plan:
-    """Van de Geijn's: scattered down a tree, then gathered round the ring."""
-    return [*binomial_scatter(ranks, root), *ring_all_gather(ranks, root)]
-
-
-def scatter_doubling_broadcast(ranks: int, root: int) -> Plan:
-    """The same, gathered by partners ever farther away."""
-    return [*binomial_scatter(ranks, root), *doubling_all_gather(ranks, root)]
-
-
-def binomial_scatter(ranks: int, root: int) -> Plan:
-    """Half of the blocks to the far half, and so on."""
-    return [
-        Stage(tuple((m[0], m[1]) for m in _tree(ranks, root, d)[:1] or ()), min(d, ranks - d) / ranks)
-        for d in reversed(_distances(ranks))
-    ]
-
-
-def binomial_gather(ranks: int, root: int) -> Plan:
-    """The same, towards the root."""
-    return [
-        Stage(tuple((target, source) for source, target in stage.messages), stage.share)
-        for stage in reversed(binomial_scatter(ranks, root))
-    ]
-
-
-def linear_scatter(ranks: int, root: int) -> Plan:
-    """The root to each in turn."""
-    return [Stage(((root, rank),), 1 / ranks) for rank in range(ranks) if rank != root]
-
-
-def linear_gather(ranks: int, root: int) -> Plan:
-    """Each in turn to the root."""
-    return [Stage(((rank, root),), 1 / ranks) for rank in range(ranks) if rank != root]
-
-
-def ring_shift(ranks: int, root: int) -> Plan:
-    """Everybody to the next."""
-    return [Stage(_ring(ranks), 1.0)]
-
-
-def dissemination(ranks: int, root: int) -> Plan:
-    """Empty messages to ranks ever farther away."""
-    return [Stage(_shift(ranks, distance), 0.0) for distance in _distances(ranks)]
-
-
-def gathered_reduce(ranks: int, root: int) -> Plan:
-    """Blocks are summed round the ring, then gathered by the root."""
-    return [*ring_reduce_scatter(ranks, root), *linear_gather(ranks, root)]
-
-
-def reduced_and_broadcast(ranks: int, root: int) -> Plan:
-    """One after the other, down and up a binomial tree."""
-    return [*binomial_reduce(ranks, root), *binomial_broadcast_at_once(ranks, root)]
-
-
 GLOO_PLANS: dict[str, tuple[str, Maker]] = {
-    "all_reduce": ("ring", overlapped(ring_all_reduce)),
-    "all_gather": ("ring", overlapped(ring_all_gather)),
-    "reduce_scatter": ("halving", halving_reduce_scatter),
-    "broadcast": ("binomial", binomial_broadcast_at_once),
-    "reduce": ("ring", gathered_reduce),
-    "all_to_all": ("pairwise", linear_all_to_all),
-    "gather": ("linear", linear_gather),
-    "scatter": ("linear", linear_scatter),
-    "send_recv": ("shift", ring_shift),
+    "all_reduce": ("ring", lambda ranks, root: _overlapped(_ring_all_reduce(ranks, root))),
+    "all_gather": ("ring", lambda ranks, root: _overlapped(_ring(ranks))),
+    "reduce_scatter": ("halving", _halving_reduce_scatter),
+    "broadcast": ("binomial", _binomial_at_once),
+    "reduce": ("ring", _gathered_reduce),
+    "all_to_all": ("pairwise", _pairwise),
+    "gather": ("linear", _linear_gather),
+    "scatter": ("linear", _linear_scatter),
+    "send_recv": ("shift", _ring_shift),
     "barrier": ("dissemination", dissemination),
 }
-"""What Gloo does, with its name."""
+"""Gloo's algorithms, with their names."""
 
 MPI_PLANS: dict[str, dict[str, Maker]] = {
     "all_reduce": {
-        "ring": ring_all_reduce,
-        "recursive_doubling": doubling_all_reduce,
-        "rabenseifner": halving_all_reduce,
+        "ring": _ring_all_reduce,
+        "recursive_doubling": _doubling_all_reduce,
+        "rabenseifner": _halving_all_reduce,
     },
     "all_gather": {
-        "ring": ring_all_gather,
-        "recursive_doubling": doubling_all_gather,
-        "bruck": bruck_all_gather,
+        "ring": lambda ranks, root: _ring(ranks),
+        "recursive_doubling": _doubling_all_gather,
+        "bruck": _bruck_all_gather,
     },
-    "reduce_scatter": {"ring": ring_reduce_scatter, "recursive_halving": halving_reduce_scatter},
-    "broadcast": {"binomial": binomial_broadcast, "scatter_allgather": scatter_broadcast},
-    "reduce": {"binomial": binomial_reduce, "scatter_gather": gathered_reduce},
-    "all_to_all": {"pairwise": linear_all_to_all},
-    "gather": {"linear": linear_gather, "binomial": binomial_gather},
-    "scatter": {"linear": linear_scatter, "binomial": binomial_scatter},
-    "send_recv": {"shift": ring_shift},
+    "reduce_scatter": {
+        "ring": lambda ranks, root: _ring(ranks, adds=True),
+        "recursive_halving": _halving_reduce_scatter,
+    },
+    "broadcast": {
+        "binomial": _binomial_broadcast,
+        # Van de Geijn's: scattered down a tree, then gathered round the ring.
+        "scatter_allgather": lambda ranks, root: [*_binomial_scatter(ranks, root), *_ring(ranks)],
+    },
+    "reduce": {"binomial": _binomial_reduce, "scatter_gather": _gathered_reduce},
+    "all_to_all": {"pairwise": _pairwise},
+    "gather": {
+        "linear": _linear_gather,
+        "binomial": lambda ranks, root: _turned(_binomial_scatter(ranks, root)),
+    },
+    "scatter": {"linear": _linear_scatter, "binomial": _binomial_scatter},
+    "send_recv": {"shift": _ring_shift},
     "barrier": {"dissemination": dissemination},
 }
 """Among which MPI libraries choose; pipelines of broadcast are added by segment size."""
 
 TOLD_PLANS: dict[str, dict[str, Maker]] = {
-    "all_reduce": {**MPI_PLANS["all_reduce"], "nonoverlapping": reduced_and_broadcast},
-    "all_gather": {**MPI_PLANS["all_gather"], "neighbor": neighbor_all_gather},
+    "all_reduce": {
+        **MPI_PLANS["all_reduce"],
+        "nonoverlapping": lambda ranks, root: [
+            *_binomial_reduce(ranks, root),
+            *_binomial_at_once(ranks, root),
+        ],
+    },
+    "all_gather": {**MPI_PLANS["all_gather"], "neighbor": _neighbor_all_gather},
     "broadcast": {
-        "basic_linear": linear_broadcast,
-        "chain": chain_broadcast,
-        "binary_tree": binary_broadcast,
-        "split_binary_tree": binary_broadcast,
-        "binomial": binomial_broadcast_at_once,
-        "knomial": knomial_broadcast,
-        "binomial_in_turn": binomial_broadcast,
-        "scatter_doubling": scatter_doubling_broadcast,
-        "scatter_allgather": scatter_broadcast,
+        "basic_linear": _tree(lambda number, ranks: [] if number else list(range(1, ranks))),
+        "chain": _tree(lambda number, ranks: [number + 1]),
+        "binary_tree": _tree(_two_children),
+        "split_binary_tree": _tree(_two_children),
+        "binomial": _binomial_at_once,
+        "knomial": _tree(_knomial(4)),
+        "binomial_in_turn": _binomial_broadcast,
+        "scatter_doubling": lambda ranks, root: [
+            *_binomial_scatter(ranks, root),
+            *_doubling_all_gather(ranks, root),
+        ],
+        "scatter_allgather": MPI_PLANS["broadcast"]["scatter_allgather"],
     },
 }
 """By the names of ``mpi_choices.yaml``: what a library is known to do by itself."""
@@ -361,22 +327,20 @@ def own_choice(
     """
     ranks = len(host_of_rank)
     if library.startswith("Open MPI 4.1."):
-        per_rank = collective == "all_gather"
-        found = _looked_up("Open MPI 4.1", collective, ranks, size_bytes / (ranks if per_rank else 1))
-        # A ring needs an element for each rank (ompi/mca/coll/base/coll_base_allreduce.c).
-        short = collective == "all_reduce" and count < ranks
-        return "recursive_doubling" if short and found == "ring" else found
-    one_each = len(set(host_of_rank)) == ranks
-    if library.startswith(("MPICH 4.", "MPICH 5.")) and one_each:
-        found = _looked_up("MPICH", collective, ranks, size_bytes)
-        return "" if found == "unknown" else found
-    return ""
-
-
-def _looked_up(library: str, collective: str, ranks: int, size_bytes: float) -> str:
-    rows: list[dict[str, Any]] = read_table(CHOICES)[library].get(collective, [])
+        table = "Open MPI 4.1"
+        # Its table of all_gather is by one rank's block.
+        size_bytes = size_bytes / ranks if collective == "all_gather" else size_bytes
+    elif library.startswith(("MPICH 4.", "MPICH 5.")) and len(set(host_of_rank)) == ranks:
+        table = "MPICH"
+    else:
+        return ""
+    rows: list[dict[str, Any]] = read_table(CHOICES)[table].get(collective, [])
     for row in rows:
         if ranks < row["below"] and (not row.get("power_of_two") or ranks & (ranks - 1) == 0):
             algorithms, limits = row["take"][::2], row["take"][1::2]
-            return str(algorithms[sum(size_bytes >= limit for limit in limits)])
+            found = str(algorithms[sum(size_bytes >= limit for limit in limits)])
+            if table == "Open MPI 4.1" and collective == "all_reduce" and found == "ring" and count < ranks:
+                # A ring needs an element for each rank (ompi/mca/coll/base/coll_base_allreduce.c).
+                return "recursive_doubling"
+            return "" if found == "unknown" else found
     return ""

@@ -8,15 +8,7 @@ from hypothesis import strategies as st
 
 from ccbench.model.host_collectives import predict_host_library
 from ccbench.model.host_network import HostNetwork
-from ccbench.model.host_plans import (
-    CHOICES,
-    TOLD_PLANS,
-    Stage,
-    binary_broadcast,
-    chain_broadcast,
-    knomial_broadcast,
-    own_choice,
-)
+from ccbench.model.host_plans import CHOICES, TOLD_PLANS, Stage, own_choice
 from ccbench.model.library.constants import read_table
 from tests.model.test_host_network import RATE, case_of, line
 
@@ -107,15 +99,16 @@ def test_a_broadcast_reaches_every_rank_from_one_that_has_it(name: str, ranks: i
 
 
 def test_the_trees_of_seven_ranks() -> None:
-    assert binary_broadcast(7, 0) == [
+    trees = TOLD_PLANS["broadcast"]
+    assert trees["binary_tree"](7, 0) == [
         Stage(((0, 1), (0, 2)), 1.0),
         Stage(((1, 3), (1, 5), (2, 4), (2, 6)), 1.0),
     ]
-    assert knomial_broadcast(7, 0) == [
+    assert trees["knomial"](7, 0) == [
         Stage(((0, 1), (0, 2), (0, 3), (0, 4)), 1.0),
         Stage(((1, 5), (2, 6)), 1.0),
     ]
-    assert [stage.messages for stage in chain_broadcast(3, 1)] == [((1, 2),), ((2, 0),)]
+    assert [stage.messages for stage in trees["chain"](3, 1)] == [((1, 2),), ((2, 0),)]
 
 
 def test_a_prediction_prices_what_the_library_takes_and_not_the_cheapest() -> None:

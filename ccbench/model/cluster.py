@@ -15,9 +15,9 @@ import numpy as np
 
 from ccbench.errors import MachineError
 from ccbench.model import Prediction
+from ccbench.model.bounds import bound_on_fabric
 from ccbench.model.fabric_loads import FabricCosts
 from ccbench.model.fabric_pricing import FabricPrices, price_algorithm
-from ccbench.model.graph_bounds import bound_on_fabric
 from ccbench.model.library import Generation, Intra, LibraryPoint, LibraryRequest, LibrarySystem
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.constants import read_table, shipped

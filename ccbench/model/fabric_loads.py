@@ -1,4 +1,4 @@
-"""What each step of an algorithm asks of the links of a fabric: nothing here knows a size.
+"""Loads that each step of an algorithm puts on the links of a fabric: nothing here knows a size.
 
 T(step) = latency + slot bytes x worst link: the latency is that of the slowest way, the worst link the one
 whose flows, each with a fair share of it, take longest (Hockney's model with contention; Parallel Computing
@@ -48,32 +48,27 @@ def sampled_turns(steps: Steps, ranks: int) -> Sample:
     Steps with the same flows, or with the same set of flows in another order, are looked at once: that is
     exact. Otherwise every turn is looked at as long as these are few, and a stratified sample beyond.
     """
-    if steps.turns == 1 or _repeats(steps, ranks):
-        return [(0, steps.turns)]
-    flows = len(steps.source) * steps.turns
-    if steps.turns <= MOST_EXACT_TURNS and flows <= MOST_EXACT_FLOWS:
-        return [(turn, 1) for turn in range(steps.turns)]
-    return stratified(steps.turns, affordable(len(steps.source)))
-
-
-def affordable(flows: int) -> int:
-    """How many steps of ``flows`` flows a sample may have."""
-    return max(FEWEST_SAMPLES, min(MOST_SAMPLES, MOST_SAMPLED_FLOWS // max(1, flows)))
-
-
-def _repeats(steps: Steps, ranks: int) -> bool:
-    """Whether the second step, and so every one, has the same set of flows as the first."""
+    flows, turns = len(steps.source), steps.turns
     source_move, target_move = steps.source_move % ranks, steps.target_move % ranks
-    if source_move == target_move == 0:
-        return True
-    if source_move != target_move or len(steps.source) < 2:
-        return False
-    source, target = steps.source.astype(np.int64), steps.target.astype(np.int64)
-    before = source * ranks + target
-    after = (source + source_move) % ranks * ranks + (target + target_move) % ranks
-    first, second = np.lexsort((steps.width, before)), np.lexsort((steps.width, after))
-    same_pairs = np.array_equal(before[first], after[second])
-    return same_pairs and np.array_equal(steps.width[first], steps.width[second])
+    repeats = turns == 1 or source_move == target_move == 0
+    if not repeats and source_move == target_move and flows > 1:
+        # Moved on alike, the second step, and so every one, may have the flows of the first.
+        source, target = steps.source.astype(np.int64), steps.target.astype(np.int64)
+        before = source * ranks + target
+        after = (source + source_move) % ranks * ranks + (target + target_move) % ranks
+        first, second = np.lexsort((steps.width, before)), np.lexsort((steps.width, after))
+        same_pairs = np.array_equal(before[first], after[second])
+        repeats = same_pairs and np.array_equal(steps.width[first], steps.width[second])
+    if repeats:
+        return [(0, turns)]
+    return sample_of(turns, flows)
+
+
+def sample_of(turns: int, flows: int) -> Sample:
+    """Every one of ``turns`` turns, of ``flows`` flows each, where these are few; else a stratified sample."""
+    if turns <= MOST_EXACT_TURNS and flows * turns <= MOST_EXACT_FLOWS:
+        return stratified(turns, turns)
+    return stratified(turns, max(FEWEST_SAMPLES, min(MOST_SAMPLES, MOST_SAMPLED_FLOWS // max(1, flows))))
 
 
 def stratified(turns: int, samples: int) -> Sample:
@@ -216,7 +211,7 @@ class LinkTable:
         return slowest, int(hops[seconds == slowest].max(initial=0))
 
     def carried(self, ids: Ints, width: Ints | None) -> Floats:
-        """What goes through each link when row i carries ``width[i]`` (1 where None)."""
+        """Slots through each link when row i carries ``width[i]`` (1 where None)."""
         weights = None if width is None else np.repeat(width, ids.shape[1])
         return np.asarray(np.bincount(ids.ravel() + 1, weights, self.fabric.links + 1)[1:])
 
@@ -226,20 +221,32 @@ def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list
 
     Different algorithms, and phases of one, often have the same flows, wider or not: these are routed once.
     """
+    width, turns = 1, 1
+    key: Hashable
     if isinstance(pattern, AllPairs):
-        key: Hashable = ("all pairs", pattern.spared, pattern.at_once)
-        width = 1.0
+        key = ("all pairs", pattern.spared, pattern.at_once)
     elif isinstance(pattern, Uniform):
         key = ("exchange" if pattern.exchange else "shift", pattern.distance)
-        width = float(pattern.width)
+        width, turns = pattern.width, pattern.turns
     else:
         equal = len(pattern.width) > 0 and int(pattern.width.min()) == int(pattern.width.max())
-        width = float(pattern.width[0]) if equal else 1.0
-        key = _digest(pattern, equal)
+        width = int(pattern.width[0]) if equal else 1
+        # A common width is left out of the key, and put back below.
+        content = hashlib.blake2b(digest_size=16)
+        for array in (pattern.source, pattern.target, pattern.width)[: 2 if equal else 3]:
+            content.update(array.astype(np.int64).tobytes())
+        moves = pattern.turns, pattern.source_move, pattern.target_move
+        key = (content.digest(), len(pattern.source), *moves)
     if key not in table.known:
-        table.known[key] = _found(table, pattern, width)
+        if isinstance(pattern, AllPairs):
+            found = all_pairs_loads(table, pattern) if table.ranks > 1 else []
+        elif isinstance(pattern, Uniform):
+            one = uniform_load(table, pattern, representatives(table))
+            found = [one] if one else []
+        else:
+            found = steps_loads(table, replace(pattern, width=pattern.width // max(1, width)))
+        table.known[key] = found
     loads: list[StepLoad] = table.known[key]
-    turns = pattern.turns if isinstance(pattern, Uniform) else 1
     return [
         replace(
             load,
@@ -249,24 +256,6 @@ def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list
         )
         for load in loads
     ]
-
-
-def _digest(steps: Steps, equal: bool) -> Hashable:
-    """The same for the same flows, their common width left out."""
-    content = hashlib.blake2b(digest_size=16)
-    for array in (steps.source, steps.target) if equal else (steps.source, steps.target, steps.width):
-        content.update(array.astype(np.int64).tobytes())
-    return content.digest(), len(steps.source), steps.turns, steps.source_move, steps.target_move
-
-
-def _found(table: LinkTable, pattern: Steps | Uniform | AllPairs, width: float) -> list[StepLoad]:
-    """Loads for flows narrower by ``width``."""
-    if isinstance(pattern, AllPairs):
-        return all_pairs_loads(table, pattern) if table.ranks > 1 else []
-    if isinstance(pattern, Uniform):
-        one = uniform_load(table, pattern, representatives(table))
-        return [one] if one else []
-    return steps_loads(table, replace(pattern, width=pattern.width // max(1, int(width))))
 
 
 def flows_load(table: LinkTable, source: Ints, target: Ints, width: Ints, repeat: int) -> StepLoad | None:
@@ -328,48 +317,47 @@ def representatives(table: LinkTable) -> Ints | None:
     """
     if REPRESENTATIVES not in table.known:
         few = representative_ranks(table.fabric) if table.ranks == table.fabric.ranks else None
-        probes = [Uniform(1, 1), Uniform(table.ranks // 3 + 1, 1)] if few is not None else []
-        if not all(_alike(uniform_load(table, p, None), uniform_load(table, p, few)) for p in probes):
-            few = None
+        for distance in (1, table.ranks // 3 + 1) if few is not None else ():
+            probe = Uniform(distance, 1)
+            whole, part = uniform_load(table, probe, None), uniform_load(table, probe, few)
+            if whole is None or part is None:
+                alike = whole is part
+            else:
+                costs = [(load.latency_seconds, load.seconds_per_slot_byte) for load in (whole, part)]
+                alike = bool(np.allclose(*costs, rtol=1e-12, atol=0.0)) and whole.hops == part.hops
+            if not alike:
+                few = None
+                break
         table.known[REPRESENTATIVES] = few
     found: Ints | None = table.known[REPRESENTATIVES]
     return found
 
 
-def _alike(one: StepLoad | None, other: StepLoad | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    costs = [(load.latency_seconds, load.seconds_per_slot_byte) for load in (one, other)]
-    return bool(np.allclose(costs[0], costs[1], rtol=1e-12, atol=0.0)) and one.hops == other.hops
-
-
 def steps_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
     """The loads of all turns, equal ones together; a stratified sample where there are too many."""
-    if len(steps.source) == 1 and steps.turns > 1:
-        return _single_flow_loads(table, steps)
     ranks = table.ranks
     # Schedules keep 32 bits, in which products of ranks would not fit.
     first, last = steps.source.astype(np.int64), steps.target.astype(np.int64)
-    width = steps.width.astype(np.int64)
-    found = []
-    for turn, count in sampled_turns(steps, ranks):
-        source = (first + turn * steps.source_move) % ranks
-        target = (last + turn * steps.target_move) % ranks
-        load = flows_load(table, source, target, width, count)
-        if load is not None:
-            found.append(load)
-    return found
-
-
-def _single_flow_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
-    """All turns of one flow at once: it is alone on its links, so only ways of equal cost are told apart."""
-    ranks, turn = table.ranks, np.arange(steps.turns)
-    source = (int(steps.source[0]) + turn * steps.source_move) % ranks
-    target = (int(steps.target[0]) + turn * steps.target_move) % ranks
+    if len(first) != 1 or steps.turns == 1:
+        width = steps.width.astype(np.int64)
+        turns = (
+            flows_load(
+                table,
+                (first + turn * steps.source_move) % ranks,
+                (last + turn * steps.target_move) % ranks,
+                width,
+                count,
+            )
+            for turn, count in sampled_turns(steps, ranks)
+        )
+        return [load for load in turns if load is not None]
+    # One flow is alone on its links: all its turns are looked at together, and only ways of different cost
+    # are told apart.
+    turn = np.arange(steps.turns)
+    source = (first[0] + turn * steps.source_move) % ranks
+    target = (last[0] + turn * steps.target_move) % ranks
     apart = source != target
-    width = float(steps.width[0])
-    rows = []
-    slowness = np.append(table.seconds_per_byte, 0.0)
+    rows, slowness = [], np.append(table.seconds_per_byte, 0.0)
     for _, ids in table.routed(source[apart], target[apart]):
         busy = slowness[ids]
         link = np.take_along_axis(ids, busy.argmax(axis=1)[:, None], axis=1)[:, 0]
@@ -377,11 +365,11 @@ def _single_flow_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
         rows.append(np.stack([table.latency[ids].sum(axis=1), hops, busy.max(axis=1), link]))
     if not rows:
         return []
-    table_of_turns = np.concatenate(rows, axis=1)
-    _, first, count = np.unique(table_of_turns[:3], axis=1, return_index=True, return_counts=True)
+    of_turns, slots = np.concatenate(rows, axis=1), float(steps.width[0])
+    _, place, count = np.unique(of_turns[:3], axis=1, return_index=True, return_counts=True)
     return [
-        StepLoad(int(times), float(latency), int(hops), float(busy) * width, int(link), width)
-        for times, (latency, hops, busy, link) in zip(count, table_of_turns[:, first].T, strict=True)
+        StepLoad(int(times), float(latency), int(hops), float(busy) * slots, int(link), slots)
+        for times, (latency, hops, busy, link) in zip(count, of_turns[:, place].T, strict=True)
     ]
 
 
@@ -392,39 +380,31 @@ def all_pairs_loads(table: LinkTable, pattern: AllPairs) -> list[StepLoad]:
     and wherever the shifts of a stratum load a link alike, as on fat-trees that D-mod-k routing balances.
     """
     ranks, few = table.ranks, representatives(table)
-    shifts, flows = ranks - 1, ranks if few is None else 2 * len(few)
-    exact = shifts <= MOST_EXACT_TURNS and flows * shifts <= MOST_EXACT_FLOWS
-    sample = stratified(shifts, shifts if exact else affordable(flows))
+    sample = sample_of(ranks - 1, ranks if few is None else 2 * len(few))
     if not pattern.at_once:
         loads = (uniform_load(table, Uniform(1 + turn, 1), few, count) for turn, count in sample)
         return [load for load in loads if load is not None]
-    return [_all_at_once(table, pattern, sample, few)]
-
-
-def _all_at_once(table: LinkTable, pattern: AllPairs, sample: Sample, few: Ints | None) -> StepLoad:
-    """The sum of the sampled shifts."""
     # The last place is what the -1 of a route points at.
     carried = np.zeros(table.fabric.links + 1)
-    ways = [table.way(ids) for ids in _ways_of(table, 0, pattern.spared)]
-    for turn, count in sample:
-        shift = Uniform(1 + turn, 1)
-        source = _sources(table, shift, few)
-        target = shift.target_of(source, table.ranks)
+    ways = []
+
+    def flow(source: Ints, target: Ints, count: float) -> None:
         kept = target != pattern.spared
         for _, ids in table.routed(source[kept], target[kept]):
             ways.append(table.way(ids))
+            if not count:
+                continue
             if few is None:
-                carried[:-1] += table.carried(ids, None) * float(count)
+                carried[:-1] += table.carried(ids, None) * count
             else:
-                np.add.at(carried, ids.ravel(), float(count))
-    return _worst(table, carried[:-1], None, 1, 1, max(ways))
+                np.add.at(carried, ids.ravel(), count)
 
-
-def _ways_of(table: LinkTable, rank: int, spared: int) -> Iterator[Ints]:
-    """From one rank to all others and back: the longest ways are among them where ranks are alike."""
-    others = np.delete(np.arange(table.ranks), rank)
-    here = np.full_like(others, rank)
-    for source, target in ((here, others), (others, here)):
-        kept = target != spared
-        for _, ids in table.routed(source[kept], target[kept]):
-            yield ids
+    # From one rank to all others and back: the longest ways are among them where ranks are alike.
+    others = np.arange(1, ranks)
+    flow(np.zeros_like(others), others, 0.0)
+    flow(others, np.zeros_like(others), 0.0)
+    for turn, count in sample:
+        shift = Uniform(1 + turn, 1)
+        source = _sources(table, shift, few)
+        flow(source, shift.target_of(source, ranks), float(count))
+    return [_worst(table, carried[:-1], None, 1, 1, max(ways))]

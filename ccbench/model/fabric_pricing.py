@@ -1,15 +1,14 @@
-"""What a schedule costs on a fabric, all sizes of a sweep at once.
+"""Costs of a schedule on a fabric, all sizes of a sweep at once.
 
 T = sum over steps of (sender + latency of the slowest way + slot bytes x worst link). Combining what was
 received costs nothing: GPUs do it while they copy, in what the links' efficiency already holds. Steps
 follow one another for all ranks together; within a step all flows run at once and share links fairly.
 docs/model-links.md has the formulas, their sources and what is left out.
 
-What a pipeline costs for any number of pieces follows from one look at its edges.
-
-An edge that is busy from its start for k steps (k pieces) covers an interval of steps. A link that is shared
-by edges of different starts carries their sum where their intervals overlap; the worst link of each step
-follows from the intervals, so no step is looked at one by one. With every step at a + b n / k the total is
+The cost of a pipeline for any number of pieces follows from one look at its edges. An edge that is busy from
+its start for k steps (k pieces) covers an interval of steps. A link that is shared by edges of different
+starts carries their sum where their intervals overlap; the worst link of each step follows from the
+intervals, so no step is looked at one by one. With every step at a + b n / k the total is
 (d + k - 1)(a + b n / k), least at k = sqrt((d - 1) b n / a), where it is (sqrt((d - 1) a) + sqrt(b n))^2: the
 term 2 sqrt((d - 1) a b n) of pipelines (Hockney's a and b; Pjesivac-Grbovic et al., 2007).
 """
@@ -18,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,12 +26,7 @@ from numpy.typing import ArrayLike
 
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import MachineError
-from ccbench.model.fabric_loads import (
-    FabricCosts,
-    LinkTable,
-    StepLoad,
-    pattern_loads,
-)
+from ccbench.model.fabric_loads import FabricCosts, LinkTable, StepLoad, pattern_loads
 from ccbench.model.patterns import Pipeline, Traffic, traffic_for, traffic_of
 from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric
@@ -67,36 +61,29 @@ class Overlaps:
             return np.full(steps, self.even)
         # What starts at first and at last overlaps from last on until first's pieces have passed.
         together = self.last - self.first < pieces
-        begin = self.last[together]
-        end = self.first[together] + pieces
-        return _covered(begin, end, self.value[together], steps)
-
-
-def _covered(begin: Ints, end: Ints, value: Floats, steps: int) -> Floats:
-    """Largest value of the intervals [begin, end) that cover each step, 0 where none does.
-
-    Every interval is the union of two of equal length, a power of two; those are handed down by halves.
-    """
-    if not len(begin):
-        return np.zeros(steps)
-    levels = int((end - begin).max()).bit_length()
-    best = np.zeros((levels, steps))
-    # The largest power of two that fits: two such intervals, one from either end, cover the whole.
-    level = np.frexp((end - begin).astype(np.float64))[1] - 1
-    if bool(np.all(level == levels - 1)) and bool(np.all(np.diff(begin) > 0) and np.all(np.diff(end) > 0)):
-        # Every place occurs once, as in chains: plain indexing, which is many times faster.
-        top, second = best[-1], end - (1 << (levels - 1))
-        top[begin] = value
-        top[second] = np.maximum(top[second], value)
-    else:
-        np.maximum.at(best, (level, begin), value)
-        np.maximum.at(best, (level, end - (1 << level)), value)
-    for one in range(levels - 1, 0, -1):
-        half = 1 << (one - 1)
-        np.maximum(best[one - 1], best[one], out=best[one - 1])
-        if half < steps:
-            np.maximum(best[one - 1, half:], best[one, :-half], out=best[one - 1, half:])
-    return np.asarray(best[0])
+        if not together.any():
+            return np.zeros(steps)
+        begin, end, value = self.last[together], self.first[together] + pieces, self.value[together]
+        levels = int((end - begin).max()).bit_length()
+        best = np.zeros((levels, steps))
+        # The largest power of two that fits: two such intervals, one from either end, cover the whole.
+        level = np.frexp((end - begin).astype(np.float64))[1] - 1
+        once = bool(np.all(np.diff(begin) > 0) and np.all(np.diff(end) > 0))
+        if once and bool(np.all(level == levels - 1)):
+            # Every place occurs once, as in chains: plain indexing, which is many times faster.
+            top, second = best[-1], end - (1 << (levels - 1))
+            top[begin] = value
+            top[second] = np.maximum(top[second], value)
+        else:
+            np.maximum.at(best, (level, begin), value)
+            np.maximum.at(best, (level, end - (1 << level)), value)
+        # What holds for an interval holds for both of its halves.
+        for one in range(levels - 1, 0, -1):
+            half = 1 << (one - 1)
+            np.maximum(best[one - 1], best[one], out=best[one - 1])
+            if half < steps:
+                np.maximum(best[one - 1, half:], best[one, :-half], out=best[one - 1, half:])
+        return np.asarray(best[0])
 
 
 def overlaps(place: Ints, start: Ints, cost_of_place: Floats, starts: int) -> Overlaps:
@@ -239,28 +226,24 @@ class FabricPrices:
         """Predicted time of one launch."""
         return np.asarray(self.latency + self.bandwidth)
 
-    def steps(self, index: int) -> int:
-        """How many steps follow one another."""
-        pipelined = sum(load.starts + int(self.pieces[index]) - 1 for load in self.loads.pipelines)
-        return sum(load.repeat for load in self.loads.steps) + pipelined
-
     def bottleneck_link(self, index: int) -> tuple[int, float, float]:
         """The link on which most seconds are spent at ``size_bytes[index]``, its load in bytes, the seconds.
 
         Of links of the same rate one stands for all: the seconds are those of all steps whose worst link has
         that rate, the load is the largest that one of them has in a step. -1 where there is no step.
         """
-        slot, pieces = self._slot_bytes(index), int(self.pieces[index])
+        pieces, rates = int(self.pieces[index]), self.loads.rates
+        slot = float(self.size_bytes[index]) / (self.loads.traffic.pieces * max(1, pieces))
         spent = [
             (step.link, step.load, step.repeat * step.seconds_per_slot_byte) for step in self.loads.steps
         ]
         for pipeline in self.loads.pipelines:
             link, cost = pipeline.bottleneck(pieces)
-            load = cost * self._rate(link)
+            load = cost * float(rates[link])
             spent.append((link, load, pipeline.totals(pieces).seconds_per_slot_byte))
         of_rate: dict[float, list[tuple[int, float, float]]] = {}
         for one in spent:
-            of_rate.setdefault(self._rate(one[0]), []).append(one)
+            of_rate.setdefault(float(rates[one[0]]), []).append(one)
         if not of_rate:
             return -1, 0.0, 0.0
         # Equal links share the blame: naming one of eight NICs as the bottleneck would hide seven eighths
@@ -279,57 +262,42 @@ class FabricPrices:
             return "nothing to do"
         parts = []
         if self.bandwidth[index] > 0:
-            parts.append((float(self.bandwidth[index]), self._link_words(index)))
+            link, load, seconds = self.bottleneck_link(index)
+            share = seconds / float(self.bandwidth[index])
+            most = "" if share > 0.995 else f"; links of this rate limit {share:.0%} of it"
+            # In decimal units, as people divide bytes by GB/s.
+            units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+            factor, unit = next((one for one in units if load >= one[0]), units[-1])
+            name, rate = self.loads.fabric.link_name(link), self.loads.rates[link]
+            carried = f"up to {load / factor:.4g} {unit} through it in a step"
+            words = f"bandwidth ({name}, {rate / 1e9:.4g} GB/s, {carried}{most})"
+            parts.append((float(self.bandwidth[index]), words))
         if self.latency[index] > 0:
-            hops = max(
-                *(load.hops for load in self.loads.steps), *(load.hops for load in self.loads.pipelines), 0, 0
-            )
-            words = f"latency of {plural(self.steps(index), 'step')} over up to {plural(hops, 'link')}"
+            plain, pipelines = self.loads.steps, self.loads.pipelines
+            hops = max((load.hops for load in (*plain, *pipelines)), default=0)
+            steps = sum(load.repeat for load in plain)
+            steps += sum(load.starts + int(self.pieces[index]) - 1 for load in pipelines)
+            words = f"latency of {plural(steps, 'step')} over up to {plural(hops, 'link')}"
             parts.append((float(self.latency[index]), words))
         parts.sort(key=lambda part: -part[0])
         told = [part for part in parts if part[0] >= 0.005 * total]
         return "; ".join(f"{seconds / total:.0%} {words}" for seconds, words in told)
 
-    def _link_words(self, index: int) -> str:
-        link, load, seconds = self.bottleneck_link(index)
-        fabric = self.loads.fabric
-        rate = self._rate(link)
-        share = seconds / float(self.bandwidth[index])
-        most = "" if share > 0.995 else f"; links of this rate limit {share:.0%} of it"
-        return (
-            f"bandwidth ({fabric.link_name(link)}, {rate / 1e9:.4g} GB/s, up to {_decimal(load)} through it "
-            f"in a step{most})"
-        )
 
-    def _rate(self, link: int) -> float:
-        return float(self.loads.rates[link])
-
-    def _slot_bytes(self, index: int) -> float:
-        cut = self.loads.traffic.pieces * max(1, int(self.pieces[index]))
-        return float(self.size_bytes[index]) / cut
-
-
-def _decimal(size_bytes: float) -> str:
-    """Bytes as people divide them by GB/s: ``3 GB``."""
-    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size_bytes >= factor:
-            return f"{size_bytes / factor:.4g} {unit}"
-    return f"{size_bytes:.4g} B"
-
-
-Found = tuple[tuple[StepLoad, ...], tuple[PipelineLoad, ...]]
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Kept:
-    """What was found for a fabric with costs: loads of patterns by number of ranks, and of traffics."""
+    """Loads found for a fabric with costs: of patterns by number of ranks, of traffics, of schedules.
 
-    known: dict[int, dict[Hashable, Any]]
-    loads: WeakKeyDictionary[Schedule | Traffic, Found]
+    Nothing here holds the fabric, nor a key: it is kept as long as somebody else holds what it is of.
+    """
+
+    patterns: dict[int, dict[Hashable, Any]] = field(default_factory=dict)
+    loads: WeakKeyDictionary[Schedule | Traffic, tuple[tuple[StepLoad, ...], tuple[PipelineLoad, ...]]] = (
+        field(default_factory=WeakKeyDictionary)
+    )
 
 
 _KEPT: WeakKeyDictionary[Fabric, WeakKeyDictionary[FabricCosts, _Kept]] = WeakKeyDictionary()
-"""As long as somebody still holds what they are of."""
 
 
 def fabric_loads(what: Schedule | Traffic, fabric: Fabric, costs: FabricCosts = PLAIN) -> FabricLoads:
@@ -343,23 +311,19 @@ def fabric_loads(what: Schedule | Traffic, fabric: Fabric, costs: FabricCosts = 
             f"{traffic.collective} {traffic.algorithm}: {traffic.ranks} ranks, but {fabric.name} has "
             f"{fabric.ranks}; describe a larger fabric"
         )
-    kept = _KEPT.setdefault(fabric, WeakKeyDictionary()).setdefault(costs, _Kept({}, WeakKeyDictionary()))
+    kept = _KEPT.setdefault(fabric, WeakKeyDictionary()).setdefault(costs, _Kept())
     if what not in kept.loads:
-        known = kept.known.setdefault(traffic.ranks, {})
-        kept.loads[what] = _found(traffic, LinkTable(fabric, costs, traffic.ranks, known))
+        table = LinkTable(fabric, costs, traffic.ranks, kept.patterns.setdefault(traffic.ranks, {}))
+        steps: list[StepLoad] = []
+        pipelines: list[PipelineLoad] = []
+        for pattern in traffic.patterns:
+            if isinstance(pattern, Pipeline):
+                load = pipeline_load(table, pattern)
+                pipelines += [load] if load else []
+            else:
+                steps += pattern_loads(table, pattern)
+        kept.loads[what] = tuple(steps), tuple(pipelines)
     return FabricLoads(traffic, fabric, costs, *kept.loads[what])
-
-
-def _found(traffic: Traffic, table: LinkTable) -> Found:
-    steps: list[StepLoad] = []
-    pipelines: list[PipelineLoad] = []
-    for pattern in traffic.patterns:
-        if isinstance(pattern, Pipeline):
-            load = pipeline_load(table, pattern)
-            pipelines += [load] if load else []
-        else:
-            steps += pattern_loads(table, pattern)
-    return tuple(steps), tuple(pipelines)
 
 
 def price_loads(loads: FabricLoads, size_bytes: ArrayLike) -> FabricPrices:
@@ -372,38 +336,31 @@ def price_loads(loads: FabricLoads, size_bytes: ArrayLike) -> FabricPrices:
         raise MachineError(f"size_bytes: {size_bytes!r} are not sizes; give numbers of bytes, zero or more")
     if not collective_row(loads.traffic.collective).moves_data:
         sizes = np.zeros_like(sizes)
-    slot = sizes / loads.traffic.pieces
-    plain = _step_terms(loads, slot)
-    chosen = np.zeros(len(sizes), dtype=np.int64)
-    if loads.pipelines:
-        fixed = loads.traffic.pieces_under_way
-        counts = piece_counts() if fixed is None else np.array([fixed])
-        # All numbers of pieces at all sizes; each size takes its own best.
-        options = np.stack([_pipeline_terms(loads, slot, int(count)) for count in counts])
-        best = options.sum(axis=1).argmin(axis=0)
-        plain += options[best, :, np.arange(len(sizes))].T
-        chosen = counts[best]
-    latency, bandwidth = plain
-    return FabricPrices(sizes, latency, bandwidth, chosen, loads)
-
-
-def _step_terms(loads: FabricLoads, slot: Floats) -> Floats:
-    """Latency and bandwidth, shape (2, sizes)."""
+    slot, sender = sizes / loads.traffic.pieces, loads.costs.sender_seconds
     repeat, latency, cost = (
         np.array([getattr(step, name) for step in loads.steps], dtype=np.float64)
         for name in ("repeat", "latency_seconds", "seconds_per_slot_byte")
     )
-    constant = float(repeat @ (latency + loads.costs.sender_seconds)) if len(repeat) else 0.0
-    return np.stack([np.full_like(slot, constant), float(repeat @ cost) * slot])
-
-
-def _pipeline_terms(loads: FabricLoads, slot: Floats, pieces: int) -> Floats:
-    """The same for all pipelines, one after the other, when ``pieces`` pieces are under way."""
-    totals = [load.totals(pieces) for load in loads.pipelines]
-    steps = sum(total.steps for total in totals)
-    constant = sum(total.latency_seconds for total in totals) + steps * loads.costs.sender_seconds
-    cost = sum(total.seconds_per_slot_byte for total in totals)
-    return np.stack([np.full_like(slot, constant), cost * (slot / pieces)])
+    constant = float(repeat @ (latency + sender)) if len(repeat) else 0.0
+    terms = np.stack([np.full_like(slot, constant), float(repeat @ cost) * slot])
+    chosen = np.zeros(len(sizes), dtype=np.int64)
+    if loads.pipelines:
+        fixed = loads.traffic.pieces_under_way
+        counts = piece_counts() if fixed is None else np.array([fixed])
+        options = []
+        for pieces in counts.tolist():
+            # One pipeline after the other, with so many pieces under way in each.
+            totals = [load.totals(pieces) for load in loads.pipelines]
+            waits = sum(total.latency_seconds for total in totals)
+            waits += sum(total.steps for total in totals) * sender
+            per_byte = sum(total.seconds_per_slot_byte for total in totals)
+            options.append(np.stack([np.full_like(slot, waits), per_byte * (slot / pieces)]))
+        # All numbers of pieces at all sizes; each size takes its own best.
+        every = np.stack(options)
+        best = every.sum(axis=1).argmin(axis=0)
+        terms += every[best, :, np.arange(len(sizes))].T
+        chosen = counts[best]
+    return FabricPrices(sizes, *terms, chosen, loads)
 
 
 def price_algorithm(
@@ -421,10 +378,5 @@ def price_algorithm(
     can be listed. Raises UsageError and ScheduleError as ``schedule_for`` does, and MachineError as
     ``fabric_loads`` and ``price_loads`` do.
     """
-    traffic = _traffic(collective, algorithm, fabric.ranks, root)
+    traffic = traffic_for(collective, algorithm, fabric.ranks, root)
     return price_loads(fabric_loads(traffic, fabric, costs), size_bytes)
-
-
-@lru_cache(maxsize=64)
-def _traffic(collective: str, algorithm: str, ranks: int, root: int) -> Traffic:
-    return traffic_for(collective, algorithm, ranks, root)

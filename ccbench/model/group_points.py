@@ -18,11 +18,11 @@ import numpy as np
 from ccbench.collectives import collective as collective_row
 from ccbench.collectives import sent_elements
 from ccbench.groups import Groups
+from ccbench.model.bounds import LIMITS, ROUNDING
 from ccbench.model.cluster import Cluster, ClusterPoint, fabric_costs, point_of, points_of
 from ccbench.model.fabric_loads import LinkTable
 from ccbench.model.fabric_pricing import FabricPrices, price_loads
 from ccbench.model.fabric_pricing import fabric_loads as loads_of
-from ccbench.model.graph_bounds import LIMITS, ROUNDING
 from ccbench.model.group_systems import GroupPlacement, GroupSystem, group_systems, placement_of
 from ccbench.model.library import LibraryRequest
 from ccbench.model.library.predictor import predict_library

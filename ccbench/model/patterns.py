@@ -1,4 +1,4 @@
-"""Who sends to whom in an algorithm, without slots: all that the price on a fabric depends on.
+"""Senders and receivers of an algorithm, without slots: all that the price on a fabric depends on.
 
 Mostly that is read off a schedule, whose phases are recognised where every rank sends as much as far. Where a
 schedule would not fit into memory (all pairs of 100,000 ranks) or repeats the same flows hundreds of times
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -53,11 +54,11 @@ class Uniform:
     exchange: bool = False
 
     def target_of(self, source: Ints, ranks: int) -> Ints:
-        """Where each of ``source`` sends to."""
+        """The rank that each of ``source`` sends to."""
         return source ^ self.distance if self.exchange else (source + self.distance) % ranks
 
     def source_of(self, target: Ints, ranks: int) -> Ints:
-        """Whom each of ``target`` receives from."""
+        """The rank that each of ``target`` receives from."""
         return target ^ self.distance if self.exchange else (target - self.distance) % ranks
 
 
@@ -129,64 +130,47 @@ def _pattern(phase: Phase, ranks: int) -> Pattern:
         if not moves or phase.repeat == 1:
             return Uniform(distance, width, phase.repeat)
         # One further in every step: after ranks - 1 of them everybody has sent to everybody else.
-        return (
-            AllPairs(at_once=False)
-            if (distance, moves, width) == (1, 1, 1) and phase.repeat == ranks - 1
-            else steps
-        )
+        whole = (distance, moves, width) == (1, 1, 1) and phase.repeat == ranks - 1
+        return AllPairs(at_once=False) if whole else steps
     crossed = phase.source ^ phase.target
     if phase.repeat == 1 and bool((crossed == crossed[0]).all()):
         return Uniform(int(crossed[0]), width, exchange=True)
     return steps
 
 
-def traffic_for(
-    collective: str, algorithm: str, ranks: int, root: int = 0, parameter: int | None = None
-) -> Traffic:
-    """What ``algorithm`` (a name, or ``name:parameter``) sends on ``ranks`` ranks, however many these are.
+@lru_cache(maxsize=64)
+def traffic_for(collective: str, algorithm: str, ranks: int, root: int = 0) -> Traffic:
+    """Return what ``algorithm`` (a name, or ``name:parameter``) sends; the same object for the same.
 
-    parameter: as in ``schedule_for``; None leaves the pieces of a pipeline free.
+    Without a parameter the pieces of a pipeline are left free.
     Raises UsageError and ScheduleError as ``schedule_for`` does.
     """
-    name, named = parse_algorithm(algorithm)
+    name, parameter = parse_algorithm(algorithm)
     row = algorithm_row(collective, name)
-    asked = named if parameter is None else parameter
     place = root if collective_row(collective).rooted else 0
-    if (collective, name) in PIPELINES:
-        checked = asked if asked is not None else row.default_parameter(ranks, 0)
-        reason = _refusal(ranks, place) or row.unsupported(ranks, checked)
-        if reason:
-            raise ScheduleError(f"{collective} {algorithm}: {reason}")
-        lanes, pipelines = PIPELINES[collective, name](ranks, place)
-        return Traffic(collective, name, ranks, lanes, pipelines, asked)
-    if (collective, name) in DIRECTLY and ranks > MOST_SCHEDULED and not asked:
-        reason = _refusal(ranks, place)
-        if reason:
-            raise ScheduleError(f"{collective} {algorithm}: {reason}")
-        return Traffic(collective, name, ranks, *DIRECTLY[collective, name](ranks, place))
-    return traffic_of(schedule_for(collective, algorithm, ranks, root, parameter, prove=False))
-
-
-def _refusal(ranks: int, root: int) -> str | None:
+    pipelined = (collective, name) in PIPELINES
+    if not pipelined and ((collective, name) not in DIRECTLY or ranks <= MOST_SCHEDULED or parameter):
+        return traffic_of(schedule_for(collective, algorithm, ranks, root, prove=False))
+    reason = None
     if ranks < 1:
-        return f"{ranks} ranks, expected 1 at least"
-    return None if 0 <= root < ranks else f"root {root}, expected 0 to {ranks - 1}"
+        reason = f"{ranks} ranks, expected 1 at least"
+    elif not 0 <= place < ranks:
+        reason = f"root {place}, expected 0 to {ranks - 1}"
+    elif pipelined:
+        reason = row.unsupported(ranks, row.default_parameter(ranks, 0) if parameter is None else parameter)
+    if reason:
+        raise ScheduleError(f"{collective} {algorithm}: {reason}")
+    if not pipelined:
+        return Traffic(collective, name, ranks, *DIRECTLY[collective, name](ranks, place))
+    return Traffic(collective, name, ranks, *PIPELINES[collective, name](ranks, place), parameter)
 
 
-def _moved(ranks: int, root: int, *edges: Indices) -> list[Ints]:
-    return [(end.astype(np.int64) + root) % ranks for end in edges]
-
-
-def _chain(ranks: int, root: int) -> tuple[int, tuple[Pipeline, ...]]:
-    edge = everyone(ranks - 1)
-    source, target = _moved(ranks, root, edge, edge + np.int32(1))
-    return 1, (Pipeline(source, target, edge.astype(np.int64)),)
-
-
-def _chain_to_root(ranks: int, root: int) -> tuple[int, tuple[Pipeline, ...]]:
-    edge = everyone(ranks - 1)
-    source, target = _moved(ranks, root, ranks - 1 - edge, ranks - 2 - edge)
-    return 1, (Pipeline(source, target, edge.astype(np.int64)),)
+def _chain(ranks: int, root: int, *, to_root: bool) -> tuple[int, tuple[Pipeline, ...]]:
+    edge = np.arange(ranks - 1)
+    # Away from the root the first edge is the root's; towards it, the farthest rank begins.
+    ends = (ranks - 1 - edge, ranks - 2 - edge) if to_root else (edge, edge + 1)
+    source, target = ((end + root) % ranks for end in ends)
+    return 1, (Pipeline(source, target, edge),)
 
 
 def _up_and_down(*trees: Edges) -> tuple[int, tuple[Pipeline, ...]]:
@@ -198,20 +182,13 @@ def _up_and_down(*trees: Edges) -> tuple[int, tuple[Pipeline, ...]]:
     return len(trees), (up, Pipeline(parent, child, below - 1))
 
 
-def _tree(ranks: int, root: int) -> tuple[int, tuple[Pipeline, ...]]:
-    return _up_and_down(tree_edges(ranks))
-
-
-def _two_trees(ranks: int, root: int) -> tuple[int, tuple[Pipeline, ...]]:
-    one = tree_edges(ranks)
-    return _up_and_down(one, complement(one, ranks, 0))
-
-
 PIPELINES: dict[tuple[str, str], Callable[[int, int], tuple[int, tuple[Pipeline, ...]]]] = {
-    ("broadcast", "chain"): _chain,
-    ("reduce", "chain"): _chain_to_root,
-    ("all_reduce", "binary_tree"): _tree,
-    ("all_reduce", "double_binary_tree"): _two_trees,
+    ("broadcast", "chain"): lambda ranks, root: _chain(ranks, root, to_root=False),
+    ("reduce", "chain"): lambda ranks, root: _chain(ranks, root, to_root=True),
+    ("all_reduce", "binary_tree"): lambda ranks, root: _up_and_down(tree_edges(ranks)),
+    ("all_reduce", "double_binary_tree"): lambda ranks, root: _up_and_down(
+        tree_edges(ranks), complement(tree_edges(ranks), ranks, 0)
+    ),
 }
 """(ranks, root) -> parts of the buffer that travel separately, and the pipelines."""
 
@@ -228,7 +205,7 @@ def _to_all(ranks: int, root: int) -> tuple[int, tuple[Pattern, ...]]:
 
 
 def _bruck_all_to_all(ranks: int, root: int) -> tuple[int, tuple[Pattern, ...]]:
-    """Every block whose way has the bit of a step moves on by it."""
+    # A block goes as many ranks on as its place in the order says, by the bits of that distance.
     way = np.arange(ranks)
     return ranks, tuple(
         Uniform(distance, int(np.count_nonzero(way & distance))) for distance in distances_up_to(ranks)

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.model.cuts import cut_bound
-from ccbench.model.graph_bounds import LIMITS
+from ccbench.model.bounds import LIMITS, cut_bound
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
 from tests.model.graphs import CUBE_MESH, FULL_MESH, GB, boxes, meshed, mi250, topology
 

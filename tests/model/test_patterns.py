@@ -74,7 +74,7 @@ def test_a_pipeline_costs_what_its_schedule_costs_for_any_number_of_pieces(
     fabric = random_fabric(seed)
     place = root % fabric.ranks if collective_row(collective).rooted else 0
     schedule = schedule_for(collective, algorithm, fabric.ranks, place, pieces, prove=False)
-    traffic = traffic_for(collective, algorithm, fabric.ranks, place, pieces)
+    traffic = traffic_for(collective, f"{algorithm}:{pieces}", fabric.ranks, place)
     assert_the_same(priced(traffic, fabric), priced(schedule, fabric))
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.model.cuts import cut_bound
+from ccbench.model.bounds import cut_bound
 from ccbench.topology.catalog import catalog_names, expand, load_catalog, load_compact
 from ccbench.topology.composition import cluster, compose
 from ccbench.topology.files import read_json, topology_json

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.model.cuts import cut_bound
-from ccbench.model.graph_bounds import level_bound
+from ccbench.model.bounds import cut_bound, level_bound
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster, compose
 from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, single_switch, torus

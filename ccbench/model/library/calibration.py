@@ -127,7 +127,7 @@ class Calibrated:
 def floor_seconds(system: LibrarySystem, request: LibraryRequest) -> Floats:
     """The cheapest algorithm with every link at its nominal rate and no latency: nothing may be faster.
 
-    A lower bound within this model's own algorithms; ``graph_bounds`` has those of any algorithm.
+    A lower bound within this model's own algorithms; ``bounds`` has those of any algorithm.
     """
     nominal = {**dict.fromkeys(BY_NAME, 1.0), "socket_gbytes": np.inf}
     options = priced(system, request, nominal).options

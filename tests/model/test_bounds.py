@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from ccbench.collectives import COLLECTIVES
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import MachineError, UsageError
-from ccbench.model.cuts import cut_bound
+from ccbench.model.bounds import LIMITS, bound_on_fabric, cut_bound, level_bound
 from ccbench.model.fabric_loads import FabricCosts
 from ccbench.model.fabric_pricing import price_algorithm
-from ccbench.model.graph_bounds import LIMITS, bound_on_fabric, level_bound
 from ccbench.schedules import ALGORITHMS
 from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, single_switch, torus
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree

@@ -65,7 +65,7 @@ def sampled_turns(steps: Steps, ranks: int) -> Sample:
 
 
 def sample_of(turns: int, flows: int) -> Sample:
-    """Every one of ``turns`` turns, of ``flows`` flows each, where these are few; else a stratified sample."""
+    """Every one of ``turns`` turns of ``flows`` flows each, where these are few; else a stratified sample."""
     if turns <= MOST_EXACT_TURNS and flows * turns <= MOST_EXACT_FLOWS:
         return stratified(turns, turns)
     return stratified(turns, max(FEWEST_SAMPLES, min(MOST_SAMPLES, MOST_SAMPLED_FLOWS // max(1, flows))))
@@ -323,8 +323,8 @@ def representatives(table: LinkTable) -> Ints | None:
             if whole is None or part is None:
                 alike = whole is part
             else:
-                costs = [(load.latency_seconds, load.seconds_per_slot_byte) for load in (whole, part)]
-                alike = bool(np.allclose(*costs, rtol=1e-12, atol=0.0)) and whole.hops == part.hops
+                one, other = ((load.latency_seconds, load.seconds_per_slot_byte) for load in (whole, part))
+                alike = bool(np.allclose(one, other, rtol=1e-12, atol=0.0)) and whole.hops == part.hops
             if not alike:
                 few = None
                 break

@@ -274,7 +274,7 @@ class FabricPrices:
             parts.append((float(self.bandwidth[index]), words))
         if self.latency[index] > 0:
             plain, pipelines = self.loads.steps, self.loads.pipelines
-            hops = max((load.hops for load in (*plain, *pipelines)), default=0)
+            hops = max([load.hops for load in plain] + [load.hops for load in pipelines], default=0)
             steps = sum(load.repeat for load in plain)
             steps += sum(load.starts + int(self.pieces[index]) - 1 for load in pipelines)
             words = f"latency of {plural(steps, 'step')} over up to {plural(hops, 'link')}"
@@ -360,7 +360,8 @@ def price_loads(loads: FabricLoads, size_bytes: ArrayLike) -> FabricPrices:
         best = every.sum(axis=1).argmin(axis=0)
         terms += every[best, :, np.arange(len(sizes))].T
         chosen = counts[best]
-    return FabricPrices(sizes, *terms, chosen, loads)
+    waiting, moving = terms
+    return FabricPrices(sizes, waiting, moving, chosen, loads)
 
 
 def price_algorithm(

@@ -13,7 +13,7 @@ from ccbench.backends import made_by
 from ccbench.backends.gloo.calls import REDUCE_OPS
 from ccbench.backends.kernels import abi
 from ccbench.backends.mpi import calls as mpi_calls
-from ccbench.backends.nccl.settings import PROTOCOL_VALUES, TRANSPORTS
+from ccbench.backends.nccl import PROTOCOL_VALUES, TRANSPORTS
 from ccbench.cases import AXIS, DECLARED, ONE_PROCESS, PROCESSES, backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES

@@ -15,10 +15,10 @@ import pytest
 from ccbench.backends.base import CannotRun, Launch
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.backends.nccl.binding import Nccl, open_nccl
+from ccbench.backends.nccl import environment_of
 from ccbench.backends.nccl.bootstrap import SHARED_GPU_VERSION, opened
 from ccbench.backends.nccl.endpoint import NcclRanks
-from ccbench.backends.nccl.settings import environment_of
+from ccbench.backends.nccl.library import Nccl, open_nccl
 from ccbench.cases import PER_GPU, Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES

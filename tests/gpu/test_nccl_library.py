@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import CannotRun
-from ccbench.backends.nccl.binding import Nccl, NcclFailed, open_nccl
-from ccbench.backends.nccl.calls import DTYPES, FUNCTIONS, OPS
-from ccbench.backends.nccl.collectives import Call
-from ccbench.backends.nccl.communicators import BY_CUPY, Communicator, communicator_of
+from ccbench.backends.nccl.collectives import BY_CUPY, Call, prepared
+from ccbench.backends.nccl.communicators import Communicator, communicator_of
+from ccbench.backends.nccl.library import DTYPES, FUNCTIONS, OPS, Nccl, NcclFailed, open_nccl
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError
@@ -107,7 +106,7 @@ def moved(comm: Communicator, call: Call, values: Array) -> Array:
     runtime = comm.nccl.runtime
     stream = runtime.streamCreateWithFlags(1)
     runtime.memcpyAsync(call.source, values.ctypes.data, values.nbytes, TO_DEVICE, stream)
-    comm.prepared(call, stream)()
+    prepared(comm, call, stream)()
     result = np.empty_like(values)
     runtime.memcpyAsync(result.ctypes.data, call.target, result.nbytes, TO_HOST, stream)
     runtime.streamSynchronize(stream)
@@ -176,13 +175,13 @@ def test_a_part_of_one_rank_is_a_communicator(alone: Communicator) -> None:
 def test_an_estimate_is_positive_or_absent(alone: Communicator) -> None:
     address = alone.nccl.runtime.malloc(1 << 20)
     call = Call("all_reduce", address, address, 1 << 18, "float32", "sum")
-    seconds = alone.nccl.simulate([alone.prepared(call, 0)])
+    seconds = alone.nccl.simulate([prepared(alone, call, 0)])
     assert seconds is None or 0 < seconds < 1
     alone.nccl.runtime.free(address)
 
 
 def test_an_invalid_root_is_refused_in_nccls_words(alone: Communicator) -> None:
-    enqueue = alone.prepared(Call("broadcast", 0, 0, 1, "int32", root=5), 0)
+    enqueue = prepared(alone, Call("broadcast", 0, 0, 1, "int32", root=5), 0)
     with pytest.raises(NcclFailed, match="ncclBroadcast: ncclInvalidArgument") as caught:
         enqueue()
     assert caught.value.refused

@@ -264,7 +264,7 @@ class DeviceContext:
 
     def graph(self, launches: int) -> int:
         """An executable graph of ``launches`` launches in a row, made the first time."""
-        if launches in self._graphs:
+        if self.has_graph(launches):
             return self._graphs[launches][1]
         runtime = self.cuda.runtime
         self.cuda.use(self.facts.number)
@@ -274,7 +274,7 @@ class DeviceContext:
             for _ in range(launches):
                 self.launch()
             graph = int(runtime.streamEndCapture(self.stream))
-            executable = runtime.graphInstantiate(graph)
+            self.keep_graph(launches, graph)
         except Exception as first:
             # A stream must not stay in capture; and what goes wrong now must not hide the first error.
             try:
@@ -282,10 +282,21 @@ class DeviceContext:
             except Exception as later:
                 chain_behind(first, later)
             raise
-        self._graphs[launches] = (graph, executable)  # from here on forget_graphs gives it back
-        runtime.graphUpload(executable, self.stream)
+        self.upload_graph(launches)
         self.synchronize()
-        return int(executable)
+        return self._graphs[launches][1]
+
+    def has_graph(self, launches: int) -> bool:
+        """True if a graph of so many launches is there."""
+        return launches in self._graphs
+
+    def keep_graph(self, launches: int, graph: int) -> None:
+        """Make a graph of so many launches executable; from here on ``forget_graphs`` gives it back."""
+        self._graphs[launches] = (graph, int(self.cuda.runtime.graphInstantiate(graph)))
+
+    def upload_graph(self, launches: int) -> None:
+        """Enqueue the copy of a graph to the device, which its first launch would wait for."""
+        self.cuda.runtime.graphUpload(self._graphs[launches][1], self.stream)
 
     def launch_graph(self, launches: int) -> None:
         """Enqueue a graph of so many launches."""

@@ -1,19 +1,67 @@
-"""``nccl``: NVIDIA's collective library.
+"""``nccl``: NVIDIA's collective library, its settings, and what is refused beforehand.
 
 This module is what the runner sees: it asks files and package metadata, and imports neither CuPy nor NCCL.
+
+NCCL reads algorithm, protocol, channels and transports from its environment once in a process ("Environment
+Variables" in NCCL's user guide). Which algorithm exists for which collective is in NCCL's
+src/graph/tuning.cc and in the guide under NCCL_ALGO. What depends on the machine, on types, ops, protocols or
+NCCL's version is refused by NCCL itself when it runs, in its own words; beforehand only what it would ignore
+without a word, so that the case would be measured under a wrong name.
 """
 
 from __future__ import annotations
 
+import os
+
 from ccbench.backends import CUPY, NCCL
 from ccbench.backends.base import Backend, Launch, TeamRequest
 from ccbench.backends.cuda import cupy_missing, driver_missing
-from ccbench.backends.nccl.settings import Version, algorithms_for, environment_of, refused_beforehand
 from ccbench.cases import OVERLAP, PER_GPU, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import EXACT_LIMIT, item_bytes
 from ccbench.machine.accelerators import cuda_install
 from ccbench.machine.software import installed_version
+
+DEFAULT = "default"
+
+PER_CALL_VERSION = (2, 31, 2)
+"""NCCL's first with ncclAllReduceConfig and its like, which take the algorithm of one call."""
+
+TUNED = {
+    "all_reduce": "AllReduce",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+    "broadcast": "Broadcast",
+    "reduce": "Reduce",
+}
+"""Collectives for which NCCL chooses an algorithm and a protocol, by its names; the rest are transfers."""
+
+IN_SWITCH_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
+
+ALGORITHMS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "ring": ("Ring", tuple(TUNED)),
+    "tree": ("Tree", ("all_reduce",)),
+    "collnet": ("CollnetDirect,CollnetChain", IN_SWITCH_COLLECTIVES),
+    "collnetdirect": ("CollnetDirect", IN_SWITCH_COLLECTIVES),
+    "collnetchain": ("CollnetChain", ("all_reduce",)),
+    "nvls": ("NVLS", IN_SWITCH_COLLECTIVES),
+    "nvlstree": ("NVLSTree", ("all_reduce",)),
+    "pat": ("PAT", ("all_gather", "reduce_scatter")),
+}
+"""Name in a suite -> (value of NCCL_ALGO, collectives); ``collnet`` leaves NCCL the choice of two forms."""
+
+CALLED = ("collnetdirect", "collnetchain")
+"""What ``algorithm: all`` leaves out: ``collnet`` stands for both."""
+
+PROTOCOL_VALUES = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
+
+TRANSPORTS = {
+    DEFAULT: (),
+    "host": (("NCCL_NVLS_ENABLE", "0"), ("NCCL_P2P_DISABLE", "1")),
+    "network": (("NCCL_NVLS_ENABLE", "0"), ("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1")),
+}
+"""NCCL moves data by peer access where it can, else through host memory, else over the network. NVLink
+switches reduce whether peers may reach each other or not (ncclNvlsInit of src/transport/nvls.cc)."""
 
 
 class NcclBackend(Backend):
@@ -45,7 +93,8 @@ class NcclBackend(Backend):
 
     def refused(self, case: Case) -> str | None:
         """Return why ``case`` would hang or not be what it says; the rest NCCL refuses when it runs."""
-        size = item_bytes(case.dtype)
+        size, row = item_bytes(case.dtype), collective(case.collective)
+        sums = row.reduces and case.op in ("sum", "avg", "premulsum")
         refusals = (
             (
                 case.misalignment_bytes % size != 0,
@@ -60,9 +109,14 @@ class NcclBackend(Backend):
                 case.mode == OVERLAP and bool(case.pair or case.aggregation > 1),
                 "mode overlap computes during one plain collective; leave pair and aggregation out",
             ),
+            (
+                sums and case.group_ranks > EXACT_LIMIT[case.dtype],
+                f"{case.op} over {case.group_ranks} ranks cannot be checked: "
+                f"{case.dtype} is not exact so far",
+            ),
         )
         reasons = (reason for refused, reason in refusals if refused)
-        return next(reasons, None) or refused_beforehand(case) or _not_exact(case)
+        return next(reasons, None) or refused_beforehand(case)
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
         """NCCL reads algorithm, protocol, channels and transport from the environment that it starts in."""
@@ -74,7 +128,7 @@ class NcclBackend(Backend):
         return request.launch or (Launch(pinned=False) if request.processes == PER_GPU else None)
 
 
-def wheel_version() -> Version:
+def wheel_version() -> tuple[int, ...]:
     """Version of the installed NCCL wheel, () where NCCL is the system's."""
     for name in NCCL.distributions:
         parts = (installed_version(name) or "").split(".")
@@ -83,10 +137,63 @@ def wheel_version() -> Version:
     return ()
 
 
-def _not_exact(case: Case) -> str | None:
-    row = collective(case.collective)
-    if row.reduces and case.op in ("sum", "avg", "premulsum") and case.group_ranks > EXACT_LIMIT[case.dtype]:
-        return f"{case.op} over {case.group_ranks} ranks cannot be checked: {case.dtype} is not exact so far"
+def environment_of(case: Case, version: tuple[int, ...] = ()) -> tuple[tuple[str, str], ...]:
+    """Return the variables that a team for ``case`` is started with; () where NCCL chooses everything.
+
+    version: of NCCL, () where it is not known. From 2.31 on the algorithm is said with each call, so that
+    cases of several algorithms share a team; NCCL_ALGO and NCCL_PROTO would override it ("ncclCollConfig_t"
+    in the guide). Channels are not: a call has at most those that its communicator was made with.
+    """
+    wanted = dict(TRANSPORTS[case.transport])
+    set_already = not {"NCCL_ALGO", "NCCL_PROTO"}.isdisjoint(os.environ)
+    per_call = version >= PER_CALL_VERSION and case.protocol == DEFAULT and not set_already
+    if case.algorithm != DEFAULT and not per_call:
+        wanted["NCCL_ALGO"] = nccl_algorithms(case)
+    if case.protocol != DEFAULT:
+        wanted["NCCL_PROTO"] = PROTOCOL_VALUES[case.protocol]
+    if case.channels:
+        # CTAs are the channels' name since 2.17; older versions know the other two, newer ones all four.
+        point_to_point = tuned(case.collective) not in TUNED
+        names = ("P2P_NCHANNELS",) if point_to_point else ("NCHANNELS", "CTAS")
+        for name in names:
+            wanted[f"NCCL_MIN_{name}"] = wanted[f"NCCL_MAX_{name}"] = str(case.channels)
+    return tuple(sorted(wanted.items()))
+
+
+def nccl_algorithms(case: Case) -> str:
+    """Return what ``case`` asks for as NCCL_ALGO lists it; '' where NCCL chooses."""
+    if case.algorithm == DEFAULT:
+        return ""
+    of_both = case.algorithm == "collnet" and tuned(case.collective) != "all_reduce"
+    return ALGORITHMS["collnetdirect" if of_both else case.algorithm][0]
+
+
+def tuned(collective: str) -> str:
+    """Return the collective whose algorithms count: a barrier is an all_reduce of one element."""
+    return "all_reduce" if collective == "barrier" else collective
+
+
+def algorithms_for(collective: str) -> tuple[str, ...]:
+    """Return what ``algorithm: all`` stands for; nothing where NCCL has no choice."""
+    of = tuned(collective)
+    return tuple(name for name, (_, has) in ALGORITHMS.items() if of in has and name not in CALLED)
+
+
+def refused_beforehand(case: Case) -> str | None:
+    """Return why ``case`` would not be what it says it is; None where NCCL may run it or refuse it."""
+    algorithm, collective = case.algorithm, tuned(case.collective)
+    if algorithm not in (DEFAULT, *ALGORITHMS):
+        return f"algorithm {algorithm!r}: NCCL has {', '.join(ALGORITHMS)}"
+    if collective not in TUNED and (algorithm, case.protocol) != (DEFAULT, DEFAULT):
+        lacks = "take no protocol" if algorithm == DEFAULT else "have no algorithm"
+        made_of = f"NCCL makes {case.collective} of point-to-point transfers"
+        return f"{made_of}, which {lacks}; ask for 'default'"
+    if algorithm != DEFAULT and collective not in ALGORITHMS[algorithm][1]:
+        # Before 2.24 ring would run in its place.
+        return f"NCCL has no {algorithm} {case.collective}; it has {', '.join(algorithms_for(collective))}"
+    # Ranks that talk over the network may be hosts of their own to NCCL (bootstrap.own_host_name).
+    if algorithm == "nvlstree" and case.nodes == 1 and case.transport != "network":
+        return "NCCL's NVLSTree joins the NVSwitches of several nodes, and here is one"
     return None
 
 

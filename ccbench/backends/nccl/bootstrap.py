@@ -25,11 +25,10 @@ from ccbench.backends.cuda.blocking_kernel import (
 from ccbench.backends.cuda.runtime import Cuda, device_count, device_uuid, open_cuda, starting
 from ccbench.backends.endpoint import PerProcessEndpoint, SingleProcessGroup
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
-from ccbench.backends.nccl.binding import Nccl, NcclFailed, open_nccl
-from ccbench.backends.nccl.calls import version_text
-from ccbench.backends.nccl.collectives import Call
+from ccbench.backends.nccl.collectives import Call, prepared
+from ccbench.backends.nccl.diagnostics import limit_for
 from ccbench.backends.nccl.endpoint import NcclRanks
-from ccbench.backends.nccl.hangs import limit_for
+from ccbench.backends.nccl.library import Nccl, NcclFailed, open_nccl, version_text
 from ccbench.cases import Case
 from ccbench.errors import BackendUnavailable
 
@@ -233,16 +232,13 @@ class LaunchedRank(PerProcessEndpoint, NcclRanks):
             self._meeting = self._cuda.allocate(SCRATCH_BYTES + 4 * self.ranks)
         limit = limit_for(self._case, 1)
         with self._watchdog.limited(2 * limit):
-            world = self._communicators.world()[self.rank]
-            world.prepared(self._meeting_call(), context.device.stream)()
+            at = self._meeting
+            call = Call("barrier", at, at, 1, "int32")
+            # A collective that the forced algorithm has: PAT has no all_reduce.
+            if os.environ.get("NCCL_ALGO", "").upper() == "PAT":
+                call = Call("all_gather", at, at + SCRATCH_BYTES, 1, "int32")
+            prepared(self._communicators.world()[self.rank], call, context.device.stream)()
         self._launches.wait(limit)
-
-    def _meeting_call(self) -> Call:
-        """Return a call of a collective that the forced algorithm has: PAT has no all_reduce."""
-        at = self._meeting
-        if os.environ.get("NCCL_ALGO", "").upper() == "PAT":
-            return Call("all_gather", at, at + SCRATCH_BYTES, 1, "int32")
-        return Call("barrier", at, at, 1, "int32")
 
     def agree(self, value: int) -> int:
         """Return rank 0's value, on every rank."""
@@ -256,30 +252,30 @@ class LaunchedRank(PerProcessEndpoint, NcclRanks):
 
 
 def side_of_host(exchange: ControlChannel) -> tuple[SharedWords, int] | None:
-    """Return the gate of all ranks of this host, and this one's place there. Collective.
+    """Return the blocking kernel's words for all ranks of this host, and this one's place. Collective.
 
     Its memory is a file without a name, which the first of them made and the others find among that
     process's open files. None where a rank is the only one of its host, and everywhere where one does not
-    find it, as in a container of its own: then each has a gate for itself.
+    find it, as in a container of its own: then each has words for itself.
     """
     hosts, rank = exchange.hosts, exchange.rank
     here = [one for one, host in enumerate(hosts) if host == hosts[rank]]
-    file, board, told = -1, None, b""
+    file, words, told = -1, None, b""
     if rank == here[0]:
         file = anonymous_file()
         os.ftruncate(file, shared_bytes(len(here)))
-        board = SharedWords(len(here), file)
-        board.token[:] = os.urandom(TOKEN_BYTES)
-        told = bytes(board.token) + f"/proc/{os.getpid()}/fd/{file}".encode()
+        words = SharedWords(len(here), file)
+        words.token[:] = os.urandom(TOKEN_BYTES)
+        told = bytes(words.token) + f"/proc/{os.getpid()}/fd/{file}".encode()
     told = exchange.all_gather(told)[here[0]]
     with suppress(OSError, ValueError):  # not to be opened, or too small: another file
-        file = file if board else os.open(told[TOKEN_BYTES:], os.O_RDWR)
-        board = board or SharedWords(len(here), file)
-    found = board is not None and bytes(board.token) == told[:TOKEN_BYTES]
+        file = file if words else os.open(told[TOKEN_BYTES:], os.O_RDWR)
+        words = words or SharedWords(len(here), file)
+    found = words is not None and bytes(words.token) == told[:TOKEN_BYTES]
     everybody = b"0" not in exchange.all_gather(b"1" if found else b"0")
     if file >= 0:
         os.close(file)
-    return (board, here.index(rank)) if board and everybody and len(here) > 1 else None
+    return (words, here.index(rank)) if words and everybody and len(here) > 1 else None
 
 
 def own_host_name(rank: int, ranks: int, devices: int, variables: Mapping[str, str]) -> str:

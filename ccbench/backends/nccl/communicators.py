@@ -1,4 +1,4 @@
-"""Communicators: one rank's calls, and all communicators of the ranks that one process drives.
+"""Communicators: one rank's, and all communicators of the ranks that one process drives.
 
 All are blocking. NCCL starts a thread for every launch on a communicator that does not block (src/group.cc),
 which would be timed; so errors are asked for while streams are waited for, and a watchdog aborts what blocks.
@@ -9,35 +9,21 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ccbench.backends.base import ControlChannel
-from ccbench.backends.nccl.binding import Nccl
-from ccbench.backends.nccl.calls import (
+from ccbench.backends.nccl.library import (
     IN_PROGRESS,
     NO_COLOUR,
     SCALAR_ON_HOST,
     SUCCESS,
     WINDOW_SYMMETRIC,
-    algorithm_config,
+    Nccl,
 )
-from ccbench.backends.nccl.collectives import Call, nccl_calls
 from ccbench.dtypes import numpy_dtype
 from ccbench.groups import Groups
-
-BY_CUPY = {
-    "ncclAllReduce": "allReduce",
-    "ncclReduce": "reduce",
-    "ncclBroadcast": "broadcast",
-    "ncclAllGather": "allGather",
-    "ncclReduceScatter": "reduceScatter",
-    "ncclSend": "send",
-    "ncclRecv": "recv",
-}
-"""Methods of CuPy's NcclCommunicator; arguments are the C function's without the communicator."""
 
 
 class Communicator:
@@ -49,7 +35,7 @@ class Communicator:
 
     def __init__(self, nccl: Nccl, *, cupy: Any = None, held: ctypes.c_void_p | None = None) -> None:
         self.nccl = nccl
-        self._cupy = cupy
+        self.cupy = cupy
         self._held = ctypes.c_void_p() if held is None else held  # one that holds nothing yet is false
         self._kept: list[ctypes.c_void_p] = []
         self._aborted = False
@@ -57,7 +43,7 @@ class Communicator:
     @property
     def handle(self) -> int:
         """ncclComm_t; 0 before the group that makes it has ended, and after the end."""
-        return int((self._cupy.comm if self._cupy is not None else self._held.value) or 0)
+        return int((self.cupy.comm if self.cupy is not None else self._held.value) or 0)
 
     @property
     def rank(self) -> int:
@@ -71,10 +57,11 @@ class Communicator:
 
     def _asked(self, call: str) -> int:
         answer = ctypes.c_int(-1)
-        self._check(self.nccl.function(call)(self.handle, ctypes.byref(answer)), call)
+        self.check(self.nccl.function(call)(self.handle, ctypes.byref(answer)), call)
         return answer.value
 
-    def _check(self, code: int, call: str) -> None:
+    def check(self, code: int, call: str) -> None:
+        """Raise NcclFailed with this communicator's last error unless ``code`` is ncclSuccess."""
         self.nccl.check(code, call, self.handle)
 
     def failure(self) -> str:
@@ -86,43 +73,6 @@ class Communicator:
         code = code if code != SUCCESS else found.value
         return "" if code in (SUCCESS, IN_PROGRESS) else self.nccl.words(code, self.handle)
 
-    # -- collectives -------------------------------------------------------------------------------------
-
-    def prepared(self, call: Call, stream: int) -> Callable[[], None]:
-        """Return what enqueues ``call`` on ``stream`` each time it is called, with all looked up before.
-
-        It raises NcclFailed with NCCL's words. Here: UsageError, and CannotRun for what this NCCL lacks.
-        """
-        parts: list[Callable[[], None]] = [
-            partial(self._one, name, partial(self._function(name, call.algorithms), *arguments))
-            for name, arguments in nccl_calls(self.nccl, self.rank, self.ranks, call, stream)
-        ]
-        return parts[0] if len(parts) == 1 else partial(self._several, parts)
-
-    def _one(self, name: str, enqueue: Callable[[], None]) -> None:
-        try:
-            enqueue()
-        except Exception as error:
-            raise self.nccl.failure(error, name) from None
-
-    def _several(self, parts: list[Callable[[], None]]) -> None:
-        if parts:  # a rank without a part of its own must not take time from the others
-            with self.nccl.group():
-                for enqueue in parts:
-                    enqueue()
-
-    def _function(self, name: str, algorithms: str) -> Callable[..., None]:
-        config: tuple[Any, ...] = ()
-        if algorithms:
-            name, config = f"{name}Config", (ctypes.byref(algorithm_config(algorithms)),)
-        elif self._cupy is not None and name in BY_CUPY:
-            method: Callable[..., None] = getattr(self._cupy, BY_CUPY[name])
-            return method
-        return partial(self._native, name, self.nccl.function(name), config)
-
-    def _native(self, name: str, function: Any, config: tuple[Any, ...], *arguments: int) -> None:
-        self._check(function(*arguments[:-1], self.handle, arguments[-1], *config), name)
-
     # -- operations, parts, memory -----------------------------------------------------------------------
 
     def premultiplied(self, scalar: float, dtype: str) -> int:
@@ -132,13 +82,13 @@ class Communicator:
         made = ctypes.c_int(-1)
         create = self.nccl.function("ncclRedOpCreatePreMulSum")
         code = create(ctypes.byref(made), value.ctypes.data, number, SCALAR_ON_HOST, self.handle)
-        self._check(code, "ncclRedOpCreatePreMulSum")
+        self.check(code, "ncclRedOpCreatePreMulSum")
         return made.value
 
     def release(self, op: int) -> None:
         """Give up an op of ``premultiplied``; calls enqueued with it are not disturbed."""
         if self.handle:
-            self._check(self.nccl.function("ncclRedOpDestroy")(op, self.handle), "ncclRedOpDestroy")
+            self.check(self.nccl.function("ncclRedOpDestroy")(op, self.handle), "ncclRedOpDestroy")
 
     def split(self, colour: int, key: int) -> Communicator | None:
         """Return a communicator of the ranks that give the same ``colour``, in the order of their keys.
@@ -148,7 +98,7 @@ class Communicator:
         """
         held = ctypes.c_void_p()
         split = self.nccl.function("ncclCommSplit")
-        self._check(split(self.handle, colour, key, ctypes.byref(held), None), "ncclCommSplit")
+        self.check(split(self.handle, colour, key, ctypes.byref(held), None), "ncclCommSplit")
         if colour == NO_COLOUR:
             self._kept.append(held)  # NCCL writes into it when the group ends
             return None
@@ -167,14 +117,14 @@ class Communicator:
         name = "ncclCommWindowRegister" if symmetric else "ncclCommRegister"
         more = (WINDOW_SYMMETRIC,) if symmetric else ()
         function = self.nccl.function(name)
-        self._check(function(self.handle, address, size_bytes, ctypes.byref(handle), *more), name)
+        self.check(function(self.handle, address, size_bytes, ctypes.byref(handle), *more), name)
         return handle
 
     def deregister(self, registered: ctypes.c_void_p, symmetric: bool) -> None:
         """End a registration, before its memory is given back."""
         name = "ncclCommWindowDeregister" if symmetric else "ncclCommDeregister"
         if registered.value and self.handle:
-            self._check(self.nccl.function(name)(self.handle, registered.value), name)
+            self.check(self.nccl.function(name)(self.handle, registered.value), name)
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -196,8 +146,8 @@ class Communicator:
         if not handle or self._aborted:
             return
         self._aborted = by_cupy == "abort"
-        if self._cupy is not None:
-            getattr(self._cupy, by_cupy)()
+        if self.cupy is not None:
+            getattr(self.cupy, by_cupy)()
             return
         self._held.value = None
         code = native(handle)
@@ -273,17 +223,14 @@ class Communicators:
         if key == self._world:
             return world
         if key not in self._made:
-            self._make_room()
+            # Give up what was used longest ago; nothing of it may run. Every process gives up the same.
+            kept = [one for one in self._made if one != self._world]
+            for oldest in kept[: max(0, len(kept) - MOST_KEPT + 1)]:
+                for communicator in self._made.pop(oldest).values():
+                    communicator.destroy()
             self._made[key] = self._split(key[1])
         self._made[key] = self._made.pop(key)  # last, so that what was used longest ago comes first
         return self._made[key]
-
-    def _make_room(self) -> None:
-        """Give up what was used longest ago; nothing of it may run. Every process gives up the same."""
-        kept = [key for key in self._made if key != self._world]
-        for key in kept[: max(0, len(kept) - MOST_KEPT + 1)]:
-            for communicator in self._made.pop(key).values():
-                communicator.destroy()
 
     def _new(self, members: tuple[int, ...]) -> ByRank:
         """Return a communicator of ``members`` by a unique id, which the process of the first one makes."""

@@ -1,7 +1,8 @@
 """NCCL on the ranks that one process drives: what workers measure with.
 
 Samples are times of the devices' clocks: from an event before the first launch to one after the last, the
-longest of all ranks. A gate keeps the devices from starting until all is enqueued, where few launches are.
+longest of all ranks. A blocking kernel keeps the devices from starting until all is enqueued, where few
+launches are.
 """
 
 from __future__ import annotations
@@ -26,20 +27,22 @@ from ccbench.backends.cuda.blocking_kernel import (
 from ccbench.backends.cuda.context import DeviceContext, DeviceOutput, input_period
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint, merged_mismatch
-from ccbench.backends.nccl.binding import Nccl, NcclFailed
+from ccbench.backends.nccl import DEFAULT, algorithms_for
+from ccbench.backends.nccl.collectives import Part, PreparedCase, parts_of
 from ccbench.backends.nccl.communicators import Communicators
-from ccbench.backends.nccl.hangs import CollectiveHung, Watchdog, diagnosed, limit_for
-from ccbench.backends.nccl.launches import COMPUTE_STREAM, MAIN_STREAM, Launches, RankContext
-from ccbench.backends.nccl.overlap import Overlap
-from ccbench.backends.nccl.parts import Part, PreparedCase, parts_of
-from ccbench.backends.nccl.settings import (
-    DEFAULT,
+from ccbench.backends.nccl.diagnostics import (
     NO_FALLBACK_VERSION,
     Choice,
-    algorithms_for,
+    CollectiveHung,
+    Watchdog,
+    diagnosed,
+    limit_for,
     observed_choice,
     other_than_asked,
 )
+from ccbench.backends.nccl.launches import COMPUTE_STREAM, MAIN_STREAM, Launches, RankContext
+from ccbench.backends.nccl.library import Nccl, NcclFailed
+from ccbench.backends.nccl.overlap import Overlap
 from ccbench.cases import OVERLAP, Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
@@ -123,9 +126,11 @@ class NcclRanks(SingleProcessEndpoint):
         prepared = self._prepared = PreparedCase(self.nccl, case)
         try:
             with self._watchdog.limited(limit_for(case, 1)):
+                for part in self._parts:
+                    self._communicators.of(part.stream, part.groups)
                 self._place_memory(prepared)
-                prepared.register()
-                if case.registration != "none" and not self.least(int(prepared.registered())):
+                registered = prepared.register()
+                if case.registration != "none" and not self.least(int(registered)):
                     raise CannotRun(
                         f"registration {case.registration}: NCCL does not register this memory here"
                     )
@@ -138,17 +143,12 @@ class NcclRanks(SingleProcessEndpoint):
         except CannotRun:
             self._give_back()
             raise
-        return self._choice.algorithm or self._forced(case)
-
-    def _forced(self, case: Case) -> str:
-        """Return what ran where NCCL does not tell: versions before NO_FALLBACK_VERSION may run another."""
-        told = case.algorithm == DEFAULT or self.nccl.version >= NO_FALLBACK_VERSION
-        return case.algorithm if told else ""
+        # Where NCCL does not tell: a version before NO_FALLBACK_VERSION may have run another than asked for.
+        as_asked = case.algorithm == DEFAULT or self.nccl.version >= NO_FALLBACK_VERSION
+        return self._choice.algorithm or (case.algorithm if as_asked else "")
 
     def _place_memory(self, prepared: PreparedCase) -> None:
         """Raise OutOfMemory on every process where one has too little: nobody waits for who gave up."""
-        for part in self._parts:
-            self._communicators.of(part.stream, part.groups)
         failed: OutOfMemory | None = None
         try:
             prepared.place_memory(self._contexts, self._parts, self._communicators)
@@ -157,7 +157,7 @@ class NcclRanks(SingleProcessEndpoint):
         if self.least(int(failed is None)) == 0:
             prepared.bindings.clear()
             for context in self._contexts.values():
-                context.release_all()
+                context.release()
             raise failed or OutOfMemory("another rank's device has not so much memory left")
 
     def _first_launch(self, prepared: PreparedCase) -> None:
@@ -172,8 +172,12 @@ class NcclRanks(SingleProcessEndpoint):
             if self._case in self._chosen:
                 self.launch(1)
             else:
-                chosen = observed_choice(self.nccl.native, self._case.collective, lambda: self.launch(1))
-                self._chosen[self._case] = self._everyones(chosen), self._estimated(prepared)
+                mine = observed_choice(self.nccl.native, self._case.collective, lambda: self.launch(1))
+                # Rank 0 of a communicator writes it down, and every process needs it.
+                words = json.dumps([mine.algorithm, mine.protocol, mine.channels]).encode()
+                told = [Choice(*json.loads(one)) for one in self.exchange.all_gather(words)]
+                choice = next((one for one in told if one.algorithm), Choice())
+                self._chosen[self._case] = choice, self._estimated(prepared)
         finally:
             self._connected = True
         self._host_seconds.clear()
@@ -181,12 +185,6 @@ class NcclRanks(SingleProcessEndpoint):
         other = other_than_asked(self._case, self._choice)
         if other:
             raise CannotRun(other)
-
-    def _everyones(self, mine: Choice) -> Choice:
-        """Return the choice that rank 0 of a communicator wrote down, in every process. Collective."""
-        words = json.dumps([mine.algorithm, mine.protocol, mine.channels]).encode()
-        told = [Choice(*json.loads(one)) for one in self.exchange.all_gather(words)]
-        return next((one for one in told if one.algorithm), Choice())
 
     def _estimated(self, prepared: PreparedCase) -> float | None:
         """Return NCCL's estimate. Whatever it complains of when asked for one is not the case's fault.
@@ -196,8 +194,9 @@ class NcclRanks(SingleProcessEndpoint):
         """
         if self._case.count == 0 or not algorithms_for(self._case.collective):
             return None
+        calls = [one.calls[0] for bindings in prepared.by_stream()[:1] for one in bindings]
         try:
-            return prepared.estimate_seconds()
+            return self.nccl.simulate(calls) if calls else None
         except NcclFailed:
             return None
 
@@ -247,7 +246,7 @@ class NcclRanks(SingleProcessEndpoint):
         for one in self._prepared.bindings:
             if not collective(one.part.case.collective).moves_data:
                 continue
-            place = one.part.place(one.rank)
+            place = one.part.members.index(one.rank)
             for address, size in one.inputs():
                 period = input_period(one.part.case, place, size, one.part.seeded(seed), launches)
                 one.context.device.write_repeated(address, size, period)
@@ -266,7 +265,7 @@ class NcclRanks(SingleProcessEndpoint):
         return merged_mismatch(
             [
                 self.compared(
-                    rank, output, part.case, part.place(rank), part.seeded(seed),
+                    rank, output, part.case, part.members.index(rank), part.seeded(seed),
                     launches if part.stream == MAIN_STREAM else 1,
                 )
                 for rank, part, output in self.outputs()
@@ -276,8 +275,11 @@ class NcclRanks(SingleProcessEndpoint):
     def outputs(self) -> Iterator[tuple[int, Part, DeviceOutput]]:
         """Yield (rank, part, output) of all that have a result, each with the same memory of the host."""
         assert self._prepared is not None
-        bindings = [one for one in self._prepared.bindings if one.part.receives(one.rank)]
-        bindings = [one for one in bindings if collective(one.part.case.collective).moves_data]
+        bindings = [
+            one
+            for one in self._prepared.bindings
+            if one.part.receives(one.rank) and collective(one.part.case.collective).moves_data
+        ]
         largest = max((size for one in bindings for _, size in one.outputs()), default=0)
         memory: Array = np.empty(largest, np.uint8)
         for one in bindings:
@@ -289,20 +291,17 @@ class NcclRanks(SingleProcessEndpoint):
 
     def launch(self, times: int) -> None:
         """Run the case ``times`` times and wait for the end."""
-        self._slow_down(times)
+        for _, fault in self._faults:
+            fault.before_launches(times)
         began = time.perf_counter()
-        limit, blocked = limit_for(self._case, times), self._may_block()
+        limit, may_block = limit_for(self._case, times), self._may_block()
         self._times = times
 
         def run() -> None:
-            self._part_seconds = self._launches.run_case(self._case, times, limit, blocked)
+            self._part_seconds = self._launches.run_case(self._case, times, limit, may_block)
 
         self._guarded(run, limit)
         self._host_seconds.append((time.perf_counter() - began) / times)
-
-    def _slow_down(self, times: int) -> None:
-        for _, fault in self._faults:
-            fault.before_launches(times)
 
     def _guarded(self, run: Callable[[], None], limit: float) -> None:
         """Call ``run``; CollectiveHung where a call of NCCL's fails or does not return."""
@@ -317,8 +316,9 @@ class NcclRanks(SingleProcessEndpoint):
             raise self._hung(waited, [], error) from None
 
     def _may_block(self) -> bool:
-        """Whether a gate may hold what is launched next: that of several processes only after a barrier.
+        """Return True if a blocking kernel may hold what is launched next.
 
+        One of several processes may only after a barrier.
         Ranks that measuring has enter launches at different times must not wait for each other.
         """
         met, self._met = self._met, False
@@ -350,10 +350,11 @@ class NcclRanks(SingleProcessEndpoint):
 
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
         """Run both at once; return the seconds after which each was over on the slowest device."""
-        self._slow_down(launches)
-        limit, blocked = limit_for(self._case, launches), self._may_block()
+        for _, fault in self._faults:
+            fault.before_launches(launches)
+        limit, may_block = limit_for(self._case, launches), self._may_block()
         found: list[float] = []
-        self._guarded(lambda: found.extend(self._overlap.run(launches, repetitions, limit, blocked)), limit)
+        self._guarded(lambda: found.extend(self._overlap.run(launches, repetitions, limit, may_block)), limit)
         computing, communicating = found
         self._part_seconds = {COMPUTE_STREAM: max(found)}
         return computing, communicating
@@ -408,12 +409,6 @@ class NcclRanks(SingleProcessEndpoint):
         ending.start()
         ending.join(ABORT_SECONDS)
 
-    def _samples_of(self, parts: Sequence[Part]) -> tuple[tuple[float, ...], ...]:
-        """Return what each part took in each sample: the longest of its ranks, in any process. Collective."""
-        mine = [[one.get(part.number, 0.0) for _, one in sorted(self._samples.items())] for part in parts]
-        told = [json.loads(one) for one in self.exchange.all_gather(json.dumps(mine).encode())]
-        return tuple(tuple(row) for row in np.max(told, axis=0).tolist())
-
     # -- what else there is to say ---------------------------------------------------------------------------
 
     def remark(self) -> str:
@@ -430,13 +425,20 @@ class NcclRanks(SingleProcessEndpoint):
         """Return what NCCL chose and expected, what each part took, what the devices say. Collective."""
         several = len(self._parts) > 1 and self._case.mode != OVERLAP
         parts = self._parts if several else ()
+        samples: tuple[tuple[float, ...], ...] = ()
+        if parts:
+            # A part took in each sample what the longest of its ranks took, in any process.
+            ordered = [one for _, one in sorted(self._samples.items())]
+            mine = [[one.get(part.number, 0.0) for one in ordered] for part in parts]
+            told = [json.loads(one) for one in self.exchange.all_gather(json.dumps(mine).encode())]
+            samples = tuple(tuple(row) for row in np.max(told, axis=0).tolist())
         devices, flags = self._devices.after()
         return CaseFacts(
             protocol_used=self._choice.protocol,
             channels_used=self._choice.channels,
             library_estimate_seconds=self._estimate_seconds,
             parts=tuple(part.name for part in parts),
-            group_samples_seconds=self._samples_of(parts) if parts else (),
+            group_samples_seconds=samples,
             devices=devices,
             flags=flags,
             blocked_launches=self._blocked_launches,

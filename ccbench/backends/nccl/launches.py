@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccbench.backends.cuda.blocking_kernel import BlockingKernel, blocked, blocked_launches, graph_sizes
 from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.runtime import CAPTURE_THREAD, NON_BLOCKING, Cuda
-from ccbench.backends.nccl.binding import Nccl
+from ccbench.backends.nccl.library import Nccl
 from ccbench.cases import ALONE, Case
 
 if TYPE_CHECKING:
-    from ccbench.backends.nccl.parts import Binding
+    from ccbench.backends.nccl.collectives import Binding
 
 MAIN_STREAM, CONCURRENT_STREAM, COMPUTE_STREAM = 0, 1, 2
 """For the case's own collective, for the concurrent one, and for what is computed meanwhile."""
@@ -27,9 +27,6 @@ POLLS_BEFORE_SLEEP = 2000
 SLEEP_SECONDS = 5e-5
 LOOK_EVERY_POLLS = 1000
 """How often, in polls of the streams, NCCL is asked whether it has failed."""
-
-Trouble = Callable[[float, Sequence[str]], Exception]
-"""(seconds waited, who still waits) -> what to raise."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,6 @@ class RankContext:
         self.device = DeviceContext(cuda, cuda.facts(device), range(rank, rank + 1))
         self.memory: dict[int, Memory] = {}
         self._streams: dict[int, Stream] = {}
-        self._graphs: dict[int, tuple[int, int]] = {}
 
     @property
     def number(self) -> int:
@@ -99,17 +95,13 @@ class RankContext:
         self.memory[stream] = Memory(source.allocate(size_bytes), size_bytes, source.free, nccl is not None)
         return self.memory[stream]
 
-    def release(self, stream: int) -> None:
-        """Give an allocation back."""
-        held = self.memory.pop(stream, None)
-        if held:
-            self.cuda.use(self.number)
-            held.free(held.address)
-
-    def release_all(self) -> None:
-        """Give every allocation back."""
-        for stream in list(self.memory):
-            self.release(stream)
+    def release(self, *streams: int) -> None:
+        """Give the allocations of these streams back, without any those of all."""
+        for stream in streams or tuple(self.memory):
+            held = self.memory.pop(stream, None)
+            if held:
+                self.cuda.use(self.number)
+                held.free(held.address)
 
     # -- running -------------------------------------------------------------------------------------------
 
@@ -140,7 +132,7 @@ class RankContext:
         return float(self.cuda.runtime.eventElapsedTime(began, self.stream(stream).ended)) * 1e-3
 
     def busy(self) -> bool:
-        """Whether something enqueued has not ended; raises what CUDA says of the device."""
+        """Return True if something enqueued has not ended; raises what CUDA says of the device."""
         self.use()
         for stream in self._streams.values():
             status = int(self.cuda.runtime.streamQuery(stream.handle))
@@ -162,52 +154,26 @@ class RankContext:
         self.use()
         self.cuda.runtime.streamBeginCapture(self._streams[MAIN_STREAM].handle, CAPTURE_THREAD)
 
-    def end_capture(self, launches: int) -> None:
-        """Keep what was captured: so many launches."""
+    def end_capture(self) -> int:
+        """Return the graph of what was captured."""
         self.use()
-        graph = int(self.cuda.runtime.streamEndCapture(self._streams[MAIN_STREAM].handle))
-        self._graphs[launches] = (graph, 0)
-
-    def instantiate(self, launches: int) -> None:
-        """Have the graph of so many launches ready on the device; this thread must not be capturing."""
-        runtime: Any = self.cuda.runtime
-        self.use()
-        graph, _ = self._graphs[launches]
-        executable = runtime.graphInstantiate(graph)
-        self._graphs[launches] = (graph, executable)
-        runtime.graphUpload(executable, self._streams[MAIN_STREAM].handle)
+        return int(self.cuda.runtime.streamEndCapture(self._streams[MAIN_STREAM].handle))
 
     def abandon_capture(self) -> None:
         """End ``capture`` after an error; what was captured is of no use."""
-        self.use()
-        try:
-            graph = self.cuda.runtime.streamEndCapture(self._streams[MAIN_STREAM].handle)
-        except Exception:  # it has ended, or was spoilt by the error that is already on its way
-            return
-        if graph:
-            self.cuda.runtime.graphDestroy(graph)
-
-    def has_graph(self, launches: int) -> bool:
-        """Whether a graph of so many launches is ready."""
-        return self._graphs.get(launches, (0, 0))[1] != 0
+        with suppress(Exception):  # it has ended, or was spoilt by the error that is already on its way
+            graph = self.end_capture()
+            if graph:
+                self.cuda.runtime.graphDestroy(graph)
 
     def launch_graph(self, launches: int) -> None:
         """Enqueue the graph of so many launches."""
-        self.use()
-        self.cuda.runtime.graphLaunch(self._graphs[launches][1], self.stream(MAIN_STREAM).handle)
-
-    def forget_graphs(self) -> None:
-        """Destroy the graphs: they hold addresses, and another case has others."""
-        for graph, executable in self._graphs.values():
-            if executable:
-                self.cuda.runtime.graphExecDestroy(executable)
-            self.cuda.runtime.graphDestroy(graph)
-        self._graphs.clear()
+        self.device.launch_graph(launches)
 
     def close(self) -> None:
         """Give everything back."""
-        self.forget_graphs()
-        self.release_all()
+        self.device.forget_graphs()
+        self.release()
         for number, one in self._streams.items():
             for event in (one.began, one.ended):
                 self.cuda.runtime.eventDestroy(event)
@@ -218,10 +184,11 @@ class RankContext:
 
 
 class Launches:
-    """What is enqueued on all devices. failures: what NCCL says of communicators; trouble: makes an error.
+    """Launches on all devices of a process.
 
-    gate: None where kernels cannot be compiled; then times of few launches contain what the host takes to
-    enqueue them.
+    blocking: None where kernels cannot be compiled; then times of few launches contain what the host takes to
+    enqueue them. failures: what NCCL says of communicators. hung: (seconds waited, who still waits) -> the
+    error to raise.
     """
 
     def __init__(
@@ -230,20 +197,20 @@ class Launches:
         contexts: Sequence[RankContext],
         blocking: BlockingKernel | None,
         failures: Callable[[], list[str]],
-        trouble: Trouble,
+        hung: Callable[[float, Sequence[str]], Exception],
     ) -> None:
         self._nccl = nccl
         self._contexts = contexts
         self._blocking = blocking
         self._failures = failures
-        self._trouble = trouble
+        self._hung = hung
         self.streams: list[list[Binding]] = []
         self.blocked_launches = 0
 
     def bind(self, streams: list[list[Binding]]) -> None:
         """Set what ``run`` runs from here on, by streams; graphs of what was before are forgotten."""
         for context in self._contexts:
-            context.forget_graphs()
+            context.device.forget_graphs()
         self.streams = streams
 
     # -- enqueueing ------------------------------------------------------------------------------------------
@@ -267,22 +234,31 @@ class Launches:
     def _graph(self, launches: int) -> None:
         """Capture ``launches`` on all devices at once, where that was not done before."""
         contexts = self._on_main_stream()
-        if all(context.has_graph(launches) for context in contexts):
+        if all(context.device.has_graph(launches) for context in contexts):
             return
         for context in contexts:
             context.stream(MAIN_STREAM)  # nothing may be made any more once the first of them captures
+        graphs: list[tuple[RankContext, int]] = []
         try:
             for context in contexts:
                 context.capture()
             for _ in range(launches):
                 self.enqueue()
             for context in contexts:
-                context.end_capture(launches)
-            for context in contexts:
-                context.instantiate(launches)
+                graphs.append((context, context.end_capture()))  # noqa: PERF401 - one may fail; keep the others
+            # Only now that no stream captures: making one executable may wait for a device.
+            while graphs:
+                context, graph = graphs[0]
+                context.use()
+                context.device.keep_graph(launches, graph)
+                graphs.pop(0)
+                context.device.upload_graph(launches)
         except BaseException:
             for context in contexts:
                 context.abandon_capture()
+            for context, graph in graphs:
+                with suppress(Exception):  # the first error is the one to be told
+                    context.cuda.runtime.graphDestroy(graph)
             raise
 
     def _on_main_stream(self) -> list[RankContext]:
@@ -305,39 +281,36 @@ class Launches:
     def run(self, times: int, mode: str, limit_seconds: float, may_block: bool = True) -> None:
         """Run everything ``times`` times, between events; returns when all devices have ended.
 
-        blocked: False where NCCL may still connect, register or load a kernel. Any of these can wait for what
-        runs on the device, and takes longer than a gate may be closed.
+        may_block: False where NCCL may still connect, register or load a kernel. Any of these can wait for
+        what runs on the device, and takes longer than a blocking kernel may run.
         """
         graph = mode == "graph"
         sizes = graph_sizes(times) if graph else (1,) * times
         for size in dict.fromkeys(sizes) if graph else ():
             self._graph(size)  # made before the clock starts
         held = blocked_launches(mode, self.items_per_launch)
-        self.count_blocked(sum(sizes[:held]), may_block)
-        with self.timed(limit_seconds, may_block) as let_go:
+        with self.timed(limit_seconds, may_block, sum(sizes[:held])) as release:
             for number, size in enumerate(sizes):
                 if number == held:
-                    let_go()
+                    release()
                 if graph:
                     for context in self._on_main_stream():
                         context.launch_graph(size)
                 else:
                     self.enqueue()
 
-    def count_blocked(self, launches: int, may_block: bool) -> None:
-        """Remember how many launches were enqueued before the devices were let go."""
-        self.blocked_launches = launches if may_block and self._blocking else 0
-
     @contextmanager
-    def timed(self, limit_seconds: float, may_block: bool = True) -> Iterator[Callable[[], None]]:
-        """Run what is enqueued inside between events, behind the gate; then wait until all has ended.
+    def timed(self, limit_seconds: float, may_block: bool, held: int) -> Iterator[Callable[[], None]]:
+        """Run what is enqueued inside between events, behind the blocking kernel; wait until all has ended.
 
-        Gives what lets the devices go, for whoever enqueues more than a device's queue takes.
+        Gives what releases the devices, for whoever enqueues more than a device's queue takes. held: launches
+        that are enqueued before that.
         """
         kernel = self._blocking if may_block else None
-        with blocked(kernel, [context.device for context in self._contexts]) as let_go:
+        self.blocked_launches = held if kernel else 0
+        with blocked(kernel, [context.device for context in self._contexts]) as release:
             self._begin()
-            yield let_go
+            yield release
             for one in self._bindings():
                 one.context.end(one.part.stream)
         self.wait(limit_seconds)
@@ -346,14 +319,20 @@ class Launches:
 
     @property
     def items_per_launch(self) -> int:
-        """Places of NCCL's or of a stream's queue that a launch takes at most."""
-        return max((len(one.calls) * transfers(one.part.case) for one in self._bindings()), default=1)
+        """Places of NCCL's or of a stream's queue that a launch takes at most.
+
+        A call is one piece of work to NCCL, or one for every peer. NCCL too queues what the device has not
+        begun, and waits where there is no room (NCCL_WORK_FIFO_BYTES).
+        """
+        several = ("all_to_all", "all_to_all_v", "gather", "scatter")
+        cases = [(len(one.calls), one.part.case) for one in self._bindings()]
+        return max((n * (case.ranks if case.collective in several else 1) for n, case in cases), default=1)
 
     def _bindings(self) -> list[Binding]:
         return [one for bindings in self.streams for one in bindings]
 
     def _begin(self) -> None:
-        """Record events where the clock starts: on all streams of a device at once, behind its gate.
+        """Record events where the clock starts: on all streams of a device at once, when it is released.
 
         On every device, for a rank may be in the concurrent collective only.
         """
@@ -370,34 +349,24 @@ class Launches:
             enqueue(context.device)
         self.wait(limit_seconds)
 
-    # -- waiting ---------------------------------------------------------------------------------------------
+    # -- waiting, clocks -------------------------------------------------------------------------------------
 
     def wait(self, limit_seconds: float) -> None:
-        """Return when no device is busy; raise what ``trouble`` makes of a failure or of the limit."""
+        """Return when no device is busy; raise what ``hung`` makes of a failure or of the limit."""
         began = time.monotonic()
         polls = 0
         while busy := [context for context in self._contexts if context.busy()]:
             polls += 1
             waited = time.monotonic() - began
             if waited > limit_seconds or (polls % LOOK_EVERY_POLLS == 0 and self._failures()):
-                raise self._trouble(waited, [str(context) for context in busy])
+                raise self._hung(waited, [str(context) for context in busy])
             if polls > POLLS_BEFORE_SLEEP:
                 time.sleep(SLEEP_SECONDS)
 
-    # -- clocks ----------------------------------------------------------------------------------------------
-
     def part_seconds(self) -> dict[int, float]:
         """Return, by the number of a part, what the last ``run`` took on the slowest of its devices here."""
-        found: dict[int, list[float]] = {}
+        found: dict[int, float] = {}
         for one in self._bindings():
-            found.setdefault(one.part.number, []).append(one.context.elapsed_seconds(one.part.stream))
-        return {number: max(seconds) for number, seconds in found.items()}
-
-
-def transfers(case: Case) -> int:
-    """Return what one call of ``case`` is to NCCL: one piece of work, or one for every peer.
-
-    NCCL too queues what the device has not begun, and waits where there is no room (NCCL_WORK_FIFO_BYTES).
-    """
-    several = ("all_to_all", "all_to_all_v", "gather", "scatter")
-    return case.ranks if case.collective in several else 1
+            seconds, number = one.context.elapsed_seconds(one.part.stream), one.part.number
+            found[number] = max(seconds, found.get(number, 0.0))
+        return found

@@ -1,8 +1,8 @@
 """A computation and a collective at the same time on the same devices, each on streams of its own.
 
-On every device both begin behind one gate, at one event; how long each took from there its clock says. Of a
-launch and its share of the computation the launch is enqueued first, as a training step enqueues a bucket's
-collective when its gradients are there and goes on with computing.
+On every device both begin behind one blocking kernel, at one event; how long each took from there its clock
+says. Of a launch and its share of the computation the launch is enqueued first, as a training step enqueues a
+bucket's collective when its gradients are there and goes on with computing.
 
 ``matmul``, products of matrices by cuBLAS, is the work that hides communication in training, and what it
 contends with: every multiprocessor is full of blocks, so that NCCL's wait for a place, and the power it takes
@@ -93,14 +93,16 @@ class Overlap:
     def prepare(self, kind: str, limit_seconds: float) -> None:
         """Have ``kind`` ready on every device; OutOfMemory, CcbenchError without NVRTC or cuBLAS.
 
-        It runs once, with no gate closed: the first time, libraries load what waits for the device.
+        It runs once, with no device held back: the first time, libraries load what waits for the device.
         """
         if kind == self._kind:
             return
         self.close()
         try:
             for rank, context in self._contexts.items():
-                self._computations[rank] = _computation(kind, context)
+                self._computations[rank] = (
+                    Products(context, *open_blas()) if kind == MATMUL else Streaming(context)
+                )
             self._enqueue(self._computations)
             self._launches.wait(limit_seconds)
         except BaseException:
@@ -117,20 +119,20 @@ class Overlap:
         """
         # A device that stands by does not compute either: what it would take is no part of the case.
         working = sorted({one.rank for bindings in self._launches.streams for one in bindings})
-        with self._launches.timed(limit_seconds, may_block) as let_go:
+        queued, of_a_launch = 0, self._launches.items_per_launch
+        held = min(launches, most_blocked(of_a_launch))
+        with self._launches.timed(limit_seconds, may_block, held) as release:
             for context in self._contexts.values():
                 context.follow(COMPUTE_STREAM)
-            queued, of_a_launch = 0, self._launches.items_per_launch
-            self._launches.count_blocked(min(launches, most_blocked(of_a_launch)), may_block)
             for number, share in enumerate(shared_out(repetitions, max(launches, 1))):
                 if launches:
                     if number == most_blocked(of_a_launch):
-                        let_go()
+                        release()
                     self._launches.enqueue()
                     queued += of_a_launch
                 for _ in range(share):
                     if queued >= MOST_ITEMS_BLOCKED:
-                        let_go()
+                        release()
                     self._enqueue(working)
                     queued += 1
             for context in self._contexts.values():
@@ -155,28 +157,20 @@ def shared_out(total: int, parts: int) -> Sequence[int]:
     return [total * (part + 1) // parts - total * part // parts for part in range(parts)]
 
 
-def _computation(kind: str, context: RankContext) -> Products | Streaming:
-    return Products(context, *open_blas()) if kind == MATMUL else Streaming(context)
-
-
 def open_blas() -> tuple[Any, Callable[[int], Any]]:
     """Return CuPy's cuBLAS, and what makes a stream current while it is entered; CannotRun without."""
     try:
         try:
-            return _imported()
+            from cupy.cuda import cublas  # type: ignore[import-not-found,unused-ignore]
         except ImportError:
             load_wheels(sys.path)  # CuPy before 14 looks for libraries of a toolkit only
-            return _imported()
+            from cupy.cuda import cublas
+        from cupy.cuda import ExternalStream
     except (ImportError, RuntimeError) as error:
         why = " ".join(str(error).split())
         raise CannotRun(
             f"computing matmul needs cuBLAS, and CuPy finds none ({why}); {INSTALL_BLAS}"
         ) from None
-
-
-def _imported() -> tuple[Any, Callable[[int], Any]]:
-    from cupy.cuda import ExternalStream, cublas  # type: ignore[import-not-found,unused-ignore]
-
     return cublas, ExternalStream
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.nccl.binding import Nccl
-from ccbench.backends.nccl.collectives import Call
+from ccbench.backends.nccl.collectives import Call, prepared
 from ccbench.backends.nccl.communicators import Communicator, communicators_of
+from ccbench.backends.nccl.library import Nccl
 from ccbench.dtypes import numpy_dtype
 
 from .double import Process, World
@@ -59,4 +59,4 @@ class Bench:
 
 def all_reduce(bench: Bench, addresses: Sequence[int], count: int = 2) -> None:
     for comm, address, stream in zip(bench.comms, addresses, bench.streams, strict=True):
-        comm.prepared(Call("all_reduce", address, address, count, "int64", "sum"), stream)()
+        prepared(comm, Call("all_reduce", address, address, count, "int64", "sum"), stream)()

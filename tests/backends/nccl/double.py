@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from ccbench.backends.nccl.binding import Nccl
+from ccbench.backends.nccl.library import Nccl
 
 from .cupy_module import CupyModule
 from .devices import DeviceFailure, World, WorldRuntime

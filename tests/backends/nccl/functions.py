@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ccbench.backends.nccl.calls import (
+from ccbench.backends.nccl.library import (
     CONFIG_MAGIC,
     CONFIGURABLE,
     FUNCTIONS,

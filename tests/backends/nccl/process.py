@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccbench.backends.nccl.calls import DTYPE_SINCE, DTYPES, OPS
+from ccbench.backends.nccl.library import DTYPE_SINCE, DTYPES, OPS
 from tests.backends.cuda.emulated import CudaError
 
 from .clique import DTYPE_NAMES, Clique, Launch, Reduction, Request

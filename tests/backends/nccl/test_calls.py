@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ccbench.backends.nccl import calls
-from ccbench.backends.nccl.communicators import BY_CUPY
+from ccbench.backends.nccl import library as calls
+from ccbench.backends.nccl.collectives import BY_CUPY
 
 from .computing import FakeBlas
 from .double import Process, World

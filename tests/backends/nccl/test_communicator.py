@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun
-from ccbench.backends.nccl.binding import NcclFailed
-from ccbench.backends.nccl.collectives import Call, nccl_calls
+from ccbench.backends.nccl.collectives import Call, nccl_calls, prepared
+from ccbench.backends.nccl.library import NcclFailed
 from ccbench.groups import Pair
 from tests.backends.cuda.emulated import CudaError
 
@@ -24,7 +24,8 @@ def test_premulsum_multiplies_by_each_ranks_own_scalar_first() -> None:
     ops = [comm.premultiplied(2.0 + rank, "float32") for rank, comm in enumerate(bench.comms)]
     with bench.nccl.group():
         for rank, comm in enumerate(bench.comms):
-            comm.prepared(
+            prepared(
+                comm,
                 Call("all_reduce", addresses[rank], addresses[rank], 4, "float32", ops[rank]),
                 bench.streams[rank],
             )()
@@ -41,7 +42,7 @@ def test_premulsum_multiplies_by_each_ranks_own_scalar_first() -> None:
 def test_a_pair_is_of_two_ranks_of_the_communicator() -> None:
     bench = Bench(3)
     with pytest.raises(CannotRun, match="two different ranks of the communicator's 3"):
-        bench.comms[0].prepared(Call("send_recv", 0, 0, 3, "int32", pair=Pair(1, 3, False)), 0)
+        prepared(bench.comms[0], Call("send_recv", 0, 0, 3, "int32", pair=Pair(1, 3, False)), 0)
 
 
 @pytest.mark.parametrize("root", [0, 1, 2])
@@ -62,7 +63,7 @@ def test_a_barrier_counts_the_ranks() -> None:
     words = [bench.place(np.ones(1, np.int32), rank) for rank in range(4)]
     with bench.nccl.group():
         for comm, word, stream in zip(bench.comms, words, bench.streams, strict=True):
-            comm.prepared(Call("barrier", word, word, 1, "int32"), stream)()
+            prepared(comm, Call("barrier", word, word, 1, "int32"), stream)()
     bench.wait()
     assert [bench.read(word, "int32", 1, rank).tolist() for rank, word in enumerate(words)] == [[4]] * 4
 
@@ -97,7 +98,7 @@ def test_an_estimate_moves_nothing_and_costs_what_the_run_costs() -> None:
 
     def estimate(of: Bench, *calls: Call) -> float | None:
         together = zip(of.comms, calls, of.streams, strict=True)
-        return of.nccl.simulate([comm.prepared(call, stream) for comm, call, stream in together])
+        return of.nccl.simulate([prepared(comm, call, stream) for comm, call, stream in together])
 
     seconds = estimate(bench, *[Call("all_reduce", at, at, 2, "int64", "sum") for at in addresses])
     bench.wait()

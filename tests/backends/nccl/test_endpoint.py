@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda import runtime as modules
 from ccbench.backends.endpoint import DeviceTimed, PerProcessEndpoint
+from ccbench.backends.nccl import diagnostics as hangs
 from ccbench.backends.nccl import endpoint as endpoint_module
-from ccbench.backends.nccl import hangs
-from ccbench.backends.nccl.hangs import CollectiveHung, limit_for
+from ccbench.backends.nccl.diagnostics import CollectiveHung, limit_for
 from ccbench.backends.nccl.launches import MAIN_STREAM, RankContext
 from ccbench.cases import UNEVEN, Case
 from ccbench.collectives import COLLECTIVES

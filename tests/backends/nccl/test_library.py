@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.nccl.binding import Nccl, NcclFailed, loaded_library, open_nccl
-from ccbench.backends.nccl.calls import RESULTS
-from ccbench.backends.nccl.collectives import Call
+from ccbench.backends.nccl.collectives import Call, prepared
 from ccbench.backends.nccl.communicators import communicator_of, communicators_of
+from ccbench.backends.nccl.library import RESULTS, Nccl, NcclFailed, loaded_library, open_nccl
 from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
 from ccbench.machine.files import Files
 from tests.backends.cuda.emulated import CudaError
@@ -71,7 +70,7 @@ def test_an_exception_in_an_inner_group_drops_the_outer_one_too() -> None:
 def test_an_invalid_argument_is_said_in_nccls_words(call: Call, words: str) -> None:
     bench = Bench(2)
     with pytest.raises(NcclFailed, match=words) as caught:
-        bench.comms[0].prepared(call, bench.streams[0])()
+        prepared(bench.comms[0], call, bench.streams[0])()
     assert caught.value.refused
     assert caught.value.code == 4
     bench.close()
@@ -162,7 +161,7 @@ def test_one_thread_that_does_not_group_its_ranks_is_told() -> None:
     bench = Bench(2)
     address = bench.place(np.ones(2, np.int64), 0)
     call = Call("all_reduce", address, address, 2, "int64", "sum")
-    enqueue = bench.comms[0].prepared(call, bench.streams[0])
+    enqueue = prepared(bench.comms[0], call, bench.streams[0])
     with pytest.raises(NcclFailed, match=r"deadlock: ncclAllReduce of rank 0 waits for ranks \[1\]"):
         enqueue()
 
@@ -172,7 +171,7 @@ def test_different_calls_are_an_error_and_not_a_wrong_result() -> None:
     with bench.nccl.group():
         for rank, comm in enumerate(bench.comms):
             at = bench.place(np.ones(2, np.int64), rank)
-            comm.prepared(Call("all_reduce", at, at, 2 - rank, "int64", "sum"), bench.streams[rank])()
+            prepared(comm, Call("all_reduce", at, at, 2 - rank, "int64", "sum"), bench.streams[rank])()
     with pytest.raises(DeviceFailure, match=r"rank 1 calls \('ncclAllReduce', 1"):
         bench.wait()
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from ccbench.backends.nccl.hangs import SUMMARY_LIMIT_CHARACTERS, ras_address, ras_report, ras_summary
+from ccbench.backends.nccl.diagnostics import SUMMARY_LIMIT_CHARACTERS, ras_address, ras_report, ras_summary
 
 REPORT = """NCCL version 2.28.9 compiled with CUDA 12.9
 

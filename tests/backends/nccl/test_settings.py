@@ -6,13 +6,8 @@ from typing import Any
 
 import pytest
 
-from ccbench.backends.nccl.settings import (
-    Choice,
-    algorithms_for,
-    environment_of,
-    other_than_asked,
-    refused_beforehand,
-)
+from ccbench.backends.nccl import algorithms_for, environment_of, refused_beforehand
+from ccbench.backends.nccl.diagnostics import Choice, other_than_asked
 from ccbench.collectives import COLLECTIVES
 
 from .measuring import case_of

@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.nccl import BACKEND, communicators
-from ccbench.backends.nccl.collectives import Amounts
+from ccbench.backends.nccl.collectives import Amounts, Part, parts_of
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.launches import CONCURRENT_STREAM, MAIN_STREAM, RankContext
-from ccbench.backends.nccl.parts import Part, parts_of
 from ccbench.backends.overlap import KINDS
 from ccbench.cases import Case, capabilities_of
 from ccbench.collectives import sent_elements

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.nccl.settings import Choice, read_choice
+from ccbench.backends.nccl.diagnostics import Choice, read_choice
 
 NAMED = "node-0:42:99 [0] NCCL INFO AllReduce: 4096 Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{{}..{}}}"
 

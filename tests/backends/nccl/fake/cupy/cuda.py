@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from ccbench.backends.cuda import runtime as modules
-from ccbench.backends.nccl import binding, overlap
+from ccbench.backends.nccl import library, overlap
 from ccbench.machine import telemetry
 from tests.backends.cuda.emulated import FakeNvrtc, compiled_to_text
 from tests.backends.nccl.computing import FakeBlas
@@ -33,7 +33,7 @@ def _without_host_memory(attribute: int, device: int) -> int:
 
 
 process.runtime.deviceGetAttribute = _without_host_memory  # type: ignore[method-assign]
-binding.open_nccl.__defaults__ = (lambda path: process.native, None)
+library.open_nccl.__defaults__ = (lambda path: process.native, None)
 
 
 def _module(name: str, stand_in: Any) -> ModuleType:

@@ -7,8 +7,8 @@ The runner itself loads no MPI: which one is there is asked in a process of its 
 
 Buffers are memory of the host, or with ``memory: device`` of GPUs (``device``). Modes: ``streaming`` and
 ``isolated`` call blocking functions, ``nonblocking`` and ``persistent`` those of that kind. ``overlap``
-begins one without blocking and computes meanwhile, as a case with a second collective beside begins two.
-``algorithm: mpi:<name>`` forces one of the library's own algorithms (``algorithms``).
+begins one without blocking and computes meanwhile, as a case with a concurrent collective begins two.
+``algorithm: mpi:<name>`` forces one of the library's own algorithms (``library``).
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import os
 from dataclasses import replace
 
 from ccbench.backends.base import Backend, Launch, TeamRequest
-from ccbench.backends.mpi.algorithms import PREFIX, names_of, settings
 from ccbench.backends.mpi.calls import NONBLOCKING, PERSISTENT, refusal
 from ccbench.backends.mpi.device import MEMORY_VARIABLE, device_settings
-from ccbench.backends.mpi.library import Library, installed, local_launch
+from ccbench.backends.mpi.library import PREFIX, Library, installed, local_launch, names_of, settings
 from ccbench.cases import DEVICE_MEMORY, OVERLAP, Case
 from ccbench.errors import BackendUnavailable
 
@@ -29,12 +28,12 @@ RANKS_LIMIT = 256
 
 
 class MpiBackend(Backend):
-    """Implements ``ccbench.backends.base.Backend``."""
+    """MPI, started by a launcher."""
 
     name = "mpi"
 
     def unavailable(self, elsewhere: bool = False) -> str | None:
-        """Needs mpi4py, an MPI that it finds, and that MPI's own mpiexec."""
+        """Return what is missing: mpi4py, an MPI that it finds, and that MPI's own mpiexec."""
         library = installed()
         return library if isinstance(library, str) else None
 
@@ -45,21 +44,19 @@ class MpiBackend(Backend):
         return library
 
     def version(self) -> str:
-        """The library and mpi4py."""
+        """Return the library and mpi4py."""
         return self._library().version
 
     def algorithms(self, collective: str) -> tuple[str, ...]:
-        """``mpi:ring`` and so on, as the installed library lists them."""
+        """Return ``mpi:ring`` and so on, as the installed library lists them."""
         return names_of(self._library(), collective)
 
     def refused(self, case: Case) -> str | None:
-        """Why ``case`` cannot run here."""
+        """Return the reason why ``case`` cannot run here."""
         library = self._library()
-        return refusal(case, library) or self._not_that(case, library)
-
-    def _not_that(self, case: Case, library: Library) -> str | None:
-        if case.algorithm == "default":
-            return None
+        refused = refusal(case, library)
+        if refused or case.algorithm == "default":
+            return refused
         known = names_of(library, case.collective)
         if case.algorithm not in known:
             have = f"one of {', '.join(known)}" if known else "none that it lists"
@@ -69,13 +66,11 @@ class MpiBackend(Backend):
         return None
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
-        """What lets the library take addresses of GPUs, unless it is set, and what forces an algorithm.
-
-        What is set already is not asked for: a library that a launcher has started can be given nothing more.
-        """
+        """Return what lets the library take addresses of GPUs, and what forces an algorithm."""
         needed: tuple[tuple[str, str], ...] = ()
         if case.memory == DEVICE_MEMORY:
             needed = ((MEMORY_VARIABLE, DEVICE_MEMORY), *device_settings(self._library().name))
+        # What is set already is not asked for: a library that a launcher has started can be given no more.
         missing = tuple((name, value) for name, value in needed if os.environ.get(name) != value)
         if not case.algorithm.startswith(PREFIX):
             return missing

@@ -1,4 +1,4 @@
-"""Which MPI functions a case is, bound to its buffers: one call into C for each launch.
+"""MPI functions of a case, bound to its buffers: one call into C for each launch.
 
 Three ways of calling: blocking, non-blocking (``MPI_Iallreduce`` and ``MPI_Waitall``), and persistent
 (``MPI_Allreduce_init`` once, then ``MPI_Startall`` and ``MPI_Waitall``; MPI 4.0, section 6.13). ``Call``
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.mpi.library import OPEN_MPI, Library
+from ccbench.backends.mpi.library import NAMES, OPEN_MPI, Library
 from ccbench.cases import UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes
@@ -42,26 +42,12 @@ CLIPPED = ("int8", "uint8")
 
 OPS = {"sum": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
 
-NAMES = {
-    "all_reduce": "allreduce",
-    "all_gather": "allgather",
-    "reduce_scatter": "reduce_scatter_block",
-    "broadcast": "bcast",
-    "reduce": "reduce",
-    "all_to_all": "alltoall",
-    "all_to_all_v": "alltoallv",
-    "gather": "gather",
-    "scatter": "scatter",
-    "barrier": "barrier",
-}
-"""MPI's names of the collectives, in small letters. send_recv is no collective of MPI's."""
-
 LARGEST_COUNT = 2**31 - 1
 """What an ``int`` counts; larger counts came with MPI 4.0."""
 
 
 def refusal(case: Case, library: Library) -> str | None:
-    """Why this MPI (or any) has no call for ``case``; None where it has."""
+    """Return the reason why this MPI (or any) has no call for ``case``; None where it has."""
     row = collective(case.collective)
     swaps = case.collective == "send_recv"
     if row.reduces and case.dtype not in TYPES:
@@ -73,21 +59,14 @@ def refusal(case: Case, library: Library) -> str | None:
         )
     if case.mode == PERSISTENT and not library.persistent and not swaps:
         return f"persistent collectives came with MPI 4.0; {library.name} has none"
-    largest = _largest_count(case)
+    # Elements of the largest buffer: of uneven blocks one may hold nearly all.
+    largest = case.count * max(1, case.ranks)
+    if case.collective == UNEVEN:
+        members, unit = range(case.group_ranks), 1 if case.dtype in TYPES else item_bytes(case.dtype)
+        largest = unit * max(max(case.input_count(one), case.output_count(one)) for one in members)
     if largest > LARGEST_COUNT and not library.large_counts:
         return f"{largest} elements: larger counts came with MPI 4.0; {library.name} has none"
     return None
-
-
-def _largest_count(case: Case) -> int:
-    """Elements of the largest buffer."""
-    if case.collective != UNEVEN:
-        return case.count * max(1, case.ranks)
-    unit = 1 if case.dtype in TYPES else item_bytes(case.dtype)
-    group_ranks = range(case.group_ranks)
-    return unit * max(
-        max(case.input_count(group_rank), case.output_count(group_rank)) for group_rank in group_ranks
-    )
 
 
 IN_PLACE = "MPI_IN_PLACE"
@@ -120,10 +99,10 @@ class Function:
 def functions_of(
     mpi: Any, communicator: Any, case: Case, source: Array, target: Array, one_way: bool = False
 ) -> tuple[Function, ...]:
-    """One launch of ``case`` among the ranks of ``communicator``: one function, or a receive and a send.
+    """Return one launch of ``case`` on ``communicator``: one function, or a receive and a send.
 
-    case: as these ranks see it, which of a pair are two and no pair any more; so ``one_way`` says whether
-    only the first of them sends. source is target in place.
+    case: as these ranks see it, which of a pair are two and no pair any more; so ``one_way`` tells that only
+    the first of them sends. source is target in place.
     """
     rank, ranks = communicator.rank, communicator.size
     unit, datatype = 1, getattr(mpi, TYPES.get(case.dtype, "BYTE"))
@@ -174,7 +153,7 @@ def functions_of(
 
 
 def in_one(functions: Sequence[Function]) -> Function:
-    """The blocking function that does what ``functions`` do: MPI_Sendrecv for a receive and a send."""
+    """Return the blocking function that does what ``functions`` do: MPI_Sendrecv for a receive and a send."""
     if len(functions) == 1:
         return functions[0]
     receive, send = functions
@@ -185,7 +164,7 @@ class Call:
     """One launch of a case from Python. Implements ``ccbench.backends.overlap.Background``.
 
     launch: runs it to its end, in its mode. requests: persistent ones, or those of the launch that goes on.
-    copies: whether MPI_Bcast, which has one buffer, leaves this rank to copy what it has sent to the other.
+    copies: MPI_Bcast, which has one buffer, leaves this rank to copy what it has sent to the other.
     """
 
     tells = True
@@ -220,7 +199,7 @@ class Call:
             self.launch = self._whole_and_copy if self.copies else self._whole
 
     def _bound(self, name: str, function: Function) -> Callable[[], Any]:
-        """The communicator's method, its arguments made once."""
+        """Return the communicator's method, its arguments made once."""
         memory = getattr(self.mpi, "buffer", None) or self.mpi.memory  # its name before mpi4py 4
         arguments = [
             [memory.frombuffer(one.buffer.view(np.uint8)), one.counts, one.datatype]
@@ -239,7 +218,7 @@ class Call:
             self.requests = [begin() for begin in self._begun]
 
     def over(self) -> bool:
-        """Let the library make progress; whether the launch is over."""
+        """Let the library make progress; True if the launch is over."""
         if not self.mpi.Request.Testall(self.requests):
             return False
         self.end()
@@ -251,7 +230,7 @@ class Call:
         self.end()
 
     def end(self) -> None:
-        """All requests are complete: what is left of the launch."""
+        """Do what is left of the launch once all requests are complete."""
         if self.copies:
             self._copy()
 
@@ -270,7 +249,7 @@ class Call:
 
 
 class ConcurrentCalls:
-    """Two collectives, the case's own begun first. None: this rank has no part in that one."""
+    """Two concurrent collectives, the case's own begun first. None: this rank has no part in that one."""
 
     def __init__(self, mpi: Any, calls: Sequence[Call | None], seconds: list[float]) -> None:
         """seconds: each launch adds how long either took from the launch's begin."""
@@ -279,7 +258,7 @@ class ConcurrentCalls:
         self._seconds = seconds
 
     def __call__(self) -> None:
-        """One launch, which is over when both are."""
+        """Run one launch, which is over when both are."""
         clock, seconds = time.perf_counter, self._seconds
         began = clock()
         requests: list[Any] = []

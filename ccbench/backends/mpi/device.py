@@ -81,24 +81,43 @@ _SWITCHES = {
 
 
 def device_settings(name: str) -> tuple[tuple[str, str], ...]:
-    """The variables that a library called ``name`` must be started with; () where it needs none."""
+    """Return the variables that a library called ``name`` must be started with; () where it needs none."""
     return tuple((variable, "1") for maker, (variable, _) in _SWITCHES.items() if name.startswith(maker))
 
 
 def why_not_cuda_aware(mpi: Any, variables: Mapping[str, str]) -> str | None:
-    """Why the initialised library of ``mpi`` (mpi4py's module) must not get addresses of GPUs, or None.
+    """Return why the initialised library of ``mpi`` must not get addresses of GPUs, or None.
 
-    variables: this process's environment.
+    mpi: mpi4py's module. variables: this process's environment.
     """
     name = library_name(mpi.Get_library_version())
     said = asked(ctypes.CDLL(None), ctypes.CDLL(mpi.__file__))
-    if said is None:
-        said = _switched_on(name, variables)
-    return None if said else f"{name} takes no addresses of GPU memory: it is not CUDA-aware; {_cure(name)}"
+    switch = next((switch for maker, switch in _SWITCHES.items() if name.startswith(maker)), None)
+    if said is None and switch:
+        # Without a word of its own, its variable and its version must do.
+        version = tuple(int(part) for part in re.findall(r"\d+", name))
+        said = variables.get(switch[0], "0") not in ("", "0") and version >= switch[1]
+    if said:
+        return None
+    cure = (
+        "install one that was built for CUDA (MPICH: configure --with-cuda) and mpi4py for it, or measure "
+        "buffers of the host with memory: default"
+    )
+    if name.startswith(OPEN_MPI):
+        cure = (
+            "install one that was configured with --with-cuda (ompi_info --parsable --all shows "
+            "mpi_built_with_cuda_support:value:true) and mpi4py for it, or measure buffers of the host with "
+            "memory: default"
+        )
+    elif switch:
+        variable, first = switch
+        since = f" (from version {'.'.join(map(str, first))} on)" if any(first) else ""
+        cure = f"start it with {variable}=1{since}, or measure buffers of the host with memory: default"
+    return f"{name} takes no addresses of GPU memory: it is not CUDA-aware; {cure}"
 
 
 def asked(*places: Any) -> bool | None:
-    """What the library says that ``places`` (as of ctypes.CDLL) lead to; None where it has no word for it."""
+    """Return the answer of the library that ``places`` (as of ctypes.CDLL) lead to; None if it has none."""
     general = _found("MPIX_GPU_query_support", places)
     if general is not None:
         supported = ctypes.c_int(0)
@@ -114,34 +133,23 @@ def _found(name: str, places: tuple[Any, ...]) -> Any:
     return next((getattr(place, name) for place in places if hasattr(place, name)), None)
 
 
-def _switched_on(name: str, variables: Mapping[str, str]) -> bool:
-    for maker, (variable, first) in _SWITCHES.items():
-        if name.startswith(maker):
-            version = tuple(int(part) for part in re.findall(r"\d+", name.removeprefix(maker)))
-            return variables.get(variable, "0") not in ("", "0") and version >= first
-    return False
-
-
-def _cure(name: str) -> str:
-    if name.startswith(OPEN_MPI):
-        return (
-            "install one that was configured with --with-cuda (ompi_info --parsable --all shows "
-            "mpi_built_with_cuda_support:value:true) and mpi4py for it, or measure buffers of the host with "
-            "memory: default"
-        )
-    for maker, (variable, first) in _SWITCHES.items():
-        if name.startswith(maker):
-            since = f" (from version {'.'.join(map(str, first))} on)" if any(first) else ""
-            return f"start it with {variable}=1{since}, or measure buffers of the host with --backend mpi"
-    return (
-        "install one that was built for CUDA (MPICH: configure --with-cuda) and mpi4py for it, or measure "
-        "buffers of the host with --backend mpi"
-    )
-
-
 def device_of_rank(exchange: ControlChannel) -> tuple[Cuda, str] | None:
-    """CUDA with this rank's GPU chosen, and that GPU's address; None where no case has memory of devices."""
-    if os.environ.get(MEMORY_VARIABLE) != DEVICE_MEMORY:
+    """Return CUDA with this rank's GPU chosen, and that GPU's address; None without memory of devices.
+
+    Collective; BackendUnavailable on every rank where only some were asked for such memory.
+    """
+    asked_here = os.environ.get(MEMORY_VARIABLE, "")
+    everywhere = [text.decode() for text in exchange.all_gather(asked_here.encode())]
+    other = next((rank for rank, text in enumerate(everywhere) if text != everywhere[0]), None)
+    # Ranks with a device bring numbers that those without would never ask for: all would wait for all.
+    if other is not None:
+        seen = " and ".join(
+            f"{everywhere[rank]!r} for rank {rank} on {exchange.hosts[rank]}" for rank in (0, other)
+        )
+        raise BackendUnavailable(
+            f"mpi: {MEMORY_VARIABLE} is {seen}; start all ranks with the same (mpirun -x {MEMORY_VARIABLE})"
+        )
+    if asked_here != DEVICE_MEMORY:
         return None
     cuda = open_cuda()
     with starting():
@@ -152,7 +160,7 @@ def device_of_rank(exchange: ControlChannel) -> tuple[Cuda, str] | None:
 
 
 def named(address: int, size_bytes: int) -> Array:
-    """Bytes of device memory as an array: for its address and size alone, what is inside cannot be read."""
+    """Return bytes of device memory as an array, for its address and size alone: nobody can read it."""
     memory = memoryview((ctypes.c_uint8 * size_bytes).from_address(address))
     return np.frombuffer(memory, np.uint8)
 
@@ -259,7 +267,7 @@ class DeviceMemory(HostMemory):
         self._devices.ended()
 
     def facts(self) -> CaseFacts:
-        """What became of the device."""
+        """Return what became of the device."""
         readings, flags = self._devices.after()
         return CaseFacts(devices=readings, flags=(*self._flags, *flags))
 

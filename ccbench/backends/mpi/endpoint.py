@@ -12,8 +12,6 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -37,7 +35,7 @@ NOT_IN_C = "this call does not go into a loop in C"
 
 
 def start_library(exchange: ControlChannel) -> Any:
-    """mpi4py's module, initialised; BackendUnavailable when its world is not this team. Collective.
+    """Return mpi4py's module, initialised; BackendUnavailable when its world is not this team. Collective.
 
     MPICH below MPI_THREAD_MULTIPLE spins without ever giving its processor away: with more ranks than
     processors 8 bytes then take milliseconds instead of microseconds (MPICH 5.0, ch4), so there it gets it.
@@ -82,7 +80,7 @@ class Communicators:
 
     Every rank makes and frees the same ones in the same order, those it does not belong to as well.
 
-    Two collectives that run at the same time need one each, so a communicator has a lane besides its groups.
+    Two concurrent collectives need one each, so a communicator has a lane besides its groups.
     """
 
     def __init__(self, mpi: Any, world: Any) -> None:
@@ -106,7 +104,7 @@ class Communicators:
         self._made[groups, lane] = self._world.Split(colour, key)
 
     def of(self, groups: Groups, lane: int = OWN) -> Any:
-        """This rank's communicator for ``groups``, which ``make`` has made; none where it is in no group."""
+        """Return this rank's communicator for ``groups``, once made; none where it is in no group."""
         return self._world if self._is_world(groups, lane) else self._made[groups, lane]
 
     def free(self) -> None:
@@ -124,17 +122,24 @@ class Communicators:
 
 
 class MpiEndpoint(RankEndpoint):
-    """Implements ``ccbench.backends.endpoint.TeamEndpoint`` on memory of the host or of a GPU."""
+    """One rank, with buffers in memory of the host or of a GPU."""
 
     def __init__(self, exchange: ControlChannel) -> None:
         super().__init__(exchange)
-        device = device_of_rank(exchange)  # libraries take the one that is current when they start
+        # Before MPI starts: libraries take the device that is current then.
+        device = device_of_rank(exchange)
         self._mpi = start_library(exchange)
         self._world = self._mpi.COMM_WORLD.Dup()
         self._wait_for_all = self._world.Barrier
         self._host_memory = self.memory
         self._device_memory = DeviceMemory(self, self._mpi, *device) if device else None
-        self._c = self._agreed(c_loop(self._mpi))
+        # All ranks launch in the same way: one's reason not to launch from C counts for all.
+        self._c = c_loop(self._mpi)
+        reason = self._c if isinstance(self._c, str) else ""
+        reasons = [text.decode() for text in exchange.all_gather(reason.encode())]
+        first = next((rank for rank, text in enumerate(reasons) if text), None)
+        if first is not None:
+            self._c = f"rank {first}: {reasons[first]}"
         self.version = (
             f"{library_name(self._mpi.Get_library_version())}, "
             f"mpi4py {importlib.import_module('mpi4py').__version__}, "
@@ -154,7 +159,7 @@ class MpiEndpoint(RankEndpoint):
         return found if first is None else f"rank {first}: {told[first]}"
 
     def bind(self) -> Any:
-        """MPI's calls of this rank's part of the case."""
+        """Return MPI's calls of this rank's part of the case."""
         if self.case.mode != OVERLAP and not self.other:
             self._bound = self._call_of(self.own, self.case.mode)
             on_host = self.memory is self._host_memory  # a device's copy is no step of the loop in C
@@ -192,26 +197,25 @@ class MpiEndpoint(RankEndpoint):
 
     def launch_and_time_waits(self, times: int) -> float:
         """As ``launch``; the seconds that it took, of which nobody can tell what was waiting."""
-        with self._unsupported_said():  # these are a case's first launches
+        try:  # these are a case's first launches
             if self._loop is None or self.fault:
                 return super().launch_and_time_waits(times)
             began = time.perf_counter()
             self._loop(times)
             return time.perf_counter() - began
-
-    @contextmanager
-    def _unsupported_said(self) -> Iterator[None]:
-        """CannotRun where the library says that it does not support what is asked of it."""
-        try:
-            yield
         except self._mpi.Exception as error:
-            if error.Get_error_class() != self._mpi.ERR_UNSUPPORTED_OPERATION:
-                raise
-            asked = f"{self.case.collective} {self.case.algorithm} of {self.case.group_ranks} ranks"
-            raise CannotRun(f"{self.version}: {asked} is {error}") from None
+            raise self._refusal(error) from None
+
+    def _refusal(self, error: Any) -> Exception:
+        """Return CannotRun where the library says that it does not support what is asked, else ``error``."""
+        if error.Get_error_class() != self._mpi.ERR_UNSUPPORTED_OPERATION:
+            refused: Exception = error
+            return refused
+        asked = f"{self.case.collective} {self.case.algorithm} of {self.case.group_ranks} ranks"
+        return CannotRun(f"{self.version}: {asked} is {error}")
 
     def remark(self) -> str:
-        """How samples were taken, where that is not the usual way."""
+        """Return how samples were taken, where that is not the usual way."""
         said = [super().remark()]
         if self._in_python and not self.rank:
             said.append(f"{FROM_PYTHON} ({self._in_python})")
@@ -229,8 +233,10 @@ class MpiEndpoint(RankEndpoint):
         self._communicators.make(case.members, OWN)
         if other is not None:
             self._communicators.make(other.members, CONCURRENT)
-        with self._unsupported_said():  # an algorithm of MPI_Allgather is asked for the ranks' numbers, too
+        try:  # an algorithm of MPI_Allgather is asked for the ranks' numbers, too
             label = super().prepare(case)
+        except self._mpi.Exception as error:
+            raise self._refusal(error) from None
         if case.mode == OVERLAP or other is not None:  # on ranks that stand by, too
             self._in_python = LOOKED_AFTER if other is None else AT_ONCE
         return label
@@ -253,20 +259,23 @@ class MpiEndpoint(RankEndpoint):
     # -- numbers from all ranks ----------------------------------------------------------------------------
 
     def barrier(self) -> None:
-        """The library's barrier; how often this rank has come to one is there for whoever asks."""
+        """Wait in the library's barrier, and count for the watchdog that this rank has come to it."""
         self.memory.settle()
         self._barriers += 1
         self.control.words[self.control.index(self.rank, Word.BARRIER)] = self._barriers
-        self._wait_for_all()
+        try:
+            self._wait_for_all()
+        except self._mpi.Exception as error:  # a forced algorithm of MPI_Barrier runs here, too
+            raise self._refusal(error) from None
 
     def agree(self, value: int) -> int:
-        """Rank 0's value, on every rank."""
+        """Return rank 0's value, on every rank."""
         told = np.array([value], np.int64)
         self._world.Bcast([told, 1, self._mpi.INT64_T], 0)
         return int(told[0])
 
     def gather_numbers(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Every rank's array, by rank."""
+        """Return every rank's array, by rank."""
         told = np.empty((self.ranks, len(mine)))
         self._world.Allgather([mine, len(mine), self._mpi.DOUBLE], [told, len(mine), self._mpi.DOUBLE])
         return told

@@ -1,7 +1,7 @@
-"""Which MPI mpi4py loads, the launcher that belongs to it, and how it starts ranks on this host.
+"""The MPI that mpi4py loads: its launcher, its algorithms, and the environment that it is started with.
 
-Asked in a process of its own, because the runner must load no MPI: mpi4py is imported there without
-initialising anything (MPI_Get_library_version may be called before MPI_Init; MPI 4.0, section 9.1.1).
+The library is asked in a process of its own, because the runner must load no MPI: mpi4py is imported there
+without initialising anything (MPI_Get_library_version may be called before MPI_Init; MPI 4.0, section 9.1.1).
 
 mpiexec and library must be of one make. A launcher of another make starts n worlds of one rank each, without
 a word from either; so it is looked for beside the library first, then in PATH, and asked what it is.
@@ -9,18 +9,32 @@ a word from either; so it is looked for beside the library first, then in PATH, 
 On this host everything is set by the environment, so that the command stays ``mpiexec -n N``. Ranks pin
 themselves as the cpu backend's do, so launchers bind nothing; more ranks than processors are allowed, as they
 are there. What a library keeps in files is sent to folders of the team's own, which go with it.
+
+``algorithm: mpi:<name>`` forces an algorithm:
+
+- Open MPI: the component ``coll/tuned`` lists its algorithms through ``ompi_info`` and takes
+  ``coll_tuned_<collective>_algorithm`` while ``coll_tuned_use_dynamic_rules`` is set.
+- MPICH lists its control variables through ``mpivars``; ``MPIR_CVAR_<COLLECTIVE>_INTRA_ALGORITHM`` names one,
+  which counts where device collectives are off.
+- Intel MPI has numbered presets, ``I_MPI_ADJUST_<COLLECTIVE>`` (its Developer Reference, "I_MPI_ADJUST
+  Family"), whose range ``impi_info`` tells.
+
+All three read the environment when they start, so each algorithm has a team of its own. None can be asked
+afterwards whether the algorithm really ran: a library may fall back where an algorithm does not fit the
+number of ranks or the size, without a word.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -34,6 +48,23 @@ OPEN_MPI, MPICH, INTEL_MPI = "Open MPI", "MPICH", "Intel MPI"
 INSTALL = f"{install_line('mpi')} (mpi4py and MPICH), or mpi4py beside the MPI of this system"
 
 PROBE_SECONDS = 60.0
+
+NAMES = {
+    "all_reduce": "allreduce",
+    "all_gather": "allgather",
+    "reduce_scatter": "reduce_scatter_block",
+    "broadcast": "bcast",
+    "reduce": "reduce",
+    "all_to_all": "alltoall",
+    "all_to_all_v": "alltoallv",
+    "gather": "gather",
+    "scatter": "scatter",
+    "barrier": "barrier",
+}
+"""MPI's names of the collectives, in small letters. send_recv is no collective of MPI's."""
+
+PREFIX = "mpi:"
+"""Of names of a library's own algorithms."""
 
 _PROBE = """
 import ctypes, json, os, mpi4py
@@ -72,7 +103,7 @@ _SIGNS = (
 class Library:
     """An MPI that works here. name: with its version; path: of the library's file; launcher: its mpiexec.
 
-    persistent, large_counts: whether it has these parts of MPI 4.0 (some have them and still call themselves
+    persistent, large_counts: it has these parts of MPI 4.0 (some have them and still call themselves
     3.1, so the functions are looked for, not the number).
     """
 
@@ -85,17 +116,17 @@ class Library:
 
     @property
     def vendor(self) -> str:
-        """Whose launcher and settings it understands."""
+        """The make whose launcher and settings it understands."""
         return vendor(self.name)
 
     @property
     def version(self) -> str:
-        """What is recorded."""
+        """The library and mpi4py, as they are recorded."""
         return f"{self.name}, mpi4py {self.mpi4py}"
 
 
 def library_name(text: str) -> str:
-    """``Open MPI 4.1.4`` from what MPI_Get_library_version says; of an unknown one the first words."""
+    """Return ``Open MPI 4.1.4`` from what MPI_Get_library_version says; of an unknown one the first words."""
     text = text.replace("\0", " ")
     for pattern, name in _NAMES:
         found = pattern.search(text)
@@ -105,44 +136,46 @@ def library_name(text: str) -> str:
 
 
 def vendor(name: str) -> str:
-    """Open MPI, MPICH (and what is made from it) or Intel MPI; '' for an unknown one."""
+    """Return Open MPI, MPICH (also for what is made from it) or Intel MPI; '' for an unknown one."""
     if name.startswith(("MVAPICH", "Cray MPICH")):
         return MPICH
     return next((one for one in (OPEN_MPI, MPICH, INTEL_MPI) if name.startswith(one)), "")
 
 
-def launcher_vendor(path: str) -> str:
-    """Whose launcher a file is, as it says itself; '' when it says nothing that is known."""
+def _answer(command: list[str], environment: Mapping[str, str] = os.environ) -> str:
+    """Return what a tool prints; '' where it cannot be run, or does not end."""
     try:
-        said = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=PROBE_SECONDS, check=False,
-            stdin=subprocess.DEVNULL,
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False,
+            env=environment, stdin=subprocess.DEVNULL, errors="replace",
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    text = said.stdout + said.stderr
+    return done.stdout + done.stderr
+
+
+def launcher_vendor(path: str) -> str:
+    """Return the maker of a launcher, as it says itself; '' when it says nothing that is known."""
+    text = _answer([path, "--version"])
     return next((name for sign, name in _SIGNS if sign.search(text)), "")
 
 
-def _candidates(library_path: str, names: tuple[str, ...]) -> Iterator[str]:
-    """Launchers beside the library (``bin`` next to its ``lib``), then beside Python, then in PATH."""
+def find_launcher(library_path: str, of: str) -> tuple[str, str]:
+    """Return (path, '') of the launcher of a library by ``of``; ('', reason) where there is none."""
+    names = _LAUNCHERS.get(of, ("mpiexec", "mpirun"))
+    # Beside the library (``bin`` next to its ``lib``), then beside Python, then in PATH.
     above = list(Path(library_path).resolve().parents)[:5] + list(Path(library_path).parents)[:5]
     folders = [str(one / "bin") for one in above if library_path] + [str(Path(sys.executable).parent)]
-    for folder in dict.fromkeys([*folders, *os.environ.get("PATH", os.defpath).split(os.pathsep)]):
-        for name in names:
-            found = shutil.which(name, path=folder) if folder else None
-            if found:
-                yield found
-
-
-def find_launcher(library_path: str, of: str) -> tuple[str, str]:
-    """(path, '') of the launcher that belongs to a library of ``of``; ('', reason) where there is none."""
-    others = []
-    for candidate in dict.fromkeys(_candidates(library_path, _LAUNCHERS.get(of, ("mpiexec", "mpirun")))):
-        seen = launcher_vendor(candidate)
+    folders += os.environ.get("PATH", os.defpath).split(os.pathsep)
+    tried: dict[str, str] = {}
+    for folder, name in itertools.product(dict.fromkeys(filter(None, folders)), names):
+        candidate = shutil.which(name, path=folder)
+        if candidate is None or candidate in tried:
+            continue
+        tried[candidate] = seen = launcher_vendor(candidate)
         if seen == of or (not of and seen):
             return candidate, ""
-        others.append(f"{candidate} is {seen or 'of unknown make'}")
+    others = [f"{candidate} is {seen or 'of unknown make'}" for candidate, seen in tried.items()]
     what = f"; {'; '.join(others[:3])}" if others else ""
     return "", (
         f"mpi4py loads {of or 'an MPI that is not known here'} ({library_path or 'no file is named'}), but "
@@ -152,7 +185,7 @@ def find_launcher(library_path: str, of: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1)
 def installed() -> Library | str:
-    """The MPI that works here, or why there is none and what to do."""
+    """Return the MPI that works here, or the reason why there is none and what to do."""
     if importlib.util.find_spec("mpi4py") is None:
         return f"mpi4py is not installed; {INSTALL}"
     try:
@@ -190,13 +223,13 @@ _OPEN_MPI_FOLDERS = (
 
 
 def as_root(user: int) -> tuple[tuple[str, str], ...]:
-    """Open MPI starts nothing as root unless it is told twice; in a container there is nobody else."""
+    """Return the variables without which Open MPI starts nothing as root, all there is in a container."""
     names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
     return tuple((name, "1") for name in names) if user == 0 else ()
 
 
 def local_launch(library: Library, ranks: int) -> Launch:
-    """All ranks on this host, started by the library's own launcher."""
+    """Return how all ranks start on this host, by the library's own launcher."""
     command = (library.launcher, "-n", str(ranks))
     if library.vendor == OPEN_MPI:
         idle = (("OMPI_MCA_mpi_yield_when_idle", "1"),) if ranks > usable_cores() else ()
@@ -205,3 +238,96 @@ def local_launch(library: Library, ranks: int) -> Launch:
     if library.vendor == INTEL_MPI:
         return Launch(command, (("I_MPI_PIN", "0"),), private_folders=(("TMPDIR", ""),))
     return Launch(command, private_folders=(("TMPDIR", ""),))
+
+
+Algorithms = Mapping[str, Mapping[str, str]]
+"""Of each collective: name -> the value that the library's variable takes."""
+
+_OPEN_MPI_LINE = re.compile(r"coll_tuned_(\w+)_algorithm:enumerator:value:(\d+):(\w+)\s*$")
+_CVAR_LINE = re.compile(r"\s*MPIR_CVAR_(\w+)_INTRA_ALGORITHM\s*=")
+_CHOICE_LINE = re.compile(r"(\w+)\s+- ")
+_PRESETS = re.compile(r"range: (\d+)-(\d+)")
+
+NOT_ALGORITHMS = ("ignore", "auto", "nb")
+"""Values that leave the choice to the library."""
+
+
+def open_mpi_algorithms(text: str) -> Algorithms:
+    """Read ``ompi_info --param coll tuned --level 9 --parsable``."""
+    found: dict[str, dict[str, str]] = {}
+    for line in text.splitlines():
+        match = _OPEN_MPI_LINE.search(line)
+        if match and match[3] not in NOT_ALGORITHMS:
+            found.setdefault(match[1], {})[match[3].lower()] = match[2]
+    return found
+
+
+def mpich_algorithms(text: str) -> Algorithms:
+    """Read ``mpivars``: a variable's line, then one line for each value."""
+    found: dict[str, dict[str, str]] = {}
+    current: dict[str, str] | None = None
+    for line in text.splitlines():
+        variable, choice = _CVAR_LINE.match(line), _CHOICE_LINE.match(line)
+        if variable:
+            current = found.setdefault(variable[1].lower(), {})
+        elif current is not None and choice:
+            if choice[1] not in NOT_ALGORITHMS:
+                current[choice[1]] = choice[1]
+        else:
+            current = None
+    return found
+
+
+def intel_presets(text: str) -> dict[str, str]:
+    """Read ``impi_info -v I_MPI_ADJUST_ALLREDUCE`` and the like: ``preset_1`` to the highest."""
+    found = _PRESETS.search(text)
+    if not found:
+        return {}
+    return {f"preset_{number}": str(number) for number in range(max(1, int(found[1])), int(found[2]) + 1)}
+
+
+@lru_cache(maxsize=4)
+def algorithms_of_library(library: Library) -> Algorithms:
+    """Return all that the library lists; nothing where its tools are not installed or it has no choice."""
+    folder = Path(library.launcher).parent
+    # Its tools load the library too, and may not find it where it lies outside the system's folders.
+    paths = [str(Path(library.path).parent), os.environ.get("LD_LIBRARY_PATH", "")]
+    found_here = {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, paths))}
+    if library.vendor == OPEN_MPI:
+        command = [str(folder / "ompi_info"), "--param", "coll", "tuned", "--level", "9", "--parsable"]
+        return open_mpi_algorithms(_answer(command, found_here))
+    if library.vendor == MPICH:
+        return mpich_algorithms(_answer([str(folder / "mpivars")], found_here))
+    if library.vendor == INTEL_MPI:
+        asked = {name: f"I_MPI_ADJUST_{name.upper()}" for name in NAMES.values()}
+        tool = str(folder / "impi_info")
+        return {name: intel_presets(_answer([tool, "-v", one], found_here)) for name, one in asked.items()}
+    return {}
+
+
+def names_of(library: Library, collective: str) -> tuple[str, ...]:
+    """Return ``mpi:ring`` and so on, of one of ccbench's collectives."""
+    return tuple(
+        f"{PREFIX}{name}" for name in algorithms_of_library(library).get(NAMES.get(collective, ""), {})
+    )
+
+
+def settings(library: Library, collective: str, algorithm: str) -> tuple[tuple[str, str], ...]:
+    """Return the variables that force ``algorithm``; none for ``default`` and for one that does not exist."""
+    of_mpi = NAMES.get(collective, "")
+    value = algorithms_of_library(library).get(of_mpi, {}).get(algorithm.removeprefix(PREFIX))
+    if value is None or not algorithm.startswith(PREFIX):
+        return ()
+    if library.vendor == OPEN_MPI:
+        # Above the other components, such as coll/han, which would be asked first.
+        return (
+            ("OMPI_MCA_coll_tuned_priority", "100"),
+            ("OMPI_MCA_coll_tuned_use_dynamic_rules", "1"),
+            (f"OMPI_MCA_coll_tuned_{of_mpi}_algorithm", value),
+        )
+    if library.vendor == MPICH:
+        return (
+            ("MPIR_CVAR_DEVICE_COLLECTIVES", "none"),
+            (f"MPIR_CVAR_{of_mpi.upper()}_INTRA_ALGORITHM", value),
+        )
+    return ((f"I_MPI_ADJUST_{of_mpi.upper()}", value),)

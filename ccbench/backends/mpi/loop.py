@@ -70,28 +70,8 @@ class Step:
     arguments: tuple[int, ...]
 
 
-@dataclass(frozen=True)
 class Steps:
-    """One launch. room: memory that the steps point into, which must live as long as they are run."""
-
-    steps: tuple[Step, ...]
-    room: Sequence[Any] = ()
-
-
-def steps_of(call: Call) -> Steps | None:
-    """One launch of ``call`` as steps; None where counts, which are of type int here, are too large."""
-    if max(call.source.nbytes, call.target.nbytes) > LARGEST_COUNT:
-        return None
-    writer = _Writer(call)
-    steps = writer.steps()
-    if call.copies:
-        copy = (call.target.ctypes.data, call.source.ctypes.data, call.source.nbytes)
-        steps.append(Step(COPY, copy))
-    return Steps(tuple(steps), writer.room)
-
-
-class _Writer:
-    """What the steps of one call share."""
+    """One launch of ``call``. room: memory that the steps point into, which must live as long as they run."""
 
     def __init__(self, call: Call) -> None:
         self.call, self.mpi = call, call.mpi
@@ -103,9 +83,13 @@ class _Writer:
         for number, request in enumerate(call.requests):
             place = self.requests + number * self.request_bytes
             ctypes.memmove(place, call.mpi._addressof(request), self.request_bytes)
+        self.steps = tuple(self._in_mode())
+        if call.copies:
+            copy = (call.target.ctypes.data, call.source.ctypes.data, call.source.nbytes)
+            self.steps += (Step(COPY, copy),)
 
-    def steps(self) -> list[Step]:
-        """The call in its mode."""
+    def _in_mode(self) -> list[Step]:
+        """Return the call in its mode."""
         functions = self.call.functions
         several = len(functions) > 1
         count = (len(functions),) if several else ()
@@ -115,13 +99,16 @@ class _Writer:
         if self.call.mode == NONBLOCKING:
             places = range(self.requests, self.requests + 2 * self.request_bytes, self.request_bytes)
             begun = zip(functions, places, strict=False)
-            return [*(Step(f"MPI_I{one.name}", (*self.words(one), place)) for one, place in begun), wait]
+            return [*(Step(f"MPI_I{one.name}", (*self._words(one), place)) for one, place in begun), wait]
         whole = in_one(functions)
         status = (self.status,) if whole.name in ("recv", "sendrecv") else ()
-        return [Step(f"MPI_{whole.name.capitalize()}", (*self.words(whole), *status))]
+        return [Step(f"MPI_{whole.name.capitalize()}", (*self._words(whole), *status))]
 
-    def words(self, function: Function) -> list[int]:
-        """Arguments up to the communicator; a buffer that is not there has the other one's count and type."""
+    def _words(self, function: Function) -> list[int]:
+        """Return arguments up to the communicator.
+
+        A buffer that is not there has the other one's count and type.
+        """
         pieces = [one for one in function.arguments if isinstance(one, Piece)]
         words: list[int] = []
         for place, one in enumerate(function.arguments):
@@ -130,25 +117,30 @@ class _Writer:
             elif one is IN_PLACE:
                 words.append(int(self.mpi.IN_PLACE))
             else:
-                words.append(one or 0 if one is None or isinstance(one, int) else self.handle(one))
+                words.append(one or 0 if one is None or isinstance(one, int) else self._handle(one))
             is_buffer = isinstance(one, Piece) or one is None or one is IN_PLACE
             # MPI's reductions have one count and type, behind both buffers.
             if is_buffer and not (function.name in REDUCING and place == 0):
-                words += self.shape(one if isinstance(one, Piece) else pieces[0])
-        return [*words, self.handle(self.call.communicator)]
+                words += self._shape(one if isinstance(one, Piece) else pieces[0])
+        return [*words, self._handle(self.call.communicator)]
 
-    def shape(self, piece: Piece) -> tuple[int, ...]:
-        """Count and type; of uneven blocks their lengths, offsets and type."""
-        datatype = self.handle(piece.datatype)
+    def _shape(self, piece: Piece) -> tuple[int, ...]:
+        """Return count and type; of uneven blocks their lengths, offsets and type."""
+        datatype = self._handle(piece.datatype)
         if isinstance(piece.counts, int):
             return piece.counts, datatype
         lengths, offsets = ((ctypes.c_int * len(one))(*one) for one in piece.counts)
         self.room += [lengths, offsets]
         return ctypes.addressof(lengths), ctypes.addressof(offsets), datatype
 
-    def handle(self, of_mpi: Any) -> int:
-        """What C knows a communicator, a type or an operation by."""
+    def _handle(self, of_mpi: Any) -> int:
+        """Return the word by which C knows a communicator, a type or an operation."""
         return int(self.mpi._handleof(of_mpi))
+
+
+def steps_of(call: Call) -> Steps | None:
+    """Return one launch of ``call``; None where counts, which are of type int here, are too large."""
+    return None if max(call.source.nbytes, call.target.nbytes) > LARGEST_COUNT else Steps(call)
 
 
 class _Step(ctypes.Structure):
@@ -161,18 +153,17 @@ class _Step(ctypes.Structure):
 
 @cache
 def built_loop() -> Path:
-    """The library made from loop.c, compiled now unless the cache has it; CcbenchError where it cannot be."""
+    """Return the library made from loop.c, compiled unless it is kept; CcbenchError where it cannot be."""
     found = found_compiler("CC", "cc")
     if found is None:
         raise MissingDependency("no C compiler was found; install one (cc) or name one with CC")
     source = SOURCE.read_bytes()
     name = f"loop-{digest(source, *OPTIONS, *found, platform.machine())}.so"
-    compile_one = partial(_compile, found[0])
+
+    def compile_one(target: Path) -> None:
+        compile_to(target, found[0], [*OPTIONS, SOURCE.name], SOURCE.parent)
+
     return kept(private_folder("mpi") / name, compile_one)
-
-
-def _compile(compiler: str, target: Path) -> None:
-    compile_to(target, compiler, [*OPTIONS, SOURCE.name], SOURCE.parent)
 
 
 class CLoop:
@@ -189,17 +180,13 @@ class CLoop:
         self._launch.restype = ctypes.c_int
         apple = sys.platform == "darwin" and platform.machine() == "arm64"
         self._most = APPLE_ARGUMENTS if apple else MOST_ARGUMENTS
-        said = self._library_version()
+        # Another MPI may have been loaded before: its functions would be given the wrong handles.
+        text = ctypes.create_string_buffer(int(mpi.MAX_LIBRARY_VERSION_STRING) + 1)
+        if self._function("MPI_Get_library_version")(text, ctypes.byref(ctypes.c_int())):
+            raise BackendUnavailable("MPI_Get_library_version fails when it is called from C")
+        said = text.value.decode(errors="replace").rstrip("\0")
         if said != mpi.Get_library_version().rstrip("\0"):
             raise BackendUnavailable(f"the MPI of this process is another one than mpi4py's: {said[:60]!r}")
-
-    def _library_version(self) -> str:
-        text = ctypes.create_string_buffer(int(self._mpi.MAX_LIBRARY_VERSION_STRING) + 1)
-        length = ctypes.c_int()
-        function = self._function("MPI_Get_library_version")
-        if function(text, ctypes.byref(length)):
-            raise BackendUnavailable("MPI_Get_library_version fails when it is called from C")
-        return text.value.decode(errors="replace").rstrip("\0")
 
     def _function(self, name: str) -> Any:
         for place in self._places:
@@ -207,26 +194,23 @@ class CLoop:
                 return getattr(place, name)
         raise AttributeError(f"the MPI that mpi4py loads has no {name}")
 
-    def _address(self, name: str) -> int:
-        function = self._own.ccbench_copy if name == COPY else self._function(name)
-        return ctypes.cast(function, ctypes.c_void_p).value or 0
-
     def launch(self, steps: Steps | None) -> Launch | None:
-        """``steps`` as a function that runs them so many times; None where their functions cannot be called.
+        """Return a function that runs ``steps`` so many times; None where their functions cannot be called.
 
         The function raises mpi4py's own exception where MPI returns an error.
         """
         if steps is None or any(len(step.arguments) > self._most for step in steps.steps):
             return None
-        try:
-            made = (_Step * len(steps.steps))(
-                *(
-                    _Step(self._address(one.name), len(one.arguments), _words(one.arguments))
-                    for one in steps.steps
-                )
-            )
-        except AttributeError:
-            return None
+        made = (_Step * len(steps.steps))()
+        for place, one in zip(made, steps.steps, strict=True):
+            try:
+                function = self._own.ccbench_copy if one.name == COPY else self._function(one.name)
+            except AttributeError:
+                return None
+            place.function = ctypes.cast(function, ctypes.c_void_p).value or 0
+            place.count = len(one.arguments)
+            place.arguments[: len(one.arguments)] = one.arguments
+        # The loop keeps what the steps point into alive.
         return partial(self._run, made, len(made), steps.room)
 
     def _run(self, made: Any, count: int, room: Sequence[Any], times: int) -> None:
@@ -235,12 +219,8 @@ class CLoop:
             raise self._mpi.Exception(code)
 
 
-def _words(arguments: Sequence[int]) -> Any:
-    return (ctypes.c_ssize_t * MOST_ARGUMENTS)(*arguments)
-
-
 def c_loop(mpi: Any) -> CLoop | str:
-    """The loop for the MPI that ``mpi`` (mpi4py's module) uses, or why launches stay in Python."""
+    """Return the loop for the MPI of ``mpi`` (mpi4py's module), or the reason why launches stay in Python."""
     try:
         return CLoop(mpi)
     except (OSError, AttributeError, CcbenchError) as error:

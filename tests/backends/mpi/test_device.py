@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -275,3 +276,30 @@ def test_ranks_are_not_pinned_by_their_number(pair: WorkerTeam) -> None:
     binding = floating.run(device_case("barrier"), SHORT).conditions.binding
     floating.close()
     assert binding == ()
+
+
+def exchange_of(*memory: str) -> Any:
+    """The control channel of rank 0, whose hosts have these values of the variable."""
+    return SimpleNamespace(
+        rank=0,
+        ranks=len(memory),
+        hosts=tuple(f"host{number}" for number in range(len(memory))),
+        all_gather=lambda mine: [text.encode() for text in memory],
+    )
+
+
+@pytest.mark.parametrize(("first", "second"), [("device", ""), ("", "device")])
+def test_a_variable_that_only_some_ranks_have_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    monkeypatch.setenv(MEMORY_VARIABLE, first)
+    seen = (
+        f"is '{first}' for rank 0 on host0 and '{second}' for rank 2 on host2; start all ranks with the same"
+    )
+    with pytest.raises(BackendUnavailable, match=seen):
+        device.device_of_rank(exchange_of(first, first, second))
+
+
+def test_ranks_without_the_variable_look_for_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(MEMORY_VARIABLE, raising=False)
+    assert device.device_of_rank(exchange_of("", "")) is None

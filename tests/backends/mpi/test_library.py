@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.mpi import algorithms, library
-from ccbench.backends.mpi.algorithms import (
-    intel_presets,
-    mpich_algorithms,
-    names_of,
-    open_mpi_algorithms,
-    settings,
-)
+from ccbench.backends.mpi import library
 from ccbench.backends.mpi.library import (
     INTEL_MPI,
     MPICH,
@@ -25,9 +19,14 @@ from ccbench.backends.mpi.library import (
     Library,
     as_root,
     find_launcher,
+    intel_presets,
     launcher_vendor,
     library_name,
     local_launch,
+    mpich_algorithms,
+    names_of,
+    open_mpi_algorithms,
+    settings,
     vendor,
 )
 from ccbench.errors import UsageError
@@ -151,11 +150,12 @@ def test_what_tools_print_never_breaks_the_readers(text: str) -> None:
 
 
 def test_an_algorithm_is_forced_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    def said(tool: Path, arguments: list[str], of: Library) -> str:
-        return {"ompi_info": OMPI_INFO, "mpivars": MPIVARS, "impi_info": "range: 0-2"}[tool.name]
+    def answer(command: list[str], environment: Mapping[str, str]) -> str:
+        tool = Path(command[0]).name
+        return {"ompi_info": OMPI_INFO, "mpivars": MPIVARS, "impi_info": "range: 0-2"}[tool]
 
-    monkeypatch.setattr(algorithms, "_said", said)
-    algorithms.algorithms_of_library.cache_clear()
+    monkeypatch.setattr(library, "_answer", answer)
+    library.algorithms_of_library.cache_clear()
     ompi, mpich, intel = installed("Open MPI 5"), installed("MPICH 5"), installed("Intel MPI 2021")
     assert names_of(ompi, "all_reduce") == ("mpi:ring",)
     assert dict(settings(ompi, "all_reduce", "mpi:ring"))["OMPI_MCA_coll_tuned_allreduce_algorithm"] == "4"

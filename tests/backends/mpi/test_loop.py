@@ -19,7 +19,6 @@ from ccbench.backends.mpi.loop import (
     MOST_ARGUMENTS,
     Step,
     _Step,
-    _words,
     built_loop,
     c_loop,
     steps_of,
@@ -37,7 +36,12 @@ needs_compiler = pytest.mark.skipif(
 
 def steps_to(function: object, arguments: list[int], count: int = 1) -> ctypes.Array[_Step]:
     address = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]  # a callback is a pointer
-    return (_Step * count)(*[_Step(address, len(arguments), _words(arguments)) for _ in range(count)])
+    return (_Step * count)(
+        *[
+            _Step(address, len(arguments), (ctypes.c_ssize_t * MOST_ARGUMENTS)(*arguments))
+            for _ in range(count)
+        ]
+    )
 
 
 @needs_compiler

@@ -102,7 +102,7 @@ def test_reductions_by_every_op_are_right_in_and_out_of_place(ranks: int) -> Non
     opened.close()
 
 
-@pytest.mark.parametrize("name", ["all_gather", "all_to_all"])
+@pytest.mark.parametrize("name", ["all_gather", "all_to_all", "barrier"])
 def test_an_algorithm_for_two_ranks_is_unsupported_on_three(name: str) -> None:
     case = case_of(name, algorithm="mpi:two_proc", ranks=3)
     if BACKEND.unsupported(case):

@@ -22,10 +22,9 @@ def doctor(as_json: bool) -> int:
     """
     from ccbench.backends import unavailable
     from ccbench.machine.accelerators import opened
-    from ccbench.machine.doctor import examine, results_folder
-    from ccbench.machine.environment import observe
+    from ccbench.machine.doctor import backend_checks, examine, results_folder
     from ccbench.machine.files import Files
-    from ccbench.machine.requirements import backend_checks
+    from ccbench.machine.host import observe
 
     files, seen = Files(), observe(driver=opened)
     checks = [

@@ -1,23 +1,160 @@
-"""The one seam to the NVIDIA driver: NVML through ``pynvml`` of the package nvidia-ml-py.
+"""GPUs and what the kernel and NVIDIA's driver tell of them: PCI functions, NVML, modules, modes.
 
-An answer may be missing in two ways that must not be mixed up: the device has no such thing (``NOT_THERE``),
-or it could not be asked (``NOT_VISIBLE``). NVML makes no CUDA context and takes no memory of a GPU.
+Each entry of ``/sys/bus/pci/devices`` leads to ``/sys/devices/pci<domain>:<bus>/<root port>/<upstream>/
+<downstream>/<device>``, so the path itself is the PCIe tree. A function's speed and width are those of the
+link *above* it for devices and upstream ports, and of the link *below* it for root and downstream ports.
 
-GPUs and the kernel's part in them: drivers, modules, modes, and what stands between two devices.
+The one seam to the driver is NVML, through ``pynvml`` of the package nvidia-ml-py. An answer may be missing
+in two ways that must not be mixed up: the device has no such thing (``NOT_THERE``), or it could not be asked
+(``NOT_VISIBLE``). NVML makes no CUDA context and takes no memory of a GPU.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from ccbench.machine import pci
 from ccbench.machine.files import Files
 from ccbench.machine.software import cuda_version, install_line
-from ccbench.topology.pci import normal_address
+from ccbench.topology.pci import ADDRESS, normal_address
+
+# -- functions on the PCI bus -------------------------------------------------------------------------------
+
+DEVICES = "/sys/bus/pci/devices"
+
+NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
+"""PCI vendor numbers (the PCI ID Repository, pci-ids.ucw.cz)."""
+
+DISPLAY, ACCELERATOR = 0x03, 0x12
+"""Base classes of GPUs (PCI Code and ID Assignment Specification)."""
+
+_HOST_BRIDGE = re.compile(r"pci[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}")
+_SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?) GT/s(?: PCIe)?")
+
+_PCI_TO_PCI = 0x0604
+_EXTENDED_CAPABILITIES, _ACS_CAPABILITY = 0x100, 0x000D
+_REQUEST_REDIRECT, _COMPLETION_REDIRECT = 0x04, 0x08
+"""Bits of the ACS control register that send traffic between peers up to the root (PCI Express Base
+Specification, Access Control Services; PCI_ACS_RR and PCI_ACS_CR of the Linux kernel's pci_regs.h)."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """Speed and width of one end of a PCIe link; None where the system does not say."""
+
+    gigatransfers: float | None
+    width: int | None
+
+
+@dataclass(frozen=True)
+class PciFunction:
+    """One PCI function.
+
+    bridges: addresses from the root port down to the bridge right above; empty for a device on the root bus.
+    host_bridge: the root complex, such as ``pci0000:3a``. numa_node: -1 as the system says it.
+    redirects: whether its ACS sends peer-to-peer traffic to the root; None where that cannot be read.
+    virtual: whether it is a virtual function of another one.
+    """
+
+    address: str
+    host_bridge: str
+    bridges: tuple[str, ...]
+    class_code: int
+    vendor: int
+    device: int
+    numa_node: int | None
+    current: Port
+    maximum: Port
+    redirects: bool | None
+    virtual: bool
+
+    @property
+    def is_accelerator(self) -> bool:
+        """True if it is a GPU or the like, and not the picture of a management controller or a VM."""
+        base = self.class_code >> 16
+        if base == DISPLAY and self.vendor == INTEL:
+            return bool(self.bridges)  # those on the root bus are built into the processor
+        return base == ACCELERATOR or (base == DISPLAY and self.vendor in (NVIDIA, AMD))
+
+
+def read_functions(files: Files) -> dict[str, PciFunction]:
+    """Return every PCI function by address; empty where ``/sys/bus/pci`` is not to be seen."""
+    found = {}
+    for entry in files.matching(DEVICES):
+        class_code = files.number(f"{entry}/class")
+        if class_code is None:
+            continue
+        address = normal_address(entry.rpartition("/")[2])
+        folders = (files.target(entry) or entry).split("/")
+        is_bridge = class_code >> 8 == _PCI_TO_PCI
+        found[address] = PciFunction(
+            address=address,
+            host_bridge=next((folder for folder in folders if _HOST_BRIDGE.fullmatch(folder)), ""),
+            bridges=tuple(normal_address(part) for part in folders[:-1] if ADDRESS.fullmatch(part)),
+            class_code=class_code,
+            vendor=files.number(f"{entry}/vendor") or 0,
+            device=files.number(f"{entry}/device") or 0,
+            numa_node=files.number(f"{entry}/numa_node"),
+            current=_port(files, entry, "current"),
+            maximum=_port(files, entry, "max"),
+            redirects=redirects(files.content(f"{entry}/config")) if is_bridge else None,
+            virtual=files.exists(f"{entry}/physfn"),
+        )
+    return found
+
+
+def gpus_among(functions: Mapping[str, PciFunction]) -> list[PciFunction]:
+    """Return NVIDIA's and AMD's GPUs."""
+    return [one for one in functions.values() if one.is_accelerator and one.vendor in (NVIDIA, AMD)]
+
+
+def _port(files: Files, entry: str, which: str) -> Port:
+    speed = _SPEED.fullmatch(files.text(f"{entry}/{which}_link_speed") or "")
+    width = files.number(f"{entry}/{which}_link_width")
+    # A width of 0 or 255 is what the kernel reads from a device that does not say.
+    return Port(float(speed[1]) if speed else None, width if width and 0 < width <= 32 else None)
+
+
+def redirects(config: bytes) -> bool | None:
+    """Return True if ACS redirects requests or completions; None where the extended registers were not given.
+
+    config: a function's configuration space, of which only a privileged reader sees more than 64 bytes.
+    """
+    if len(config) <= _EXTENDED_CAPABILITIES:
+        return None
+    at, seen = _EXTENDED_CAPABILITIES, set[int]()
+    while at >= _EXTENDED_CAPABILITIES and at + 8 <= len(config) and at not in seen:
+        seen.add(at)
+        header = int.from_bytes(config[at : at + 4], "little")
+        if header & 0xFFFF == _ACS_CAPABILITY:
+            control = int.from_bytes(config[at + 6 : at + 8], "little")
+            return bool(control & (_REQUEST_REDIRECT | _COMPLETION_REDIRECT))
+        at = header >> 20
+    return False
+
+
+def nvidia_gpus(files: Files) -> list[PciFunction]:
+    """Return NVIDIA's GPUs on the PCI bus, with a driver or without."""
+    return [gpu for gpu in gpus_among(read_functions(files)) if gpu.vendor == NVIDIA]
+
+
+def bridges_above(functions: Mapping[str, PciFunction], addresses: Iterable[str]) -> list[PciFunction]:
+    """Return the bridges above the functions at ``addresses``, as far as they are to be seen."""
+    above = {bridge for one in addresses if one in functions for bridge in functions[one].bridges}
+    return [functions[bridge] for bridge in sorted(above) if bridge in functions]
+
+
+def redirecting(bridges: Iterable[PciFunction]) -> list[str] | None:
+    """Return addresses of the bridges that send peers' traffic up to the root; None where none tells."""
+    told = [one for one in bridges if one.redirects is not None]
+    return [one.address for one in told if one.redirects] if told else None
+
+
+# -- the driver ---------------------------------------------------------------------------------------------
 
 FIELDS_A_CALL = 100
 """Most fields asked for at once; a device with 18 NVLinks has about 90 worth asking."""
@@ -30,7 +167,7 @@ SM_CLOCK, MEMORY_CLOCK = 1, 2
 
 
 class Missing(Enum):
-    """Why there is no answer."""
+    """Reason for no answer."""
 
     NOT_THERE = "not_there"
     NOT_VISIBLE = "not_visible"
@@ -61,7 +198,7 @@ class Nvml:
         self.ask("Shutdown")
 
     def ask(self, question: str, *arguments: Any) -> Any:
-        """Answer of ``nvml`` + ``question``, or why there is none; never an error of the driver.
+        """Return the answer of ``nvml`` + ``question``, or why there is none; never an error of the driver.
 
         A Missing among the arguments, such as the handle of a GPU that does not answer, is the answer.
         """
@@ -69,7 +206,7 @@ class Nvml:
         return missing or self._attempt(lambda: getattr(self.library, f"nvml{question}")(*arguments))
 
     def answer(self, question: str, *arguments: Any) -> Any:
-        """As ``ask``, with None for both kinds of no answer."""
+        """Return as ``ask`` does, with None for both kinds of no answer."""
         return known(self.ask(question, *arguments))
 
     def _attempt(self, call: Callable[[], Any]) -> Any:
@@ -85,18 +222,18 @@ class Nvml:
         return found.decode("utf-8", "replace") if isinstance(found, bytes) else found
 
     def handles(self) -> list[Any]:
-        """A handle, or Missing, for every GPU that the driver shows to this process, in its order."""
+        """Return a handle, or Missing, for every GPU that the driver shows to this process, in its order."""
         count = self.answer("DeviceGetCount") or 0
         return [self.ask("DeviceGetHandleByIndex", gpu) for gpu in range(count)]
 
     def bus_id(self, question: str, *arguments: Any) -> str | None:
-        """PCI address in what a question such as ``DeviceGetPciInfo`` is answered with."""
+        """Return the PCI address in what a question such as ``DeviceGetPciInfo`` is answered with."""
         place = self.answer(question, *arguments)
         text = b"" if place is None else place.busId
         return normal_address(text.decode("ascii", "replace") if isinstance(text, bytes) else text) or None
 
     def fabric_state(self, handle: Any) -> tuple[int, int] | None:
-        """(state, status) of the GPU in its NVLink fabric; state 3 is completed, status 0 is success."""
+        """Return (state, status) of the GPU in its NVLink fabric; 3 is completed, 0 is success."""
 
         def call() -> tuple[int, int]:
             room = self.library.c_nvmlGpuFabricInfo_t()
@@ -109,7 +246,7 @@ class Nvml:
     def field_values(
         self, handle: Any, fields: Sequence[tuple[int, int]]
     ) -> Mapping[tuple[int, int], int | float]:
-        """The values of those of ``fields`` (number, scope) that the device has.
+        """Return the values of those of ``fields`` (number, scope) that the device has.
 
         The scope is the NVLink for fields of a link, else 0. Numbers are nvml.h's NVML_FI_DEV_*.
         """
@@ -125,7 +262,7 @@ class Nvml:
 
 
 def known(answer: Any) -> Any:
-    """The answer, None where there is none of either kind."""
+    """Return the answer, None where there is none of either kind."""
     return None if isinstance(answer, Missing) else answer
 
 
@@ -134,7 +271,7 @@ _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 def field_number(value: Any) -> int | float | None:
-    """The number of a c_nvmlFieldValue_t; None where the device has none."""
+    """Return the number of a c_nvmlFieldValue_t; None where the device has none."""
     if value.nvmlReturn != 0 or not 0 <= value.valueType < len(_MEMBERS):
         return None
     number: int | float = getattr(value.value, _MEMBERS[value.valueType])
@@ -142,7 +279,7 @@ def field_number(value: Any) -> int | float | None:
 
 
 def opened(library: Any = None) -> Nvml:
-    """The driver, ready to be asked; DriverAbsent says what is missing.
+    """Return the driver, ready to be asked; DriverAbsent says what is missing.
 
     library: in place of the module pynvml.
     """
@@ -160,13 +297,15 @@ def opened(library: Any = None) -> Nvml:
 
 
 def count_gpus() -> int:
-    """GPUs that the driver counts, 0 where it cannot be asked."""
+    """Return how many GPUs the driver counts, 0 where it cannot be asked."""
     try:
         with opened() as nvml:
             return nvml.answer("DeviceGetCount") or 0
     except DriverAbsent:
         return 0
 
+
+# -- GPUs of this machine -----------------------------------------------------------------------------------
 
 MODULES = (
     "nvidia", "nvidia_uvm", "nvidia_peermem", "nv_peer_mem", "nvidia_fs", "gdrdrv", "amdgpu", "amdkfd",
@@ -185,7 +324,7 @@ the first of CUDA 13) begins at 0x1e02 (the PCI ID Repository)."""
 
 @dataclass(frozen=True)
 class GpuSettings:
-    """How one GPU is set; None for what it does not tell."""
+    """Settings of one GPU; None for what it does not tell."""
 
     bus_id: str
     model: str | None
@@ -222,12 +361,18 @@ class Accelerators:
 
 
 def read_accelerators(files: Files, driver: Callable[[], Nvml] | None = None) -> Accelerators:
-    """From files, and from the driver where ``driver`` opens one."""
-    version, functions = files.text(VERSION_FILE) or "", pci.read_functions(files)
-    gpus = pci.gpus_among(functions)
-    cuda, settings = _settings(driver) if driver else (None, ())
-    kinds = {files.text(f"{pci.DEVICES}/{gpu.address}/iommu_group/type") for gpu in gpus}
-    redirects = pci.redirecting(pci.bridges_above(functions, (gpu.address for gpu in gpus)))
+    """Read from files, and from the driver where ``driver`` opens one."""
+    version, functions = files.text(VERSION_FILE) or "", read_functions(files)
+    gpus = gpus_among(functions)
+    cuda: str | None = None
+    settings: tuple[GpuSettings, ...] = ()
+    if driver is not None:
+        with suppress(DriverAbsent), driver() as nvml:
+            number = nvml.answer("SystemGetCudaDriverVersion_v2")
+            cuda = number and cuda_version(number)
+            settings = tuple(_settings_of(nvml, gpu, handle) for gpu, handle in enumerate(nvml.handles()))
+    kinds = {files.text(f"{DEVICES}/{gpu.address}/iommu_group/type") for gpu in gpus}
+    redirects = redirecting(bridges_above(functions, (gpu.address for gpu in gpus)))
     return Accelerators(
         driver=driver_version(files),
         open_kernel_module="Open Kernel Module" in version if version else None,
@@ -246,19 +391,19 @@ def read_accelerators(files: Files, driver: Callable[[], Nvml] | None = None) ->
 
 
 def driver_version(files: Files) -> str | None:
-    """Version of NVIDIA's kernel module, from its files."""
+    """Return the version of NVIDIA's kernel module, from its files."""
     number = re.search(r"Kernel Module.*?\s([0-9]+(?:\.[0-9]+)+)(?:\s|$)", files.text(VERSION_FILE) or "")
     return number[1] if number else files.text("/sys/module/nvidia/version")
 
 
 def before_turing(files: Files, every: bool = False) -> bool:
-    """Whether an NVIDIA GPU here, or every one, is too old for CUDA 13: of a compute capability below 7.5."""
-    old = [gpu.device < FIRST_TURING for gpu in pci.nvidia_gpus(files) if gpu.device]
+    """Return True if an NVIDIA GPU here, or every one, is too old for CUDA 13: older than Turing."""
+    old = [gpu.device < FIRST_TURING for gpu in nvidia_gpus(files) if gpu.device]
     return any(old) and (all(old) or not every)
 
 
 def cuda_install(files: Files | None = None) -> str:
-    """The command that installs the packages of the CUDA that the driver and every GPU here can run."""
+    """Return the command that installs a CUDA that the driver and every GPU here can run."""
     files = files or Files()
     major = (driver_version(files) or "").split(".")[0]
     if before_turing(files) or (major.isdecimal() and int(major) < FIRST_DRIVER_OF_CUDA_13):
@@ -269,37 +414,28 @@ def cuda_install(files: Files | None = None) -> str:
     return f"{install_line('cuda13')} ({otherwise})"
 
 
-def _settings(driver: Callable[[], Nvml]) -> tuple[str | None, tuple[GpuSettings, ...]]:
-    try:
-        with driver() as nvml:
-            number = nvml.answer("SystemGetCudaDriverVersion_v2")
-            found = tuple(_settings_of(nvml, gpu, handle) for gpu, handle in enumerate(nvml.handles()))
-            return number and cuda_version(number), found
-    except DriverAbsent:
-        return None, ()
-
-
 def scaled(number: float | None, unit: float) -> float | None:
-    """``number`` in another unit, None for None."""
+    """Return ``number`` in another unit, None for None."""
     return None if number is None else number / unit
 
 
 def _settings_of(nvml: Nvml, gpu: int, handle: Any) -> GpuSettings:
+    """Ask one GPU; a mode is told as it is now, or as it is now and after the next start."""
+
     def answer(question: str, *arguments: int) -> Any:
         return nvml.answer(f"DeviceGet{question}", handle, *arguments)
 
-    def switch(question: str) -> bool | None:
-        found = answer(question)  # now, or now and after the next start
-        return None if found is None else bool(found[0] if isinstance(found, list | tuple) else found)
-
+    modes = {}
+    for name, question in (("ecc", "EccMode"), ("persistence", "PersistenceMode"), ("mig", "MigMode")):
+        found = answer(question)
+        now = found[0] if isinstance(found, list | tuple) else found
+        modes[name] = None if now is None else bool(now)
     return GpuSettings(
         bus_id=nvml.bus_id("DeviceGetPciInfo", handle) or str(gpu),
         model=answer("Name"),
-        ecc=switch("EccMode"),
-        persistence=switch("PersistenceMode"),
-        mig=switch("MigMode"),
         power_limit_watts=scaled(answer("EnforcedPowerLimit"), 1e3),
         default_power_limit_watts=scaled(answer("PowerManagementDefaultLimit"), 1e3),
         application_clock_mhz=answer("ApplicationsClock", SM_CLOCK),
         highest_clock_mhz=answer("MaxClockInfo", SM_CLOCK),
+        **modes,
     )

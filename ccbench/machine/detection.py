@@ -1,19 +1,224 @@
-"""Topologies by name: this machine's, from what kernel and NVIDIA driver show, or any other source's."""
+"""The topology of this machine, from what kernel and NVIDIA driver show, and topologies by name.
+
+The driver tells GPUs, NVLinks and peer access; PCIe switches, processors and network cards are the kernel's
+to say (``machine.sysfs``).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from ccbench.errors import MachineError
+from ccbench.machine.accelerators import MOST_LINKS, DriverAbsent, Missing, Nvml, opened
 from ccbench.machine.files import Files
-from ccbench.machine.nvlinks import read_driver
 from ccbench.machine.sysfs import read_sysfs
-from ccbench.topology.classes import topology_class
-from ccbench.topology.graph import Device, DeviceKind, Link, Notice, Topology
+from ccbench.topology.classes import OF_CAPABILITY, OF_VERSION, topology_class
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Notice, Topology
 from ccbench.topology.readers import read_source
 from ccbench.units import shown
+
+ANCESTORS: Mapping[int, str] = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+"""nvmlGpuTopologyLevel_t of nvml.h -> the word nvidia-smi prints."""
+
+PEER_STATUS: Mapping[int, str] = {0: "OK", 1: "CNS", 2: "GNS", 3: "TNS", 4: "DR", 5: "NS", 6: "U"}
+"""nvmlGpuP2PStatus_t of nvml.h -> the word nvidia-smi prints."""
+
+PROCESSOR_END, SWITCH_END = 1, 2
+PROCESSOR = "processor"
+READ, WRITE = 0, 1
+# Plain numbers: NVML_P2P_CAPS_INDEX_READ of pynvml is a tuple, by a comma too many.
+FABRIC_COMPLETED = 3
+UNSEEN_PREFIX = "ffff"  # how the driver names a far end that this machine may not see
+
+
+class _DriverGraph:
+    """Devices and links as the driver's answers are put together. active: NVLinks that are up, by GPU."""
+
+    def __init__(self, nvml: Nvml) -> None:
+        self.nvml = nvml
+        self.handles = nvml.handles()
+        bus_ids = [nvml.bus_id("DeviceGetPciInfo", handle) or "" for handle in self.handles]
+        self._ends = {bus_id: f"gpu{place}" for place, bus_id in enumerate(bus_ids) if bus_id}
+        self.devices: list[Device] = []
+        self.links: list[Link] = []
+        self.notices: list[Notice] = []
+        self.switches: dict[str, str] = {}
+        self.active: list[int] = []
+        for place, (handle, bus_id) in enumerate(zip(self.handles, bus_ids, strict=True)):
+            self._add_gpu(f"gpu{place}", handle, bus_id)
+        self.devices += [
+            Device(name, DeviceKind.NVSWITCH, bus_id="" if bus_id == UNSEEN_PREFIX else bus_id)
+            for bus_id, name in self.switches.items()
+        ]
+
+    def _add_gpu(self, name: str, handle: Any, bus_id: str) -> None:
+        """Add a GPU with its links; those without a far end in this graph are told of the GPU itself."""
+
+        def answer(question: str, *arguments: int) -> Any:
+            return self.nvml.answer(f"DeviceGet{question}", handle, *arguments)
+
+        memory, mig = answer("MemoryInfo"), answer("MigMode")
+        affinity = enumerate(answer("MemoryAffinity", 16, 0) or ())
+        nodes = [64 * place + bit for place, word in affinity for bit in range(64) if int(word) >> bit & 1]
+        capability = answer("CudaComputeCapability")
+        # The fabric manager's word: states 0 and 1 are not supported and not started, so there is no fabric.
+        state, status = self.nvml.fabric_state(handle) or (0, 0)
+        fabric = None
+        if state not in (0, 1):
+            done = "ok" if status == 0 else f"failed with status {status}"
+            fabric = done if state == FABRIC_COMPLETED else "in progress"
+        attributes: dict[str, Any] = {
+            "model": answer("Name"),
+            "vendor": "NVIDIA",
+            "compute_capability": list(capability) if capability else None,
+            "memory_bytes": memory and int(memory.total),
+            "pcie_generation": answer("CurrPcieLinkGeneration"),
+            "pcie_width": answer("CurrPcieLinkWidth"),
+            "pcie_max_generation": answer("MaxPcieLinkGeneration"),
+            "pcie_max_width": answer("MaxPcieLinkWidth"),
+            "performance_state": answer("PerformanceState"),
+            "mig": mig and bool(mig[0]),
+            "gpu_numa_id": answer("NumaNodeId"),
+            "fabric": fabric,
+        }
+        for (end, up), count in self._add_links(name, handle).items():
+            key = "nvlinks_to_processor" if end else "nvlinks_up_unknown_end" if up else "nvlinks_down"
+            attributes[key] = count
+            if up and not end:
+                text = f"{name}: the driver does not say what is at the far end of {count} active NVLinks"
+                self.notices.append(Notice("not_visible", text))
+        node = nodes[0] if len(nodes) == 1 else None
+        self.devices.append(
+            Device(name, DeviceKind.GPU, bus_id=bus_id, numa_node=node, attributes=attributes)
+        )
+
+    def _add_links(self, name: str, handle: Any) -> dict[tuple[str, bool], int]:
+        """Add the NVLinks of a GPU; return how many, by (end, up), end at no device of this graph."""
+        counts: Counter[tuple[str, bool]] = Counter()
+        rate, origin = None, ""
+        hidden = 0
+        for link in range(MOST_LINKS):
+            up = self.nvml.ask("DeviceGetNvLinkState", handle, link)
+            hidden += up is Missing.NOT_VISIBLE
+            if isinstance(up, Missing):
+                continue
+            if not counts:
+                rate, origin = self._rate(handle, link)
+            counts[self._far_end(handle, link), bool(up)] += 1
+        self.active.append(sum(count for (_, up), count in counts.items() if up))
+        if hidden:
+            text = f"{name}: the driver would not say how {hidden} of its NVLinks are"
+            self.notices.append(Notice("not_visible", text))
+        unplaced = {key: counts.pop(key) for key in list(counts) if key[0] in ("", PROCESSOR)}
+        for (end, up), count in counts.items():
+            total = rate * count if rate is not None and up else 0.0 if not up else None
+            status = LinkState.UP if up else LinkState.DOWN
+            ways = [(name, end)]
+            if end in self.switches.values():  # between GPUs the other GPU tells its own direction
+                ways.append((end, name))
+            self.links += [Link(*way, LinkKind.NVLINK, total, None, count, status, origin) for way in ways]
+        return unplaced
+
+    def _far_end(self, handle: Any, link: int) -> str:
+        """Return the name of the device at the far end; empty where the driver does not tell."""
+        kind = self.nvml.answer("DeviceGetNvLinkRemoteDeviceType", handle, link)
+        address = self.nvml.bus_id("DeviceGetNvLinkRemotePciInfo", handle, link) or ""
+        if address in self._ends:
+            return self._ends[address]
+        if kind == PROCESSOR_END:
+            return PROCESSOR
+        # A switch that this machine may not see (a VM, another tray) has a bus id of f's or none at all.
+        if kind == SWITCH_END or address.startswith(UNSEEN_PREFIX):
+            seen = address if address and not address.startswith(UNSEEN_PREFIX) else UNSEEN_PREFIX
+            return self.switches.setdefault(seen, f"nvswitch{len(self.switches)}")
+        return ""
+
+    def _rate(self, handle: Any, link: int) -> tuple[float | None, str]:
+        """Return bytes per second of one link, and how that is known."""
+        version = self.nvml.answer("DeviceGetNvLinkVersion", handle, link)
+        if version in OF_VERSION:
+            word, each = OF_VERSION[version]
+            return each, f"NVLink {word}: {each / 1e9:g} GB/s a link"
+        major, minor = self.nvml.answer("DeviceGetCudaComputeCapability", handle) or (0, 0)
+        rate = OF_CAPABILITY.get(major * 10 + minor)
+        if rate is not None:
+            return rate, f"NVLink of compute capability {major}.{minor}: {rate / 1e9:g} GB/s a link"
+        return None, "nvml: NVLink version not told"
+
+    def matrix(self) -> dict[tuple[str, str], str]:
+        """Return nvidia-smi's words: NV# where links are up, else the nearest common ancestor of PCIe."""
+        direct: Counter[tuple[str, str]] = Counter()
+        to_switch: Counter[str] = Counter()
+        for link in self.links:
+            if link.state is LinkState.UP:
+                direct[(link.source, link.target)] += link.count
+                to_switch[link.source] += link.count * link.target.startswith("nvswitch")
+        matrix = {}
+        for (one, handle), (other, far) in product(enumerate(self.handles), repeat=2):
+            pair = (f"gpu{one}", f"gpu{other}")
+            links_between = direct[pair] or min(to_switch[pair[0]], to_switch[pair[1]])
+            if one == other:
+                matrix[pair] = "X"
+            elif links_between:
+                matrix[pair] = f"NV{links_between}"
+            elif word := ANCESTORS.get(self.nvml.answer("DeviceGetTopologyCommonAncestor", handle, far), ""):
+                matrix[pair] = word
+        return matrix
+
+    def peer_matrix(self, access: int) -> list[list[str]]:
+        """Return the words ``nvidia-smi topo -p2p`` prints, by rows; ``?`` where there is no answer."""
+
+        def word(one: Any, other: Any) -> str:
+            return PEER_STATUS.get(self.nvml.answer("DeviceGetP2PStatus", one, other, access), "?")
+
+        return [
+            ["X" if row == column else word(one, other) for column, other in enumerate(self.handles)]
+            for row, one in enumerate(self.handles)
+        ]
+
+
+def read_driver() -> Topology:
+    """Return ``read_nvml`` of the installed driver; without one, an empty topology whose notice says why."""
+    try:
+        with opened() as nvml:
+            return read_nvml(nvml)
+    except DriverAbsent as error:
+        notice = Notice("not_visible", f"{error}: NVLinks and peer access are unknown")
+        return Topology("nvml", (), source="nvml", notices=(notice,))
+
+
+def read_nvml(nvml: Nvml) -> Topology:
+    """Return the GPUs the driver shows, with their NVLinks and what is known of the paths between them.
+
+    Facts: gpu_count, nvswitch_count, nvlinks_per_gpu, driver, p2p_matrix, p2p_write_matrix.
+    """
+    graph = _DriverGraph(nvml)
+    facts: dict[str, Any] = {
+        "gpu_count": len(graph.handles),
+        # A far end that is hidden stands for any number of switches.
+        "nvswitch_count": None if UNSEEN_PREFIX in graph.switches else len(graph.switches),
+        "nvlinks_per_gpu": graph.active,
+        "driver": nvml.answer("SystemGetDriverVersion"),
+        "p2p_matrix": graph.peer_matrix(READ),
+        "p2p_write_matrix": graph.peer_matrix(WRITE),
+    }
+    found = Topology(
+        name="nvml",
+        devices=tuple(graph.devices),
+        links=tuple(graph.links),
+        source="nvml",
+        notices=tuple(graph.notices),
+        facts=facts,
+        matrix=graph.matrix(),
+    )
+    return replace(found, topology_class=topology_class(found))
+
+
+# -- both together -------------------------------------------------------------------------------------------
 
 LARGEST_GRAPH = 4096
 """Vertices of the largest graph that ``composition.compose`` builds."""
@@ -25,7 +230,7 @@ _FROM_DRIVER = ("nvlinks_per_gpu", "driver", "p2p_matrix", "p2p_write_matrix")
 
 
 def load_topology(source: str | None = None) -> Topology:
-    """The topology that ``source`` names: this machine for None or ``detect``, else see ``read_source``.
+    """Return the topology of ``source``: this machine for None or ``detect``, else as ``read_source`` does.
 
     Raises MachineError when there is no such thing, or nothing can be made of it.
     """
@@ -33,7 +238,7 @@ def load_topology(source: str | None = None) -> Topology:
 
 
 def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
-    """``nodes`` machines that ``source`` names, joined by ``network`` (such as ib-ndr-400x8).
+    """Return ``nodes`` machines that ``source`` names, joined by ``network`` (such as ib-ndr-400x8).
 
     Of a cluster that is too large for a graph the first machines are built; the fact ``machines`` and a
     notice say how many there are. Raises MachineError.
@@ -64,16 +269,16 @@ def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
 
 
 def detect(files: Files | None = None, driver: Topology | None = None) -> Topology:
-    """The machine this process runs on; raises nothing, what could not be seen is a notice.
+    """Return the machine this process runs on; raises nothing, what could not be seen is a notice.
 
-    files: the machine's files, this one's unless given. driver: what ``nvlinks.read_nvml`` gave; asks the
+    files: the machine's files, this one's unless given. driver: what ``read_nvml`` gave; asks the
     installed driver unless given.
     """
     return joined(read_sysfs(files or Files()), read_driver() if driver is None else driver)
 
 
 def joined(kernel: Topology, driver: Topology) -> Topology:
-    """One graph from both: GPUs are the same where their PCI addresses are; the driver's order counts.
+    """Return one graph from both: GPUs are the same where their PCI addresses are; the driver's order counts.
 
     A GPU that only one of the two shows is kept, with a notice. Facts of the driver win where both speak.
     """
@@ -84,65 +289,69 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
     rest = [gpu for gpu in kernel.gpus if gpu.bus_id not in shown]
     names = {kernel_gpus[gpu.bus_id].name: gpu.name for gpu in driver.gpus if gpu.bus_id in kernel_gpus}
     names |= {gpu.name: f"gpu{len(driver.gpus) + place}" for place, gpu in enumerate(rest)}
-    gpus = [_merged(gpu, kernel_gpus.get(gpu.bus_id)) for gpu in driver.gpus]
-    gpus += [replace(gpu, name=names[gpu.name]) for gpu in rest]
-    switches, switch_names = _switches(kernel, driver)
+    notices = [*kernel.notices, *driver.notices]
+    gpus = []
+    for gpu in driver.gpus:
+        same = kernel_gpus.get(gpu.bus_id)
+        if same is None:
+            text = "is not in sysfs, only the driver shows it: its PCIe path is unknown"
+            notices.append(Notice("contradiction", f"{gpu.name} ({gpu.bus_id}) {text}"))
+            gpus.append(gpu)
+            continue
+        # The kernel's node is that of the slot; -1 and None are replaced by what the driver knows.
+        known = gpu.numa_node is None or (same.numa_node is not None and same.numa_node >= 0)
+        node = same.numa_node if known else gpu.numa_node
+        gpus.append(replace(gpu, numa_node=node, attributes={**same.attributes, **gpu.attributes}))
+    for gpu in rest:
+        text = "is in sysfs, but the NVIDIA driver does not show it to this process: its NVLinks are unknown"
+        notices.append(Notice("not_visible", f"{names[gpu.name]} ({gpu.bus_id}) {text}"))
+        gpus.append(replace(gpu, name=names[gpu.name]))
+    switches, of_kernel, of_driver = _switches(kernel, driver)
     others = [one for one in kernel.devices if one.kind not in (DeviceKind.GPU, DeviceKind.NVSWITCH)]
-    links = [_renamed(link, {**names, **switch_names[0]}) for link in kernel.links]
-    links += [_renamed(link, switch_names[1]) for link in driver.links]
-    notices = [*kernel.notices, *driver.notices, *_differences(kernel_gpus, driver, rest, names)]
+    links = [_renamed(link, {**names, **of_kernel}) for link in kernel.links]
+    links += [_renamed(link, of_driver) for link in driver.links]
+    cores = {cpu.numa_node: cpu.attributes.get("cores") for cpu in kernel.of_kind(DeviceKind.CPU)}
     found = Topology(
         name=kernel.name,
         devices=(*gpus, *others, *switches),
         links=tuple(links),
         source="this machine: sysfs and the NVIDIA driver",
         notices=tuple(notices),
-        facts=_facts(kernel, driver, gpus),
+        facts={
+            **kernel.facts,
+            **{name: driver.facts[name] for name in _FROM_DRIVER if name in driver.facts},
+            "gpu_count": len(gpus),
+            "nvswitch_count": kernel.facts.get("nvswitch_count") or driver.facts.get("nvswitch_count"),
+            "numa_affinity": [gpu.numa_node for gpu in gpus],
+            "cpu_affinity": [cores.get(gpu.numa_node) for gpu in gpus],
+        },
         matrix=driver.matrix,
     )
     return replace(found, topology_class=topology_class(found))
 
 
 def _without_driver(kernel: Topology, driver: Topology) -> Topology:
-    facts = dict(kernel.facts)
-    found = replace(
-        kernel,
-        source="this machine: sysfs",
-        notices=(*kernel.notices, *driver.notices),
-        facts=facts if kernel.gpus else {**facts, "nvlinks_per_gpu": []},
-    )
-    found = replace(found, notices=(*found.notices, *_unseen_links(found)))
+    """Return the kernel's graph, with a notice that it shows no links between GPUs."""
+    notices = (*kernel.notices, *driver.notices)
+    vendors = {gpu.attributes.get("vendor") for gpu in kernel.gpus}
+    # What is said of NVLinks already is no word on other makers'.
+    if vendors and (vendors != {"NVIDIA"} or not any("NVLink" in notice.text for notice in notices)):
+        text = "NVLinks, xGMI and the like cannot be seen in sysfs: how these GPUs are joined is unknown"
+        if "AMD" in vendors:
+            text += "; rocm-smi --showtopo prints it for AMD's, save that and name the file"
+        notices = (*notices, Notice("not_visible", text))
+    facts = kernel.facts if kernel.gpus else {**kernel.facts, "nvlinks_per_gpu": []}
+    found = replace(kernel, source="this machine: sysfs", notices=notices, facts=facts)
     return replace(found, topology_class=topology_class(found))
 
 
-def _unseen_links(found: Topology) -> list[Notice]:
-    """That sysfs shows no links between GPUs; what is said of NVLinks already is no word on other makers'."""
-    vendors = {gpu.attributes.get("vendor") for gpu in found.gpus}
-    if not vendors or (vendors == {"NVIDIA"} and any("NVLink" in notice.text for notice in found.notices)):
-        return []
-    text = "NVLinks, xGMI and the like cannot be seen in sysfs: how these GPUs are joined is unknown"
-    if "AMD" in vendors:
-        text += "; rocm-smi --showtopo prints it for AMD's, save that and name the file"
-    return [Notice("not_visible", text)]
-
-
-def _merged(driver: Device, kernel: Device | None) -> Device:
-    if kernel is None:
-        return driver
-    # The kernel's node is that of the slot; -1 and None are replaced by what the driver knows.
-    known = driver.numa_node is None or (kernel.numa_node is not None and kernel.numa_node >= 0)
-    attributes: Mapping[str, Any] = {**kernel.attributes, **driver.attributes}
-    return replace(driver, numa_node=kernel.numa_node if known else driver.numa_node, attributes=attributes)
-
-
-def _switches(
-    kernel: Topology, driver: Topology
-) -> tuple[list[Device], tuple[dict[str, str], dict[str, str]]]:
-    """NVSwitches of both, and how each side's names are spelled in the joined graph."""
+def _switches(kernel: Topology, driver: Topology) -> tuple[list[Device], dict[str, str], dict[str, str]]:
+    """Return NVSwitches of both, and how the kernel's and the driver's names are spelled in one graph."""
     by_address: dict[str, Device] = {}
-    renamed: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    of_kernel: dict[str, str] = {}
+    of_driver: dict[str, str] = {}
     devices: list[Device] = []
-    for side, names in ((kernel, renamed[0]), (driver, renamed[1])):
+    for side, names in ((kernel, of_kernel), (driver, of_driver)):
         for switch in side.of_kind(DeviceKind.NVSWITCH):
             same = by_address.get(switch.bus_id) if switch.bus_id else None
             if same is None:
@@ -151,44 +360,10 @@ def _switches(
                 if switch.bus_id:
                     by_address[switch.bus_id] = same
             names[switch.name] = same.name
-    return devices, renamed
+    return devices, of_kernel, of_driver
 
 
 def _renamed(link: Link, names: Mapping[str, str]) -> Link:
     return replace(
         link, source=names.get(link.source, link.source), target=names.get(link.target, link.target)
     )
-
-
-def _differences(
-    kernel_gpus: Mapping[str, Device], driver: Topology, rest: list[Device], names: Mapping[str, str]
-) -> list[Notice]:
-    notices = [
-        Notice(
-            "contradiction",
-            f"{gpu.name} ({gpu.bus_id}) is not in sysfs, only the driver shows it: its PCIe path is unknown",
-        )
-        for gpu in driver.gpus
-        if gpu.bus_id not in kernel_gpus
-    ]
-    return notices + [
-        Notice(
-            "not_visible",
-            f"{names[gpu.name]} ({gpu.bus_id}) is in sysfs, but the NVIDIA driver does not show it to this "
-            "process: its NVLinks are unknown",
-        )
-        for gpu in rest
-    ]
-
-
-def _facts(kernel: Topology, driver: Topology, gpus: list[Device]) -> dict[str, Any]:
-    cores = {cpu.numa_node: cpu.attributes.get("cores") for cpu in kernel.of_kind(DeviceKind.CPU)}
-    switches = driver.facts.get("nvswitch_count")
-    return {
-        **kernel.facts,
-        **{name: driver.facts[name] for name in _FROM_DRIVER if name in driver.facts},
-        "gpu_count": len(gpus),
-        "nvswitch_count": kernel.facts.get("nvswitch_count") or switches,
-        "numa_affinity": [gpu.numa_node for gpu in gpus],
-        "cpu_affinity": [cores.get(gpu.numa_node) for gpu in gpus],
-    }

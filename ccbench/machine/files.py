@@ -61,7 +61,7 @@ SHORTEST_HIDDEN = 4
 
 @cache
 def _kept() -> tuple[tuple[str, ...], frozenset[str]]:
-    """Prefixes of libraries, and the names whose values are kept, of ``variables.yaml``."""
+    """Return prefixes of libraries, and the names whose values are kept, of ``variables.yaml``."""
     text = Path(__file__).with_name("variables.yaml").read_text(encoding="utf-8")
     lists = {prefix: names.split() for prefix, names in yaml.safe_load(text).items()}
     prefixes = tuple(prefix for prefix in lists if prefix.endswith("_"))
@@ -76,7 +76,7 @@ def has_kept_value(name: str) -> bool:
 
 
 def kept_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those of a library and of the job, sorted, printable; values off the list and secrets are blanked."""
+    """Return those of a library and of the job, sorted; values off the list and secrets are blanked."""
     return {
         printable(name): blanked(variables[name])[:LONGEST_VALUE] if has_kept_value(name) else REDACTED
         for name in sorted(variables)
@@ -85,29 +85,29 @@ def kept_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def blanked(text: str) -> str:
-    """``text`` as it may be kept: printable, without names of users, blank where it looks secret."""
+    """Return ``text`` as it may be kept: printable, without names of users, blank where it looks secret."""
     text = printable(text)
     return REDACTED if _SECRET_VALUE.search(text) else without_names(text)
 
 
 def without_names(text: str) -> str:
-    """``/home/ada/lib`` -> ``/home/<user>/lib``."""
+    """Return ``/home/<user>/lib`` for ``/home/ada/lib``."""
     return _OWN_FOLDER.sub(r"\1<user>", text)
 
 
 def printable(text: str) -> str:
-    """``text`` as UTF-8 can carry it."""
+    """Return ``text`` as UTF-8 can carry it."""
     # os.environ carries bytes that are not UTF-8 as lone surrogates, which JSON files cannot.
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def command_shown(command: str) -> str:
-    """``command``, a line of a shell that ``shlex`` can split, without values that may be secret."""
+    """Return ``command``, a line of a shell that ``shlex`` can split, without values that may be secret."""
     return shlex.join(_shown(shlex.split(command), set()))
 
 
 def line_shown(text: str) -> str:
-    """A line of somebody's log without values that may be secret."""
+    """Return a line of somebody's log without values that may be secret."""
 
     def shown(found: re.Match[str]) -> str:
         name = found[1] or found[3]
@@ -117,7 +117,7 @@ def line_shown(text: str) -> str:
 
 
 def without_values(text: str, command: Sequence[str]) -> str:
-    """``text`` that a program said, without the values that are blanked in its ``command``."""
+    """Return ``text`` that a program said, without the values that are blanked in its ``command``."""
     hidden: set[str] = set()
     _shown(command, hidden)
     for value in sorted(hidden, key=len, reverse=True):
@@ -127,7 +127,7 @@ def without_values(text: str, command: Sequence[str]) -> str:
 
 
 def _shown(words: Sequence[str], hidden: set[str]) -> list[str]:
-    """``words`` as they may be shown; what they hide is added to ``hidden``."""
+    """Return ``words`` as they may be shown; what they hide is added to ``hidden``."""
     shown: list[str] = []
     left = list(words)
     while left:
@@ -159,15 +159,15 @@ def _word_shown(word: str, hidden: set[str]) -> str:
     option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     if equals and _SECRET_OPTION.fullmatch(option):
         return f"{option}={_hide(value, hidden)}"
-    return option + equals + "".join(_part_shown(part, hidden) for part in _NEXT_ASSIGNMENT.split(value))
-
-
-def _part_shown(part: str, hidden: set[str]) -> str:
-    found = _ASSIGNMENT.fullmatch(part)
-    if found and not has_kept_value(found[2]):
-        return f"{found[1]}{found[2]}={_hide(found[3], hidden)}"
-    shown = blanked(part)
-    return _hide(part, hidden) if shown == REDACTED else shown
+    shown_parts = []
+    for part in _NEXT_ASSIGNMENT.split(value):
+        found = _ASSIGNMENT.fullmatch(part)
+        if found and not has_kept_value(found[2]):
+            shown_parts.append(f"{found[1]}{found[2]}={_hide(found[3], hidden)}")
+        else:
+            kept = blanked(part)
+            shown_parts.append(_hide(part, hidden) if kept == REDACTED else kept)
+    return option + equals + "".join(shown_parts)
 
 
 def _hide(value: str, hidden: set[str]) -> str:
@@ -182,7 +182,7 @@ class Files:
         self.root = root
 
     def text(self, path: str) -> str | None:
-        """The stripped content of ``path``, odd bytes as ``\\xNN``; None when it cannot be read."""
+        """Return the stripped content of ``path``, odd bytes as ``\\xNN``; None when it cannot be read."""
         try:
             content = (self.root / path.lstrip("/")).read_bytes()
         except OSError:
@@ -190,7 +190,7 @@ class Files:
         return content.decode("utf-8", "backslashreplace").strip()
 
     def content(self, path: str, most: int = 4096) -> bytes:
-        """The first ``most`` bytes of ``path``; none when it cannot be read."""
+        """Return the first ``most`` bytes of ``path``; none when it cannot be read."""
         try:
             with (self.root / path.lstrip("/")).open("rb") as file:
                 return file.read(most)
@@ -198,14 +198,14 @@ class Files:
             return b""
 
     def number(self, path: str) -> int | None:
-        """The whole number ``path`` holds, decimal or ``0x`` hexadecimal; None for anything else."""
+        """Return the whole number ``path`` holds, decimal or ``0x`` hexadecimal; None for anything else."""
         text = self.text(path) or ""
         if re.fullmatch(r"-?[0-9]+", text):
             return int(text)
         return int(text, 16) if re.fullmatch(r"0x[0-9a-fA-F]+", text) else None
 
     def fields(self, path: str, separator: str = ":") -> dict[str, str]:
-        """Lines ``name: value`` of ``path``; the first of several equal names counts."""
+        """Return lines ``name: value`` of ``path``; the first of several equal names counts."""
         found: dict[str, str] = {}
         for line in (self.text(path) or "").splitlines():
             name, split, value = line.partition(separator)
@@ -214,16 +214,16 @@ class Files:
         return found
 
     def choice(self, path: str) -> str | None:
-        """The word in brackets of a setting such as ``always [madvise] never``."""
+        """Return the word in brackets of a setting such as ``always [madvise] never``."""
         found = re.search(r"\[([^\]]+)\]", self.text(path) or "")
         return found[1] if found else None
 
     def cpus(self, path: str) -> list[int]:
-        """The numbers of a list of the kernel, see ``expanded``."""
+        """Return the numbers of a list of the kernel, see ``expanded``."""
         return expanded(self.text(path))
 
     def matching(self, folder: str, pattern: str = "*") -> list[str]:
-        """Paths below ``folder`` that match ``pattern``, sorted, as the other methods take them."""
+        """Return paths below ``folder`` that match ``pattern``, sorted, as the other methods take them."""
         try:
             found = sorted((self.root / folder.lstrip("/")).glob(pattern))
         except OSError:
@@ -231,7 +231,7 @@ class Files:
         return ["/" + path.relative_to(self.root).as_posix() for path in found]
 
     def target(self, path: str) -> str | None:
-        """Where ``path`` leads after all links, as the other methods take it; None when it leads nowhere."""
+        """Return the end of all links of ``path``, as the other methods take it; None when there is none."""
         root = os.path.realpath(self.root)
         try:
             real = os.path.realpath(Path(root) / path.lstrip("/"), strict=True)
@@ -240,7 +240,7 @@ class Files:
         return real[len(root.rstrip("/")) :] if real.startswith(root.rstrip("/") + "/") else None
 
     def space_bytes(self, path: str) -> tuple[int, int] | None:
-        """(size, free) of the file system at ``path``; None where there is none."""
+        """Return (size, free) of the file system at ``path``; None where there is none."""
         try:
             space = os.statvfs(self.root / path.lstrip("/"))
         except OSError:
@@ -253,7 +253,7 @@ class Files:
 
 
 def expanded(ranges: str | None) -> list[int]:
-    """The numbers of a list of the kernel: ``0-1,8`` -> 0, 1, 8; empty for anything else."""
+    """Return the numbers of a list of the kernel: 0, 1, 8 of ``0-1,8``; empty for anything else."""
     found: list[int] = []
     for part in (ranges or "").strip().split(","):
         first, _, last = part.partition("-")

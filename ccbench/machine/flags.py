@@ -135,6 +135,7 @@ DEVICE_FLAGS = tuple(flag for flag in Flag if flag.about in (About.DEVICE_STATE,
 
 
 def advice_on(word: str) -> str:
-    """What to do about a flag; a run of another version may hold a word that this one does not know."""
+    """Return what to do about a flag."""
+    # A run of another version may hold a word that this one does not know.
     known = {flag.value: flag.advice for flag in Flag}
     return known.get(word, "measure these cases again when the machine is quiet")

@@ -1,6 +1,9 @@
-"""Small facts about processes: who dies with whom, who is stopped, how one ended, who hears signals.
+"""This host: processes and signals, system, processors, memory, limits; and the environment of a run.
 
-This host without its devices: system, processors, memory, and what its control group allows.
+That is all of it with libraries, variables and GPUs.
+
+Nothing is executed, and no library is imported but pynvml, through which GPUs tell their modes. A fact that
+the machine does not tell is None.
 """
 
 from __future__ import annotations
@@ -14,13 +17,16 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from ccbench.machine.files import Files, expanded, printable, without_names
+from ccbench.machine.accelerators import Accelerators, Nvml, opened, read_accelerators
+from ccbench.machine.files import Files, expanded, kept_variables, printable, without_names
+from ccbench.machine.software import CHECKOUT, Software, read_software
 
 _PR_SET_PDEATHSIG = 1
 """prctl(2), linux/prctl.h."""
@@ -30,7 +36,7 @@ FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """The command that runs ``module`` in a fresh interpreter with this one's import path and nothing else.
+    """Return the command that runs ``module`` in a fresh interpreter with this one's import path alone.
 
     ``python -m`` would look in the current folder first, and a folder full of results may hold a numpy.py.
     """
@@ -46,7 +52,7 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 
 def single_threaded(environment: Mapping[str, str]) -> dict[str, str]:
-    """``environment`` with numeric libraries held to one thread: who forks must have only one."""
+    """Return ``environment`` with numeric libraries held to one thread: who forks must have only one."""
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     return {**environment, **dict.fromkeys(names, "1")}
 
@@ -60,13 +66,13 @@ def die_with_parent(parent: int, by: int = signal.SIGKILL) -> None:
 
 
 def state(pid: int, files: Files | None = None) -> str:
-    """The kernel's one-letter state of a process (R, S, D, T, Z), '' where it cannot be told."""
+    """Return the kernel's one-letter state of a process (R, S, D, T, Z), '' where it cannot be told."""
     # Its name, in brackets, may hold anything.
     return ((files or Files()).text(f"/proc/{pid}/stat") or "").rpartition(")")[2].strip()[:1]
 
 
 def forward_signals_to(runner: subprocess.Popen[bytes]) -> None:
-    """What the launcher tells the first process is meant for the run, which then ends in order."""
+    """Hand on what the launcher tells the first process: it is meant for the run, which ends in order."""
 
     def forward() -> None:
         while runner.poll() is None:
@@ -79,7 +85,7 @@ def forward_signals_to(runner: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def signals_let_in() -> Iterator[None]:
-    """For starting a process, which inherits what this thread keeps out."""
+    """Let signals in to start a process, which inherits what this thread keeps out."""
     before = signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     try:
         yield
@@ -159,17 +165,25 @@ class Host:
 
 
 def read_host(files: Files) -> Host:
-    """Facts that the system tells of itself."""
+    """Return the facts that the system tells of itself."""
     release = files.fields("/etc/os-release", "=")
     load = (files.text("/proc/loadavg") or "").split()
     vendor = files.text("/sys/class/dmi/id/sys_vendor")
     product = files.text("/sys/class/dmi/id/product_name")
+    virtual = "hypervisor" in files.fields("/proc/cpuinfo").get("flags", "").split()
+    # Engines leave a marker; where they do not, the first process's control group may name them.
+    markers = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
+    container = next((marker for marker in markers if files.exists(marker)), None)
+    group = _CONTAINER_GROUP.search(files.text("/proc/1/cgroup") or "")
+    if container is None and group:
+        container = f"control group names {group.group()}"
     return Host(
         name=files.text("/proc/sys/kernel/hostname") or printable(platform.node()),
         system=release.get("PRETTY_NAME") or platform.system(),
         kernel=files.text("/proc/sys/kernel/osrelease") or platform.release(),
-        hypervisor=_hypervisor(files),
-        container=_container(files),
+        hypervisor=files.text("/sys/hypervisor/type")
+        or ("hypervisor flag of the processor" if virtual else None),
+        container=container,
         load_1_minute=float(load[0]) if load and re.fullmatch(r"[0-9.]+", load[0]) else None,
         product=" ".join(word for word in (vendor, product) if word) or None,
         kernel_options=kernel_options(files),
@@ -178,24 +192,8 @@ def read_host(files: Files) -> Host:
     )
 
 
-def _hypervisor(files: Files) -> str | None:
-    named = files.text("/sys/hypervisor/type")
-    if named:
-        return named
-    features = files.fields("/proc/cpuinfo").get("flags", "").split()
-    return "hypervisor flag of the processor" if "hypervisor" in features else None
-
-
-def _container(files: Files) -> str | None:
-    for marker in ("/.dockerenv", "/run/.containerenv", "/run/systemd/container"):
-        if files.exists(marker):
-            return marker
-    found = _CONTAINER_GROUP.search(files.text("/proc/1/cgroup") or "")
-    return f"control group names {found.group()}" if found else None
-
-
 def kernel_options(files: Files) -> dict[str, str]:
-    """Option -> value ("" where it has none), in the order booted with; of a repeated one the last."""
+    """Return option -> value ("" where it has none), in the order booted with; of a repeated one the last."""
     words = (files.text("/proc/cmdline") or "").split()
     pairs = [word.partition("=") for word in words]
     return {name: without_names(value) for name, _, value in pairs if name in KERNEL_OPTIONS}
@@ -235,11 +233,20 @@ class Processor:
 
 
 def read_processor(files: Files) -> Processor:
-    """Facts that the kernel tells of the processors."""
+    """Return the facts that the kernel tells of the processors."""
     described = files.fields("/proc/cpuinfo")
     sockets = {files.text(path) for path in files.matching(CPU, "cpu[0-9]*/topology/physical_package_id")}
     governors = (files.text(path) for path in files.matching(CPU, "cpu[0-9]*/cpufreq/scaling_governor"))
     boost, no_turbo = _switch(files, f"{CPU}/cpufreq/boost"), _switch(files, f"{CPU}/intel_pstate/no_turbo")
+    caches = []
+    for folder in files.matching(f"{CPU}/cpu0/cache", "index[0-9]*"):
+        level = files.number(f"{folder}/level")
+        size = re.fullmatch(r"([0-9]+)([KMG]?)", files.text(f"{folder}/size") or "")
+        if level is not None and size:
+            size_bytes = int(size[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[size[2]]
+            kind = files.text(f"{folder}/type") or "unknown"
+            shared = files.text(f"{folder}/shared_cpu_list") or "unknown"
+            caches.append(Cache(level, kind, size_bytes, shared))
     return Processor(
         model=described.get("model name") or described.get("Model"),
         architecture=platform.machine(),
@@ -251,43 +258,30 @@ def read_processor(files: Files) -> Processor:
         smt_active=_switch(files, f"{CPU}/smt/active"),
         governors=dict(Counter(name for name in governors if name)),
         boost=boost if boost is not None or no_turbo is None else not no_turbo,
-        caches=_caches(files),
+        caches=tuple(caches),
         clock_source=files.text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
     )
 
 
 def siblings(files: Files, cpu: int) -> list[int]:
-    """Hardware threads of the core that ``cpu`` is one of; empty where the system does not tell."""
+    """Return hardware threads of the core that ``cpu`` is one of; empty where the system does not tell."""
     return files.cpus(f"{CPU}/cpu{cpu}/topology/thread_siblings_list")
 
 
-def _caches(files: Files) -> tuple[Cache, ...]:
-    found = []
-    for folder in files.matching(f"{CPU}/cpu0/cache", "index[0-9]*"):
-        level = files.number(f"{folder}/level")
-        size = re.fullmatch(r"([0-9]+)([KMG]?)", files.text(f"{folder}/size") or "")
-        if level is not None and size:
-            size_bytes = int(size[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[size[2]]
-            kind = files.text(f"{folder}/type") or "unknown"
-            shared = files.text(f"{folder}/shared_cpu_list") or "unknown"
-            found.append(Cache(level, kind, size_bytes, shared))
-    return tuple(found)
-
-
 def allowed_cpus() -> list[int]:
-    """Logical processors that this process may run on; empty where the system does not tell."""
+    """Return the logical processors that this process may run on; empty where the system does not tell."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def usable_cores(files: Files | None = None) -> int:
-    """How many processes can run at once: allowed processors, or the control group's quota where less."""
+    """Return how many processes can run at once: allowed processors, or the control group's quota."""
     allowed = len(allowed_cpus()) or os.cpu_count() or 1
     quota = control_group_limits(files or Files()).cores
     return allowed if quota is None else max(1, min(allowed, int(quota)))
 
 
 def spread_over_cores(cpus: Sequence[int], files: Files | None = None) -> list[int]:
-    """``cpus`` with one hardware thread of every core first, so that few ranks never share a core."""
+    """Return ``cpus`` with one hardware thread of every core first, so that few ranks never share a core."""
     files = files or Files()
 
     def turn(cpu: int) -> tuple[int, int]:
@@ -297,18 +291,13 @@ def spread_over_cores(cpus: Sequence[int], files: Files | None = None) -> list[i
     return sorted(cpus, key=turn)
 
 
-# cgroup v1 writes "no limit" as the largest multiple of a page, about 9.2e18.
 _V1_UNLIMITED_BYTES = 1 << 60
-_MEMORY_FILES = {
-    True: ("memory.max", "memory.current"),
-    False: ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-}
-"""Limit and use by whether the control group is of version 2."""
+"""cgroup v1 writes "no limit" as the largest multiple of a page, about 9.2e18."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the control group allows: ``cores`` may be a fraction; None means no limit is set.
+    """Limits of the control group: ``cores`` may be a fraction; None means no limit is set.
 
     memory_free_bytes: what is left of the tightest memory limit.
     """
@@ -319,7 +308,7 @@ class Limits:
 
 
 def control_group_limits(files: Files) -> Limits:
-    """The tightest CPU and memory limit on the way from this process's control group to the root.
+    """Return the tightest CPU and memory limit on the way from this process's control group to the root.
 
     Reads cgroup v2 (``cpu.max``, ``memory.max``) and v1 (``cpu.cfs_quota_us``,
     ``memory.limit_in_bytes``); see the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
@@ -329,40 +318,37 @@ def control_group_limits(files: Files) -> Limits:
     free_bytes: list[int] = []
     for line in (files.text("/proc/self/cgroup") or "").splitlines():
         number, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
-        unified = number == "0" and not controllers  # cgroup v2, whose one line has no names
-        if unified or "cpu" in controllers.split(","):
-            for folder in _upwards("/sys/fs/cgroup" if unified else "/sys/fs/cgroup/cpu", group):
-                names = ["cpu.max"] if unified else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-                cores += _quota(*" ".join(files.text(f"{folder}/{name}") or "" for name in names).split())
-        if unified or "memory" in controllers.split(","):
-            limit_file, used_file = _MEMORY_FILES[unified]
-            for folder in _upwards("/sys/fs/cgroup" if unified else "/sys/fs/cgroup/memory", group):
-                limit = files.number(f"{folder}/{limit_file}") or _V1_UNLIMITED_BYTES
+        names, _, group = rest.partition(":")
+        unified = number == "0" and not names  # cgroup v2, whose one line has no names
+        controllers = ("cpu", "memory") if unified else names.split(",")
+        parts = [part for part in group.split("/") if part not in ("", "..")]
+        for depth in range(len(parts), -1, -1):
+            # Up to the mount itself: inside a container the group's path may be the host's, which is not
+            # visible, and the mount then is the container's own group.
+            below = "/".join(["", *parts[:depth]])
+            if "cpu" in controllers:
+                folder = "/sys/fs/cgroup" + ("" if unified else "/cpu") + below
+                limits = ["cpu.max"] if unified else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+                words = " ".join(files.text(f"{folder}/{name}") or "" for name in limits).split()
+                # "max" and -1 mean no limit.
+                if len(words) == 2 and all(map(str.isdecimal, words)) and int(words[1]):
+                    cores.append(int(words[0]) / int(words[1]))
+            if "memory" in controllers:
+                folder = "/sys/fs/cgroup" + ("" if unified else "/memory") + below
+                most, used = (
+                    ("memory.max", "memory.current")
+                    if unified
+                    else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+                )
+                limit = files.number(f"{folder}/{most}") or _V1_UNLIMITED_BYTES
                 memory_bytes.append(limit)
-                free_bytes.append(limit - (files.number(f"{folder}/{used_file}") or 0))
+                free_bytes.append(limit - (files.number(f"{folder}/{used}") or 0))
     limited = min(memory_bytes, default=_V1_UNLIMITED_BYTES) < _V1_UNLIMITED_BYTES
     return Limits(
         cores=min(cores, default=None),
         memory_bytes=min(memory_bytes) if limited else None,
         memory_free_bytes=max(0, min(free_bytes)) if limited else None,
     )
-
-
-def _upwards(mount: str, group: str) -> list[str]:
-    """The folder of ``group`` and of every group around it, up to the mount itself.
-
-    Inside a container the group's path may be the host's, which is not visible: the mount then is the
-    container's own group, so it is always looked at.
-    """
-    parts = [part for part in group.split("/") if part not in ("", "..")]
-    return ["/".join([mount, *parts[:depth]]) for depth in range(len(parts), -1, -1)]
-
-
-def _quota(quota: str = "", period: str = "") -> list[float]:
-    if not (quota.isdecimal() and period.isdecimal()) or int(period) == 0:
-        return []  # "max" and -1 mean no limit
-    return [int(quota) / int(period)]
 
 
 @dataclass(frozen=True)
@@ -377,7 +363,7 @@ class Memory:
 
 
 def read_memory(files: Files) -> Memory:
-    """Facts that the kernel tells of the memory."""
+    """Return the facts that the kernel tells of the memory."""
     table = files.fields("/proc/meminfo")
     settings = "/sys/kernel/mm/transparent_hugepage"
     swap, swap_free = _kibibytes(table, "SwapTotal"), _kibibytes(table, "SwapFree")
@@ -396,7 +382,48 @@ def _kibibytes(table: Mapping[str, str], name: str) -> int | None:
 
 
 def available_memory_bytes(files: Files | None = None) -> int | None:
-    """Memory that can still be had: the system's, or the control group's where that is less."""
+    """Return the memory that can still be had: the system's, or the control group's where that is less."""
     files = files or Files()
     found = (read_memory(files).available_bytes, control_group_limits(files).memory_free_bytes)
     return min((amount for amount in found if amount is not None), default=None)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Environment of a run, as ``observe`` sees it."""
+
+    host: Host
+    processor: Processor
+    memory: Memory
+    limits: Limits
+    software: Software
+    variables: Mapping[str, str]
+    accelerators: Accelerators = field(default_factory=Accelerators)
+
+
+def capture() -> dict[str, Any]:
+    """Return what ``observe`` sees as plain JSON values, for a run's manifest; GPUs are asked."""
+    return asdict(observe(driver=opened))
+
+
+def observe(
+    root: Path = Path("/"),
+    variables: Mapping[str, str] | None = None,
+    checkout: Path = CHECKOUT,
+    driver: Callable[[], Nvml] | None = None,
+) -> Environment:
+    """Read this machine, or the one laid out below ``root``.
+
+    variables: the process's own unless given. checkout: where a ``.git`` may lie. driver: opens the NVIDIA
+    driver, whose answers no file has; None leaves them out.
+    """
+    files = Files(root)
+    return Environment(
+        host=read_host(files),
+        processor=read_processor(files),
+        memory=read_memory(files),
+        limits=control_group_limits(files),
+        software=read_software(files, checkout),
+        variables=kept_variables(os.environ if variables is None else variables),
+        accelerators=read_accelerators(files, driver),
+    )

@@ -1,4 +1,4 @@
-"""What else the machine did while a case was measured, and which of it makes the figures doubtful."""
+"""Load of the machine beside the case that was measured, and when it makes the figures doubtful."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CpuTimes:
 
 
 def read_cpu_times(files: Files | None = None) -> CpuTimes | None:
-    """The machine's processor times, None where the system has no /proc/stat."""
+    """Return the machine's processor times, None where the system has no /proc/stat."""
     first = (files or Files()).content("/proc/stat", 256).split(b"\n")[0].split()
     ticks = [int(word) for word in first[1:9] if word.isdigit()]
     if len(ticks) < 8:
@@ -45,7 +45,7 @@ def read_cpu_times(files: Files | None = None) -> CpuTimes | None:
 
 
 def queued_seconds(files: Files | None = None) -> float | None:
-    """How long this process's first thread has waited for a processor while it could run.
+    """Return the time that this process's first thread has waited for a processor while it could run.
 
     Stopped and sleeping threads do not wait for one (Linux, Documentation/scheduler/sched-stats.rst). None
     where the system does not tell.
@@ -55,17 +55,18 @@ def queued_seconds(files: Files | None = None) -> float | None:
 
 
 def watched(before: CpuTimes, after: CpuTimes, own_cpu_seconds: float) -> Conditions:
-    """What the processors did between two readings besides ``own_cpu_seconds`` of ours."""
+    """Return the load on the processors between two readings besides ``own_cpu_seconds`` of ours."""
     total = after.total_seconds - before.total_seconds
     if total <= 0:
         return Conditions()
+    # Ours are among the busy ones; what is left is other programs'.
     foreign = after.busy_seconds - before.busy_seconds - own_cpu_seconds
     steal = after.steal_seconds - before.steal_seconds
     return Conditions(other_cpu_share=foreign / total, steal_share=steal / total, watched_cpu_seconds=total)
 
 
 def worst_of_hosts(hosts: Sequence[Conditions]) -> Conditions:
-    """The conditions of several hosts as those of one, the first's with the largest shares of all."""
+    """Return the conditions of several hosts as those of one, the first's with the largest shares of all."""
 
     def largest(shares: Iterable[float | None]) -> float | None:
         return max((share for share in shares if share is not None), default=None)
@@ -79,7 +80,7 @@ def worst_of_hosts(hosts: Sequence[Conditions]) -> Conditions:
 
 
 def over_all(before: Conditions, now: Conditions) -> Conditions:
-    """The conditions of two rounds as those of one: shares over both, first and last distance, all flags."""
+    """Return the conditions of two rounds as those of one: shares over both, all flags."""
     seconds = before.watched_cpu_seconds + now.watched_cpu_seconds
 
     def share(earlier: float | None, newest: float | None) -> float | None:
@@ -87,6 +88,7 @@ def over_all(before: Conditions, now: Conditions) -> Conditions:
             return newest if earlier is None else earlier
         return (earlier * before.watched_cpu_seconds + newest * now.watched_cpu_seconds) / seconds
 
+    # Flags of load are judged anew over both; a flag of either round stays.
     moved = [flag for flag in (*before.flags, *now.flags) if flag not in LOAD_FLAGS]
     both = replace(
         now,
@@ -99,7 +101,7 @@ def over_all(before: Conditions, now: Conditions) -> Conditions:
 
 
 def flagged(conditions: Conditions) -> Conditions:
-    """The conditions of one round with their flags."""
+    """Return the conditions of one round with their flags."""
     found = list(_load_flags(conditions))
     before, after = conditions.core_latency_before_seconds, conditions.core_latency_after_seconds
     if before and after and not 1 / CORE_LATENCY_RATIO_LIMIT <= after / before <= CORE_LATENCY_RATIO_LIMIT:
@@ -113,7 +115,7 @@ def flagged(conditions: Conditions) -> Conditions:
 
 @lru_cache(maxsize=64)
 def share_a_core(binding: tuple[int, ...], files: Files | None = None) -> bool:
-    """Whether two of these processors are hardware threads of one core: ranks there take turns at its units.
+    """Return True if two of these processors are hardware threads of one core and share its units.
 
     binding: the processor of each rank; two ranks on one processor are something else, ``oversubscribed``.
     What the system does not tell is not judged.

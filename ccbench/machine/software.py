@@ -39,7 +39,7 @@ class Software:
 
 
 def read_software(files: Files, checkout: Path) -> Software:
-    """Versions of what is installed here."""
+    """Return versions of what is installed here."""
     versions = {name: installed_version(name) for name in LIBRARIES}
     return Software(
         python=f"{platform.python_implementation()} {platform.python_version()}",
@@ -51,7 +51,7 @@ def read_software(files: Files, checkout: Path) -> Software:
 
 
 def installed_version(distribution: str) -> str | None:
-    """The version of an installed distribution, without importing it; None if it is not installed."""
+    """Return the version of an installed distribution, without importing it; None if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -59,7 +59,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def install_line(extra: str, checkout: Path = CHECKOUT) -> str:
-    """The command that installs what an extra of ccbench needs; ccbench itself is on no index."""
+    """Return the command that installs what an extra of ccbench needs; ccbench itself is on no index."""
     here, there = (
         'name = "ccbench"' in (Files(one).text("pyproject.toml") or "") for one in (Path(), checkout)
     )
@@ -68,7 +68,7 @@ def install_line(extra: str, checkout: Path = CHECKOUT) -> str:
 
 
 def git_revision(checkout: Path) -> str | None:
-    """The commit that ``checkout`` is at, read from ``.git`` without running git; None if not one."""
+    """Return the commit that ``checkout`` is at, read from ``.git`` without running git; None if not one."""
     files = Files(checkout)
     head = files.text(".git/HEAD")
     if head is None:
@@ -76,6 +76,7 @@ def git_revision(checkout: Path) -> str | None:
     if not head.startswith("ref: "):
         return head
     branch = head.removeprefix("ref: ")
+    # Git packs branches that have not moved for long into one file.
     loose = files.text(f".git/{branch}")
     if loose:
         return loose
@@ -106,7 +107,7 @@ _VERSIONED = re.compile(r"(lib(?:nccl|cudart|rccl))\.so\.([0-9]+(?:\.[0-9]+)+)")
 
 
 def header_versions(files: Files) -> dict[str, str]:
-    """Where a header lies (a wheel's name or a path) -> the version it says it is of."""
+    """Return the versions that headers say they are of, by a wheel's name or a path."""
     found = {}
     for path in SYSTEM_HEADERS:
         version = version_in_header(files.content(path, _HEADER_BYTES).decode("utf-8", "replace"))
@@ -124,7 +125,7 @@ def header_versions(files: Files) -> dict[str, str]:
 
 
 def version_in_header(text: str) -> str | None:
-    """The version that nccl.h or cuda.h defines: 2.27.7, or 12.9 of the number 12090."""
+    """Return the version that nccl.h or cuda.h defines: 2.27.7, or 12.9 of the number 12090."""
     parts = dict(_NCCL_PART.findall(text))
     if len(parts) == 3:
         return ".".join(parts[part] for part in ("MAJOR", "MINOR", "PATCH"))
@@ -133,12 +134,12 @@ def version_in_header(text: str) -> str | None:
 
 
 def cuda_version(number: int) -> str:
-    """12090 -> ``12.9``: how CUDA writes versions (cuda.h, CUDA_VERSION)."""
+    """Return ``12.9`` for 12090, as CUDA writes versions (cuda.h, CUDA_VERSION)."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def loadable_versions(files: Files) -> dict[str, str]:
-    """File of the system -> version, for libraries of collectives and of CUDA."""
+    """Return file of the system -> version, for libraries of collectives and of CUDA."""
     found = {}
     for folder in LIBRARY_FOLDERS:
         for path in files.matching(folder, "lib*.so.*"):

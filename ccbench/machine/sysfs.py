@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ccbench.machine import pci
+from ccbench.machine.accelerators import (
+    AMD,
+    INTEL,
+    NVIDIA,
+    PciFunction,
+    Port,
+    bridges_above,
+    read_functions,
+    redirecting,
+)
 from ccbench.machine.files import Files
 from ccbench.machine.host import read_host
 from ccbench.machine.network import Card, read_cards
-from ccbench.machine.pci import PciFunction, Port
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology
 from ccbench.topology.pci import bytes_per_second
 
@@ -23,9 +30,9 @@ NODES = "/sys/devices/system/node"
 Number = TypeVar("Number", int, float)
 
 VENDORS: Mapping[int, str] = {
-    pci.NVIDIA: "NVIDIA",
-    pci.AMD: "AMD",
-    pci.INTEL: "Intel",
+    NVIDIA: "NVIDIA",
+    AMD: "AMD",
+    INTEL: "Intel",
     0x19E5: "Huawei",
     0x1DA3: "Habana",
 }
@@ -34,49 +41,40 @@ VENDORS: Mapping[int, str] = {
 NVSWITCH_CLASS = 0x068000
 
 
-@dataclass
-class _Graph:
-    """What is being put together."""
-
-    functions: Mapping[str, PciFunction]
-    cpus: dict[int, str]
-    devices: list[Device] = field(default_factory=list)
-    links: list[Link] = field(default_factory=list)
-    notices: list[Notice] = field(default_factory=list)
-    switches: dict[str, str] = field(default_factory=dict)
-
-
 def read_sysfs(files: Files) -> Topology:
-    """The machine whose ``/sys`` and ``/proc`` lie below the root of ``files``.
+    """Return the machine whose ``/sys`` and ``/proc`` lie below the root of ``files``.
 
     Facts: gpu_count, nic_count, cpu_count, nvswitch_count, cpu_affinity, numa_affinity, hypervisor, product,
     iommu_groups, iommu_types, acs_redirecting (addresses), acs_visible, cores, memory_only_nodes.
     """
-    functions = pci.read_functions(files)
-    cpus, cpu_devices, empty_nodes = _processors(files)
-    graph = _Graph(functions, cpus, list(cpu_devices))
-    if not functions:
-        graph.notices.append(
-            Notice("not_visible", "/sys/bus/pci/devices is empty or hidden: the PCIe tree is unknown")
-        )
-    _add_endpoints(graph, read_cards(files))
-    graph.links.extend(_between_processors(files, cpus))
+    functions = read_functions(files)
+    graph = _Graph(files, functions)
+    graph.add_endpoints(read_cards(files))
+    graph.links.extend(_between_processors(files, graph.cpus))
     host = read_host(files)
     gpus = [device for device in graph.devices if device.kind is DeviceKind.GPU]
     switches = sum(device.kind is DeviceKind.NVSWITCH for device in graph.devices)
+    cores = {device.name: device.attributes.get("cores") for device in graph.devices}
+    # Signs that traffic between devices takes the way through the root: IOMMU, ACS.
+    groups = files.matching("/sys/kernel/iommu_groups")
+    bridges = bridges_above(functions, (gpu.bus_id for gpu in gpus))
+    redirects = redirecting(bridges)
     facts: dict[str, Any] = {
         "gpu_count": len(gpus),
         "nic_count": sum(device.kind is DeviceKind.NIC for device in graph.devices),
-        "cpu_count": len(cpus),
+        "cpu_count": len(graph.cpus),
         # A VM, and a rack with its switches elsewhere, shows none although the GPUs use them.
         "nvswitch_count": switches if switches or not gpus else None,
         "numa_affinity": [gpu.numa_node for gpu in gpus],
-        "cpu_affinity": [_cores_of(graph, gpu) for gpu in gpus],
+        "cpu_affinity": [cores.get(graph.cpu_of(gpu.numa_node) or "") for gpu in gpus],
         "cores": files.text("/sys/devices/system/cpu/online"),
-        "memory_only_nodes": empty_nodes,
+        "memory_only_nodes": graph.memory_only_nodes,
         "hypervisor": host.hypervisor,
         "product": host.product,
-        **_isolation(files, functions, graph),
+        "iommu_groups": len(groups),
+        "iommu_types": sorted({files.text(f"{group}/type") or "" for group in groups} - {""}),
+        "acs_visible": redirects is not None if bridges else None,
+        "acs_redirecting": redirects or [],
     }
     return Topology(
         name=host.name,
@@ -88,163 +86,152 @@ def read_sysfs(files: Files) -> Topology:
     )
 
 
-def _processors(files: Files) -> tuple[dict[int, str], list[Device], list[int]]:
-    """(NUMA node -> name, devices, nodes that have memory and no cores)."""
-    model = files.fields("/proc/cpuinfo").get("model name")
-    cpus, devices, empty = {}, [], []
-    folders = sorted(files.matching(NODES, "node[0-9]*"), key=lambda path: int(path.rsplit("node", 1)[1]))
-    for folder in folders:
-        node = int(folder.rsplit("node", 1)[1])
-        cores = files.text(f"{folder}/cpulist")
-        if not cores:
-            empty.append(node)
-            continue
-        memory = re.search(r"MemTotal:\s+([0-9]+) kB", files.text(f"{folder}/meminfo") or "")
-        attributes = {
-            "cores": cores,
-            "memory_bytes": int(memory[1]) * 1024 if memory else None,
-            "model": model,
-        }
-        cpus[node] = f"cpu{node}"
-        devices.append(Device(cpus[node], DeviceKind.CPU, numa_node=node, attributes=attributes))
-    if not devices:  # kernels without NUMA, and sandboxes
-        attributes = {"cores": files.text("/sys/devices/system/cpu/online"), "model": model}
-        cpus[0] = "cpu0"
-        devices.append(Device("cpu0", DeviceKind.CPU, attributes=attributes))
-    return cpus, devices, empty
-
-
 def _between_processors(files: Files, cpus: Mapping[int, str]) -> Iterator[Link]:
     for node, name in cpus.items():
         distances = (files.text(f"{NODES}/node{node}/distance") or "").split()
         for position, (other, other_name) in enumerate(cpus.items()):
-            if node == other:
-                continue
-            near = distances[position] if len(distances) == len(cpus) else ""
-            attributes = {"distance": int(near)} if near.isdecimal() else {}
-            yield Link(name, other_name, LinkKind.INTER_SOCKET, origin="sysfs", attributes=attributes)
+            if node != other:
+                # A table of another length is of nodes without processors, too: whose is whose is unknown.
+                near = distances[position] if len(distances) == len(cpus) else ""
+                attributes = {"distance": int(near)} if near.isdecimal() else {}
+                yield Link(name, other_name, LinkKind.INTER_SOCKET, origin="sysfs", attributes=attributes)
 
 
-def _add_endpoints(graph: _Graph, cards: tuple[Card, ...]) -> None:
-    functions = sorted(graph.functions.values(), key=lambda one: one.address)
-    gpus = [one for one in functions if one.is_accelerator and not _shadows(graph, one)]
-    switches = [one for one in functions if one.class_code == NVSWITCH_CLASS and one.vendor == pci.NVIDIA]
-    for kind, prefix, chosen in ((DeviceKind.GPU, "gpu", gpus), (DeviceKind.NVSWITCH, "nvswitch", switches)):
-        for index, function in enumerate(chosen):
-            attributes = {"vendor": VENDORS.get(function.vendor, f"{function.vendor:#06x}")}
-            _add_function(graph, f"{prefix}{index}", kind, function, attributes)
-    index = 0
-    for card in cards:
-        function_of_card = graph.functions.get(card.bus_id)
-        # A virtual function next to its own physical one is the same cable again.
-        if function_of_card is not None and _shadows(graph, function_of_card):
-            continue
-        _add_card(graph, f"nic{index}", card, function_of_card)
-        index += 1
+class _Graph:
+    """Devices and links as they are put together; it begins with the processors.
 
-
-def _shadows(graph: _Graph, function: PciFunction) -> bool:
-    """Whether it is a virtual function whose physical one (same bus and bridge, not virtual) is here too."""
-    if not function.virtual:
-        return False
-    return any(
-        not other.virtual and other.bridges == function.bridges and other.vendor == function.vendor
-        for other in graph.functions.values()
-    )
-
-
-def _add_card(graph: _Graph, name: str, card: Card, function: PciFunction | None) -> None:
-    attributes = {
-        "name": card.name,
-        "rdma": card.rdma,
-        "bytes_per_second": card.bytes_per_second,
-        "up": card.up,
-        **card.attributes,
-    }
-    if function is not None:
-        _add_function(graph, name, DeviceKind.NIC, function, attributes)
-        return
-    graph.devices.append(
-        Device(name, DeviceKind.NIC, bus_id=card.bus_id, numa_node=card.numa_node, attributes=attributes)
-    )
-    cpu = _cpu_of(graph, card.numa_node)
-    if cpu is None:
-        text = f"{name} ({card.name}) has no PCI address: where it is attached is unknown"
-        graph.notices.append(Notice("not_visible", text))
-    else:
-        origin = "sysfs: on a bus of the hypervisor, rate unknown"
-        graph.links += [
-            Link(name, cpu, LinkKind.PCIE, origin=origin),
-            Link(cpu, name, LinkKind.PCIE, origin=origin),
-        ]
-
-
-def _add_function(
-    graph: _Graph, name: str, kind: DeviceKind, function: PciFunction, attributes: Mapping[str, Any]
-) -> None:
-    node = _node_of(graph, function)
-    everything = {**attributes, "host_bridge": function.host_bridge, "pci_bridges": len(function.bridges)}
-    graph.devices.append(Device(name, kind, 0, function.address, node, everything))
-    _attach(graph, name, function, node)
-
-
-def _node_of(graph: _Graph, function: PciFunction) -> int | None:
-    """Its own NUMA node; where it has none, that of the nearest bridge above that has one."""
-    for address in (function.address, *reversed(function.bridges)):
-        one = graph.functions.get(address)
-        if one is not None and one.numa_node is not None and one.numa_node >= 0:
-            return one.numa_node
-    return function.numa_node
-
-
-def _cpu_of(graph: _Graph, node: int | None) -> str | None:
-    if node in graph.cpus:
-        return graph.cpus[node]
-    return next(iter(graph.cpus.values())) if len(graph.cpus) == 1 else None
-
-
-def _attach(graph: _Graph, name: str, function: PciFunction, node: int | None) -> None:
-    """Link ``name`` upwards: to the switch it hangs below, or to the processor."""
-    switch = _switch_above(function.bridges)
-    port = graph.functions.get(function.bridges[-1]) if function.bridges else None
-    if switch is None:
-        parent = _cpu_of(graph, node)
-    else:
-        parent = graph.switches.get(switch) or _add_switch(graph, switch, node)
-    if parent is None:
-        seen = "-1" if node == -1 else "not given" if node is None else f"{node}, which has no cores"
-        text = f"{name} ({function.address}): its NUMA node is {seen}: which processor it hangs on is unknown"
-        graph.notices.append(Notice("not_visible", text))
-        return
-    graph.links.extend(_hop(name, parent, function, port))
-
-
-def _switch_above(bridges: tuple[str, ...]) -> str | None:
-    """The upstream port of the switch right above a device, from the bridges on its path.
-
-    Ports alternate: root port, then upstream and downstream port of each switch. With an odd number of
-    bridges below the root port the last one is an upstream port without a downstream port to be seen.
+    cpus: NUMA node -> name. memory_only_nodes: those that have memory and no cores.
     """
-    below_root = bridges[1:]
-    if not below_root:
-        return None
-    return below_root[-1] if len(below_root) % 2 else below_root[-2]
 
+    def __init__(self, files: Files, functions: Mapping[str, PciFunction]) -> None:
+        self.functions = functions
+        self.cpus: dict[int, str] = {}
+        self.memory_only_nodes: list[int] = []
+        self.devices: list[Device] = []
+        self.links: list[Link] = []
+        self.notices: list[Notice] = []
+        self._switches: dict[str, str] = {}
+        model = files.fields("/proc/cpuinfo").get("model name")
+        folders = {int(path.rsplit("node", 1)[1]): path for path in files.matching(NODES, "node[0-9]*")}
+        for node, folder in sorted(folders.items()):
+            cores = files.text(f"{folder}/cpulist")
+            if not cores:
+                self.memory_only_nodes.append(node)
+                continue
+            memory = re.search(r"MemTotal:\s+([0-9]+) kB", files.text(f"{folder}/meminfo") or "")
+            size_bytes = int(memory[1]) * 1024 if memory else None
+            attributes = {"cores": cores, "memory_bytes": size_bytes, "model": model}
+            self.cpus[node] = f"cpu{node}"
+            self.devices.append(
+                Device(self.cpus[node], DeviceKind.CPU, numa_node=node, attributes=attributes)
+            )
+        if not self.cpus:  # kernels without NUMA, and sandboxes
+            attributes = {"cores": files.text("/sys/devices/system/cpu/online"), "model": model}
+            self.cpus[0] = "cpu0"
+            self.devices.append(Device("cpu0", DeviceKind.CPU, attributes=attributes))
+        if not functions:
+            text = "/sys/bus/pci/devices is empty or hidden: the PCIe tree is unknown"
+            self.notices.append(Notice("not_visible", text))
 
-def _add_switch(graph: _Graph, upstream: str, node: int | None) -> str:
-    name = graph.switches[upstream] = f"pcie{len(graph.switches)}"
-    function = graph.functions.get(upstream)
-    host_bridge = function.host_bridge if function else ""
-    graph.devices.append(
-        Device(name, DeviceKind.PCIE_SWITCH, 0, upstream, node, {"host_bridge": host_bridge})
-    )
-    if function is not None:
-        _attach(graph, name, function, node)
-    return name
+    def add_endpoints(self, cards: tuple[Card, ...]) -> None:
+        """Add GPUs, NVSwitches and network cards, each with its way up to a processor."""
+        functions = sorted(self.functions.values(), key=lambda one: one.address)
+        gpus = [one for one in functions if one.is_accelerator and not self._shadows(one)]
+        switches = [one for one in functions if one.class_code == NVSWITCH_CLASS and one.vendor == NVIDIA]
+        for kind, prefix, chosen in (
+            (DeviceKind.GPU, "gpu", gpus),
+            (DeviceKind.NVSWITCH, "nvswitch", switches),
+        ):
+            for index, function in enumerate(chosen):
+                attributes = {"vendor": VENDORS.get(function.vendor, f"{function.vendor:#06x}")}
+                self._add_function(f"{prefix}{index}", kind, function, attributes)
+        number = 0
+        for card in cards:
+            of_card = self.functions.get(card.bus_id)
+            # A virtual function next to its own physical one is the same cable again.
+            if of_card is None or not self._shadows(of_card):
+                self._add_card(f"nic{number}", card, of_card)
+                number += 1
+
+    def _shadows(self, function: PciFunction) -> bool:
+        """Return True for a virtual function whose physical one (same bus and bridge) is here too."""
+        return function.virtual and any(
+            not other.virtual and other.bridges == function.bridges and other.vendor == function.vendor
+            for other in self.functions.values()
+        )
+
+    def _add_card(self, name: str, card: Card, function: PciFunction | None) -> None:
+        attributes = {
+            "name": card.name,
+            "rdma": card.rdma,
+            "bytes_per_second": card.bytes_per_second,
+            "up": card.up,
+            **card.attributes,
+        }
+        if function is not None:
+            self._add_function(name, DeviceKind.NIC, function, attributes)
+            return
+        self.devices.append(
+            Device(name, DeviceKind.NIC, bus_id=card.bus_id, numa_node=card.numa_node, attributes=attributes)
+        )
+        cpu = self.cpu_of(card.numa_node)
+        if cpu is None:
+            text = f"{name} ({card.name}) has no PCI address: where it is attached is unknown"
+            self.notices.append(Notice("not_visible", text))
+        else:
+            origin = "sysfs: on a bus of the hypervisor, rate unknown"
+            self.links += [Link(*way, LinkKind.PCIE, origin=origin) for way in ((name, cpu), (cpu, name))]
+
+    def _add_function(
+        self, name: str, kind: DeviceKind, function: PciFunction, attributes: Mapping[str, Any]
+    ) -> None:
+        # Its own NUMA node; where it has none, that of the nearest bridge above that has one.
+        node = function.numa_node
+        for address in (function.address, *reversed(function.bridges)):
+            one = self.functions.get(address)
+            if one is not None and one.numa_node is not None and one.numa_node >= 0:
+                node = one.numa_node
+                break
+        everything = {**attributes, "host_bridge": function.host_bridge, "pci_bridges": len(function.bridges)}
+        self.devices.append(Device(name, kind, 0, function.address, node, everything))
+        self._attach(name, function, node)
+
+    def cpu_of(self, node: int | None) -> str | None:
+        """Return the processor of a NUMA node; the only one where there is but one."""
+        if node in self.cpus:
+            return self.cpus[node]
+        return next(iter(self.cpus.values())) if len(self.cpus) == 1 else None
+
+    def _attach(self, name: str, function: PciFunction, node: int | None) -> None:
+        """Link ``name`` upwards: to the switch it hangs below, or to the processor."""
+        port = self.functions.get(function.bridges[-1]) if function.bridges else None
+        # Ports alternate: root port, then upstream and downstream port of each switch. With an odd number of
+        # bridges below the root port the last one is an upstream port without a downstream port to be seen.
+        below_root = function.bridges[1:]
+        if not below_root:
+            parent = self.cpu_of(node)
+        else:
+            upstream = below_root[-1] if len(below_root) % 2 else below_root[-2]
+            parent = self._switches.get(upstream) or self._add_switch(upstream, node)
+        if parent is None:
+            seen = "-1" if node == -1 else "not given" if node is None else f"{node}, which has no cores"
+            text = f"its NUMA node is {seen}: which processor it hangs on is unknown"
+            self.notices.append(Notice("not_visible", f"{name} ({function.address}): {text}"))
+        else:
+            self.links.extend(_hop(name, parent, function, port))
+
+    def _add_switch(self, upstream: str, node: int | None) -> str:
+        name = self._switches[upstream] = f"pcie{len(self._switches)}"
+        function = self.functions.get(upstream)
+        attributes = {"host_bridge": function.host_bridge if function else ""}
+        self.devices.append(Device(name, DeviceKind.PCIE_SWITCH, 0, upstream, node, attributes))
+        if function is not None:
+            self._attach(name, function, node)
+        return name
 
 
 def _hop(name: str, parent: str, function: PciFunction, port: PciFunction | None) -> tuple[Link, Link]:
-    """The link above ``function``, both ways; ``port`` is the other end."""
+    """Return the link above ``function``, both ways; ``port`` is the other end."""
     current, above = function.current, port.maximum if port else Port(None, None)
     maximum = Port(
         _possible(current.gigatransfers, function.maximum.gigatransfers, above.gigatransfers),
@@ -267,36 +254,16 @@ def _hop(name: str, parent: str, function: PciFunction, port: PciFunction | None
     width = current.width or maximum.width
     rate = bytes_per_second(speed, width)
     origin = f"sysfs: {speed:g} GT/s x{width}, {words}" if rate is not None else "sysfs: rate not given"
-    return (
-        Link(name, parent, LinkKind.PCIE, rate, origin=origin, attributes=attributes),
-        Link(parent, name, LinkKind.PCIE, rate, origin=origin, attributes=attributes),
+    up, down = (
+        Link(*way, LinkKind.PCIE, rate, origin=origin, attributes=attributes)
+        for way in ((name, parent), (parent, name))
     )
+    return up, down
 
 
 def _possible(now: Number | None, device: Number | None, port: Number | None) -> Number | None:
-    """What both ends can; a port that could do less than what runs is a hypervisor's invention."""
+    """Return what both ends can."""
     if device is None or port is None:
         return port if device is None else device
+    # A port that could do less than what runs is a hypervisor's invention.
     return device if now is not None and port < now <= device else min(device, port)
-
-
-def _cores_of(graph: _Graph, gpu: Device) -> str | None:
-    cpu = _cpu_of(graph, gpu.numa_node)
-    found = next((device for device in graph.devices if device.name == cpu), None)
-    return found.attributes.get("cores") if found else None
-
-
-def _isolation(
-    files: Files, functions: Mapping[str, PciFunction], graph: _Graph
-) -> dict[str, int | bool | list[str] | None]:
-    """Signs that traffic between devices takes the way through the root: IOMMU, ACS."""
-    groups = files.matching("/sys/kernel/iommu_groups")
-    types = sorted({files.text(f"{group}/type") or "" for group in groups} - {""})
-    known = pci.bridges_above(functions, (one.bus_id for one in graph.devices if one.kind is DeviceKind.GPU))
-    redirects = pci.redirecting(known)
-    return {
-        "iommu_groups": len(groups),
-        "iommu_types": types,
-        "acs_visible": redirects is not None if known else None,
-        "acs_redirecting": redirects or [],
-    }

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ccbench.backends.base import Backend, Launch
 from ccbench.cases import Case, capabilities_of
 from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError, UsageError
-from ccbench.machine.environment import capture
 from ccbench.machine.files import command_shown
+from ccbench.machine.host import capture
 from ccbench.model.cluster import Cluster
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.model.machine import Machine, load_machine, machine_from_plain

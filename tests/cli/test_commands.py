@@ -275,7 +275,7 @@ def test_doctor_ends_with_2_only_when_there_is_a_problem(
 ) -> None:
     checks = [Check("clock", "ok", "ticks"), Check("load", "note", "busy", "wait")]
     monkeypatch.setattr("ccbench.machine.doctor.examine", lambda *_: tuple(checks))
-    monkeypatch.setattr("ccbench.machine.requirements.backend_checks", lambda *_: ())
+    monkeypatch.setattr("ccbench.machine.doctor.backend_checks", lambda *_: ())
     monkeypatch.setattr("ccbench.machine.doctor.results_folder", lambda _: Check("folder", "ok", "there"))
     ended = ccbench("doctor")
     assert ended.code == 0

@@ -45,7 +45,7 @@ def test_wrong_data_of_what_runs_beside_are_told_from_the_case_s_own(bench: Benc
     ended = bench.run(bench.suite(sweep), fault="element:rank=1:collective=all_gather")
     row = ended.row("all_reduce")
     assert (ended.code, row["status"]) == (1, Status.WRONG.value)
-    assert re.search(r"^rank 1: 1 wrong, .* in the all_gather beside$", row["detail"])
+    assert re.search(r"^rank 1: 1 wrong, .* in the concurrent all_gather$", row["detail"])
 
 
 @pytest.mark.exhaustive

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ccbench.machine.accelerators import DriverAbsent, Nvml
 from ccbench.machine.doctor import Check, examine
-from ccbench.machine.environment import observe
 from ccbench.machine.files import Files
+from ccbench.machine.host import observe
 
 CPU = "sys/devices/system/cpu"
 GIB = 1 << 30

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.machine.accelerators import opened, read_accelerators
-from ccbench.machine.environment import observe
+from ccbench.machine.accelerators import opened, read_accelerators, redirects
 from ccbench.machine.files import Files
-from ccbench.machine.pci import redirects
+from ccbench.machine.host import observe
 from tests.machine.nvml_double import Gpu, Nvml
 
 GPU = "0000:03:00.0"

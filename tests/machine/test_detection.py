@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.machine.detection import detect, joined
+from ccbench.machine.detection import detect, joined, read_nvml
 from ccbench.machine.files import Files
-from ccbench.machine.nvlinks import read_nvml
 from ccbench.machine.sysfs import read_sysfs
 from ccbench.topology.graph import Device, DeviceKind, LinkKind, Notice, Topology, TopologyClass
 from ccbench.topology.matrix import path_labels

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ccbench.machine.doctor import clock_resolution, examine, results_folder
-from ccbench.machine.environment import observe
 from ccbench.machine.files import Files
+from ccbench.machine.host import observe
 from tests.machine.laid_out import CPU, GIB, HEALTHY, LaidOut, check, examined, lay_out
 
 

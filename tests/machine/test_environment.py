@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.machine.environment import capture, observe
 from ccbench.machine.files import REDACTED, Files, expanded, kept_variables
 from ccbench.machine.host import (
     Cache,
     Limits,
     allowed_cpus,
     available_memory_bytes,
+    capture,
     control_group_limits,
+    observe,
     spread_over_cores,
     usable_cores,
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ccbench.machine.accelerators import Missing, Nvml
-from ccbench.machine.nvlinks import read_driver, read_nvml
+from ccbench.machine.detection import read_driver, read_nvml
 from ccbench.topology.graph import DeviceKind, LinkState, TopologyClass
 from tests.machine.recorded_nvml import RecordedNvml, cards, switched
 

@@ -9,10 +9,9 @@ import pytest
 
 from ccbench.backends import unavailable as said_unavailable
 from ccbench.cases import DECLARED, backend_names
-from ccbench.machine.doctor import Check
-from ccbench.machine.environment import observe
+from ccbench.machine.doctor import Check, backend_checks
 from ccbench.machine.files import Files
-from ccbench.machine.requirements import backend_checks
+from ccbench.machine.host import observe
 from tests.machine.laid_out import HEALTHY, lay_out
 
 NEEDS = {name: {need.name: need for need in DECLARED[name].needs} for name in backend_names()}
@@ -42,7 +41,7 @@ class Backends:
             "shutil.which": lambda program: program if programs else None,
         }
         for name, answer in answers.items():
-            self._patch.setattr(f"ccbench.machine.requirements.{name}", answer)
+            self._patch.setattr(f"ccbench.machine.doctor.{name}", answer)
         found = backend_checks(observe(root, {}, self._path), Files(root), unavailable)
         return {one.name.removeprefix("backend "): one for one in found}
 

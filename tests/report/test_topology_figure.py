@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.machine.detection import joined, load_cluster
+from ccbench.machine.detection import joined, load_cluster, read_nvml
 from ccbench.machine.files import Files
-from ccbench.machine.nvlinks import read_nvml
 from ccbench.machine.sysfs import read_sysfs
 from ccbench.report.topology_figure import LOOKS, draw_topology, picture
 from ccbench.report.topology_layout import Layout, laid_out

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from ccbench.machine.detection import joined
+from ccbench.machine.detection import joined, read_nvml
 from ccbench.machine.files import Files
-from ccbench.machine.nvlinks import read_nvml
 from ccbench.machine.sysfs import read_sysfs
 from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.classes import is_card, nvlinks_of_model, topology_class

@@ -19,7 +19,7 @@ from ccbench.backends.base import Launch
 from ccbench.cases import backends_of_auto
 from ccbench.errors import UsageError
 from ccbench.machine.accelerators import opened
-from ccbench.machine.environment import observe
+from ccbench.machine.host import observe
 from ccbench.machine.network import LOOPBACK, read_interfaces
 from ccbench.runner.workers.channel import Listener, Peer
 from ccbench.runner.workers.launcher import LAUNCHER_END_SECONDS, POLL_SECONDS, gather, rank_order, started

@@ -19,7 +19,7 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.suite.documents import read_machine_document
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass, both_ways
 from ccbench.units import shown
 
 CATALOG_FOLDER = Path(__file__).parent / "catalog"
@@ -93,7 +93,7 @@ class _Section:
         return float(match[1]) * 1e9
 
     def source(self) -> str:
-        """Where the section's numbers come from; every number needs one."""
+        """Source of the section's numbers; every number needs one."""
         text = str(self.take("source", str))
         if not text.strip():
             raise MachineError(f"{self.place}.source: empty; say where the numbers come from")
@@ -133,6 +133,10 @@ def expand(plain: Any, name: str, place: str) -> Topology:
             part.close()
             devices, links = [*devices, *more], [*links, *joined]
     top.close()
+    nvlinks = dict.fromkeys((f"gpu{rank}" for rank in range(count)), 0)
+    for link in links:
+        if link.kind is LinkKind.NVLINK and link.source in nvlinks:
+            nvlinks[link.source] += link.count
     facts = {
         "description": description,
         "gpu_count": count,
@@ -140,7 +144,7 @@ def expand(plain: Any, name: str, place: str) -> Topology:
         "peer_access": peer_access,
         "omits": omits,
         "sources": sources,
-        "nvlinks_per_gpu": _nvlinks(count, links),
+        "nvlinks_per_gpu": list(nvlinks.values()),
         "nvswitch_count": sum(device.kind is DeviceKind.NVSWITCH for device in devices),
         "cpu_count": sum(device.kind is DeviceKind.CPU for device in devices),
         "nic_count": 0,
@@ -148,16 +152,9 @@ def expand(plain: Any, name: str, place: str) -> Topology:
     return Topology(name, tuple(devices), tuple(links), TopologyClass(kind), f"catalog: {name}", facts=facts)
 
 
-def _nvlinks(count: int, links: list[Link]) -> list[int]:
-    number = dict.fromkeys((f"gpu{rank}" for rank in range(count)), 0)
-    for link in links:
-        if link.kind is LinkKind.NVLINK and link.source in number:
-            number[link.source] += link.count
-    return list(number.values())
-
-
-def _both_ways(a: str, b: str, kind: LinkKind, rate: float, count: int, origin: str) -> list[Link]:
-    return [Link(x, y, kind, rate * count, None, count, origin=origin) for x, y in ((a, b), (b, a))]
+def _joined(a: str, b: str, kind: LinkKind, rate: float, count: int, origin: str) -> tuple[Link, Link]:
+    """``count`` links of ``rate`` each, in both directions."""
+    return both_ways(Link(a, b, kind, rate * count, None, count, origin=origin))
 
 
 def _nvswitch(section: _Section, gpus: int) -> tuple[list[Device], list[Link]]:
@@ -182,10 +179,10 @@ def _nvswitch(section: _Section, gpus: int) -> tuple[list[Device], list[Link]]:
         first = rank // (gpus // planes) * switches
         for index, count in enumerate(per_switch):
             switch = f"nvswitch{first + index}"
-            links += _both_ways(f"gpu{rank}", switch, LinkKind.NVLINK, rate, count, origin)
+            links += _joined(f"gpu{rank}", switch, LinkKind.NVLINK, rate, count, origin)
     for index in range(switches if planes == 2 else 0):
         opposite = f"nvswitch{switches + index}"
-        links += _both_ways(f"nvswitch{index}", opposite, LinkKind.NVLINK, rate, trunk, origin)
+        links += _joined(f"nvswitch{index}", opposite, LinkKind.NVLINK, rate, trunk, origin)
     return devices, links
 
 
@@ -199,26 +196,25 @@ def _mesh(section: _Section, gpus: int) -> tuple[list[Device], list[Link]]:
         number = section.count("all_pairs", lowest=1)
         pairs = {(a, b): number for b in range(gpus) for a in range(b)}
     else:
-        pairs = _pairs(section.take("pairs", str), gpus, f"{section.place}.pairs")
+        pairs, place = {}, f"{section.place}.pairs"
+        for text in section.take("pairs", str).split():
+            match = _PAIR.fullmatch(text)
+            if match is None:
+                raise MachineError(
+                    f"{place}: {shown(text)} is not <gpu>-<gpu>:<links>; write for example 0-1:2"
+                )
+            a, b, count = (int(part) for part in match.groups())
+            if not (a < b < gpus and count):
+                raise MachineError(
+                    f"{place}: {shown(text)} does not fit {gpus} GPUs; write the lower one first"
+                )
+            if (a, b) in pairs:
+                raise MachineError(f"{place}: {a}-{b} is given twice; keep one")
+            pairs[a, b] = count
     links: list[Link] = []
     for (a, b), count in sorted(pairs.items()):
-        links += _both_ways(f"gpu{a}", f"gpu{b}", kind, rate, count, origin)
+        links += _joined(f"gpu{a}", f"gpu{b}", kind, rate, count, origin)
     return [], links
-
-
-def _pairs(text: str, gpus: int, place: str) -> dict[tuple[int, int], int]:
-    pairs: dict[tuple[int, int], int] = {}
-    for word in text.split():
-        match = _PAIR.fullmatch(word)
-        if match is None:
-            raise MachineError(f"{place}: {shown(word)} is not <gpu>-<gpu>:<links>; write for example 0-1:2")
-        a, b, count = (int(part) for part in match.groups())
-        if not (a < b < gpus and count):
-            raise MachineError(f"{place}: {shown(word)} does not fit {gpus} GPUs; write the lower one first")
-        if (a, b) in pairs:
-            raise MachineError(f"{place}: {a}-{b} is given twice; keep one")
-        pairs[a, b] = count
-    return pairs
 
 
 def _pcie(section: _Section, gpus: int) -> tuple[list[Device], list[Link]]:
@@ -237,13 +233,13 @@ def _pcie(section: _Section, gpus: int) -> tuple[list[Device], list[Link]]:
     for index in range(cpus * per_cpu):
         numa = index // per_cpu
         devices.append(Device(f"pcie{index}", DeviceKind.PCIE_SWITCH, numa_node=numa))
-        links += _both_ways(f"pcie{index}", f"cpu{numa}", LinkKind.PCIE, port, 1, origin)
+        links += _joined(f"pcie{index}", f"cpu{numa}", LinkKind.PCIE, port, 1, origin)
     for rank in range(gpus):
         holder = f"{'pcie' if per_cpu else 'cpu'}{rank // (gpus // holders)}"
-        links += _both_ways(f"gpu{rank}", holder, LinkKind.PCIE, port, 1, origin)
+        links += _joined(f"gpu{rank}", holder, LinkKind.PCIE, port, 1, origin)
     for b in range(cpus):
         for a in range(b):
-            links += _both_ways(f"cpu{a}", f"cpu{b}", LinkKind.INTER_SOCKET, between, 1, origin)
+            links += _joined(f"cpu{a}", f"cpu{b}", LinkKind.INTER_SOCKET, between, 1, origin)
     return devices, links
 
 

@@ -27,7 +27,7 @@ from ccbench.topology.fabrics import (
     whole,
     wired,
 )
-from ccbench.topology.graph import Device, DeviceKind, Link, Notice, Topology
+from ccbench.topology.graph import Device, DeviceKind, Notice, Topology
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from ccbench.topology.node_nics import (
     MOST_NICS,
@@ -79,7 +79,10 @@ def _parts(
     if network is None:
         return _Node(box, routes_by_search(box), len(box.gpus), ()), 1, None, False
     wanted = _wanted(network)
-    ready = _ready(with_nics(box, wanted, min(wanted.nics, most_ports)))
+    box = with_nics(box, wanted, min(wanted.nics, most_ports))
+    nics = tuple(device.name for device in box.of_kind(DeviceKind.NIC))
+    ends = [*(device.name for device in box.gpus), *nics]
+    ready = _Node(box, routes_by_search(box, ends=ends), len(box.gpus), nics)
     if nodes == 1:
         return ready, 1, None, False
     ports = nodes * len(ready.nics)
@@ -107,7 +110,10 @@ SHAPES = {
 
 
 def fabric_of(shape: str, wire: Wire) -> Fabric:
-    """What ``fat-tree:16x8:2`` and the like name, of links like ``wire``. Raises MachineError."""
+    """Return the fabric that ``fat-tree:16x8:2`` and the like name, of links like ``wire``.
+
+    Raises MachineError.
+    """
     word, _, rest = shape.partition(":")
     sizes, _, ratio = rest.partition(":")
     numbers = [int(size) for size in sizes.split("x")]
@@ -136,7 +142,7 @@ def compose(
     fabric: Fabric | None = None,
     rails: bool = False,
 ) -> Topology:
-    """The same cluster as a graph of devices ``n0.gpu0``, ... Raises MachineError above 4,096 vertices.
+    """Return such a cluster as a graph of devices ``n0.gpu0``, ... Raises MachineError above 4,096 vertices.
 
     One node is itself, with the NICs of ``network`` where that is given; its links need no rates then.
 
@@ -163,21 +169,10 @@ def compose(
         raise MachineError(
             f"{made.name}: {vertices} vertices; at most {MOST_VERTICES} become a graph; take fewer nodes"
         )
-    graph, copied = made.topology(), _copies(box, nodes)
-    # A fabric keeps no origins; the default one has the network's ports and nothing else.
-    origin = f"{wanted}: nominal rate of its ports" if not shaped else ""
-    outer = [replace(link, origin=origin) for link in graph.links[nodes * len(ready.routes.links) :]]
-    devices = (*copied.devices, *graph.devices[first_outer:])
-    return _noted(replace(copied, name=graph.name, devices=devices, links=(*copied.links, *outer)), wanted)
-
-
-def _copies(box: Topology, nodes: int) -> Topology:
-    """``nodes`` times ``box``, not joined, GPUs of all of them first."""
+    # The nodes side by side, GPUs of all of them first, then the network's switches and links.
     rest = tuple(device for device in box.devices if device.kind is not DeviceKind.GPU)
     copies = range(nodes)
-    devices = [
-        _copy(device, copy, nodes) for group in (box.gpus, rest) for copy in copies for device in group
-    ]
+    inside = [_copy(device, copy, nodes) for group in (box.gpus, rest) for copy in copies for device in group]
     links = [
         replace(link, source=_named(link.source, copy, nodes), target=_named(link.target, copy, nodes))
         for copy in copies
@@ -188,8 +183,16 @@ def _copies(box: Topology, nodes: int) -> Topology:
         for copy in copies
         for (one, other), label in box.matrix.items()
     }
+    graph = made.topology()
+    # A fabric keeps no origins; the default one has the network's ports and nothing else.
+    origin = f"{wanted}: nominal rate of its ports" if not shaped else ""
+    outer = [replace(link, origin=origin) for link in graph.links[nodes * len(ready.routes.links) :]]
+    devices = (*inside, *graph.devices[first_outer:])
     facts = {name: box.facts[name] for name in _KEPT_FACTS if name in box.facts}
-    return replace(box, devices=tuple(devices), links=tuple(links), matrix=matrix, facts=facts)
+    whole_graph = replace(
+        box, name=graph.name, devices=devices, links=(*links, *outer), matrix=matrix, facts=facts
+    )
+    return _noted(whole_graph, wanted)
 
 
 _KEPT_FACTS = ("omits", "paths")
@@ -242,12 +245,6 @@ class _Node:
     nics: tuple[str, ...]
 
 
-def _ready(box: Topology) -> _Node:
-    gpus = [device.name for device in box.gpus]
-    nics = [device.name for device in box.of_kind(DeviceKind.NIC)]
-    return _Node(box, routes_by_search(box, ends=gpus + nics), len(gpus), tuple(nics))
-
-
 @dataclass(frozen=True, eq=False)
 class _Cluster:
     """Numbers of a cluster. Vertices: GPUs of all nodes, then what else is in them, then the network's."""
@@ -267,7 +264,7 @@ class _Cluster:
 
     @cached_property
     def rest(self) -> tuple[Device, ...]:
-        """What a node has besides GPUs."""
+        """Devices of a node besides GPUs."""
         return tuple(d for d in self.node.topology.devices if d.kind is not DeviceKind.GPU)
 
     @property
@@ -285,10 +282,12 @@ class _Cluster:
 
     def bundles(self) -> list[Bundle]:
         """The first link of every node, the second of every node, ..., then the network's links."""
-        made = [
-            Bundle(self.vertices_of(link.source), self.vertices_of(link.target), _wire(link))
-            for link in self.node.routes.links
-        ]
+        made = []
+        for link in self.node.routes.links:
+            # All links that carry data have rates here.
+            rate, latency = link.bytes_per_second or 0.0, link.latency_seconds or 0.0
+            wire = Wire(rate, latency, link.kind, link.count, link.origin)
+            made.append(Bundle(self.vertices_of(link.source), self.vertices_of(link.target), wire))
         if self.outer is None:
             return made
         nics = np.stack([self.vertices_of(nic) for nic in self.node.nics], axis=1).ravel()
@@ -361,32 +360,16 @@ class _Cluster:
         return self.outer.device(vertex - self.first_outer + self.outer.ranks)
 
 
-def _wire(link: Link) -> Wire:
-    return Wire(link.bytes_per_second or 0.0, link.latency_seconds or 0.0, link.kind, link.count, link.origin)
-
-
 def _joined(node: _Node, nodes: int, outer: Fabric | None, rails: bool) -> Fabric:
     shape = _Cluster(node, nodes, outer, rails)
     check_size("cluster", nodes * shape.local_links + (outer.links if outer else 0))
     vertices = shape.first_outer + (outer.vertices - outer.ranks if outer else 0)
     name = node.topology.name if nodes == 1 else f"{nodes} x {node.topology.name}"
-    return wired(
-        name,
-        shape.ranks,
-        vertices,
-        shape.bundles(),
-        shape.route,
-        shape.device,
-        _levels(shape),
-    )
-
-
-def _levels(shape: _Cluster) -> tuple[LevelCut, ...]:
-    """A GPU's own links, a node's ports, and those levels of the network that hold whole nodes."""
-    flows = {device.name: [0.0, 0.0] for device in shape.node.topology.gpus}
+    # Levels of cuts: a GPU's own links, a node's ports, and those of the network that hold whole nodes.
+    flows = {device.name: [0.0, 0.0] for device in node.topology.gpus}
     # Without a network the NICs lead nowhere, so nothing can leave a GPU over them.
-    idle = set() if shape.outer else set(shape.node.nics)
-    for link in shape.node.routes.links:
+    idle = set() if outer else set(node.nics)
+    for link in node.routes.links:
         if {link.source, link.target} & idle:
             continue
         for end, way in ((link.target, 0), (link.source, 1)):
@@ -396,12 +379,13 @@ def _levels(shape: _Cluster) -> tuple[LevelCut, ...]:
     least = min(max(rates) for rates in flows.values())
     equal = len({tuple(rates) for rates in flows.values()}) == 1
     levels = [LevelCut("GPU", 1, least, shape.ranks if equal else 0)]
-    outer, nics = shape.outer, len(shape.node.nics)
+    nics = len(node.nics)
     if outer is not None:
         port = next(level for level in outer.levels if level.ranks == 1)
-        levels.append(LevelCut("node", shape.node.gpus, nics * port.bytes_per_second, shape.nodes))
+        levels.append(LevelCut("node", node.gpus, nics * port.bytes_per_second, nodes))
         for level in outer.levels:
             if level.consecutive and level.ranks > nics and level.ranks % nics == 0:
-                ranks = level.ranks // nics * shape.node.gpus
+                ranks = level.ranks // nics * node.gpus
                 levels.append(replace(level, ranks=ranks))
-    return tuple(level for level in levels if level.ranks < shape.ranks)
+    below = tuple(level for level in levels if level.ranks < shape.ranks)
+    return wired(name, shape.ranks, vertices, shape.bundles(), shape.route, shape.device, below)

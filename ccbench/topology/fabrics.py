@@ -52,7 +52,7 @@ class Wire:
             )
 
     def faster(self, factor: float) -> Wire:
-        """The same with ``factor`` times the rate."""
+        """Return such a wire with ``factor`` times the rate."""
         return Wire(self.bytes_per_second * factor, self.latency_seconds, self.kind, self.count, self.origin)
 
 
@@ -73,7 +73,7 @@ class LevelCut:
 
 @dataclass(frozen=True, eq=False)
 class Fabric:
-    """``Routes`` in closed form. Vertices 0 to ranks - 1 are the ranks, the rest are switches.
+    """Routes in closed form. Vertices 0 to ranks - 1 are the ranks, the rest are switches.
 
     router: rows of link ids for sources and targets that differ, -1 anywhere for "no link".
     device: what stands at a vertex. levels: cuts for bounds in closed form.
@@ -94,7 +94,7 @@ class Fabric:
 
     @property
     def links(self) -> int:
-        """How many links there are, each direction counted."""
+        """Number of links, each direction counted."""
         return len(self.link_source)
 
     def route(self, source: ArrayLike, target: ArrayLike) -> Ints:
@@ -107,7 +107,7 @@ class Fabric:
         return left_aligned(ids)
 
     def link_kind(self, link: int) -> LinkKind:
-        """What the link is made of."""
+        """Technology of the link."""
         return LINK_KINDS[int(self.link_kind_codes[link])]
 
     def link_name(self, link: int) -> str:
@@ -116,7 +116,7 @@ class Fabric:
         return " -> ".join(self.device(int(end)).name for end in ends)
 
     def topology(self) -> Topology:
-        """The same as a graph of devices. Raises MachineError above 4,096 vertices."""
+        """Return the fabric as a graph of devices. Raises MachineError above 4,096 vertices."""
         if self.vertices > MOST_VERTICES:
             raise MachineError(
                 f"{self.name}: {self.vertices} vertices; at most {MOST_VERTICES} become a graph, "
@@ -285,7 +285,18 @@ def torus(sizes: Sequence[int], wire: Wire, name: str = "torus") -> Fabric:
                 here = np.where(moves, _moved(here, length, stride, np.where(rising, 1, -1)), here)
         return np.stack(columns, axis=1) if columns else np.full((len(source), 0), -1, dtype=np.int64)
 
-    return wired(name, ranks, ranks, bundles, router, gpu, _torus_levels(lengths, len(steps), wire))
+    # The narrowest even cut halves the longest dimension; rows of two have one link each way.
+    longest = max(lengths)
+    row = ranks // longest
+    half = LevelCut(
+        "half",
+        row * (longest // 2),
+        (2 if longest > 2 else 1) * row * wire.bytes_per_second,
+        2 if longest % 2 == 0 else 0,
+        consecutive=[length for length in lengths if length > 1][-1] == longest,
+    )
+    levels = (LevelCut("rank", 1, len(steps) * wire.bytes_per_second, ranks), half)
+    return wired(name, ranks, ranks, bundles, router, gpu, levels)
 
 
 def _moved(ranks: Ints, length: int, stride: int, step: int | Ints) -> Ints:
@@ -293,17 +304,3 @@ def _moved(ranks: Ints, length: int, stride: int, step: int | Ints) -> Ints:
     coordinate = ranks // stride % length
     moved: Ints = ranks + ((coordinate + step) % length - coordinate) * stride
     return moved
-
-
-def _torus_levels(lengths: Sequence[int], ports: int, wire: Wire) -> tuple[LevelCut, ...]:
-    ranks, longest = math.prod(lengths), max(lengths)
-    row = ranks // longest
-    sides = 2 if longest > 2 else 1
-    slab = LevelCut(
-        "half",
-        row * (longest // 2),
-        sides * row * wire.bytes_per_second,
-        2 if longest % 2 == 0 else 0,
-        consecutive=[length for length in lengths if length > 1][-1] == longest,
-    )
-    return LevelCut("rank", 1, ports * wire.bytes_per_second, ranks), slab

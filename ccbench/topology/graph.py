@@ -15,7 +15,7 @@ from typing import Any
 
 
 class DeviceKind(str, Enum):
-    """What stands at a vertex."""
+    """Kind of a vertex."""
 
     GPU = "gpu"  # or any accelerator: NPU, one die of a package
     CPU = "cpu"  # one NUMA node: cores, memory, root ports
@@ -26,7 +26,7 @@ class DeviceKind(str, Enum):
 
 
 class LinkKind(str, Enum):
-    """What a link is made of."""
+    """Technology of a link."""
 
     NVLINK = "nvlink"
     C2C = "c2c"
@@ -50,7 +50,7 @@ class LinkState(str, Enum):
 
 
 class TopologyClass(str, Enum):
-    """How the GPUs of one node hang together."""
+    """Shape in which the GPUs of one node are joined."""
 
     PCIE = "pcie"
     NVLINK_BRIDGE = "nvlink-bridge"
@@ -106,12 +106,12 @@ def both_ways(link: Link) -> tuple[Link, Link]:
 
 
 def carries(link: Link) -> bool:
-    """Whether data go over ``link`` for all that is known: routes, rings and shares are laid on such only."""
+    """Return True if data go over ``link`` for all that is known; only such have routes, rings and shares."""
     return link.state is LinkState.UP
 
 
 def may_carry(link: Link) -> bool:
-    """Whether data may go over ``link``: all but those known to be down.
+    """Return True if data may go over ``link``: all but those known to be down.
 
     Limits count these, for a limit that leaves out a link which may carry data can be exceeded.
     """

@@ -50,7 +50,17 @@ def fat_tree(
             f"oversubscription: {shown(oversubscription)} does not fit {len(down)} levels; give one positive "
             "number, or one for each level above the first"
         )
-    up, wires = _upward(down, wire, ratios, parents)
+    given = None if parents is None else [whole("parents", parent) for parent in parents]
+    if given is not None and len(given) != len(down):
+        raise MachineError(f"parents: {len(given)} numbers for {len(down)} levels; give one each")
+    # Links up from each vertex of every level, and the wire they are made of: as fast together as what enters
+    # from below, less the oversubscription.
+    up, wires = [given[0] if given else 1], [wire]
+    for level in range(1, len(down)):
+        leaving = down[level - 1] * wires[-1].bytes_per_second / ratios[level]
+        links = given[level] if given else max(1, math.ceil(leaving / wire.bytes_per_second - 1e-9))
+        up.append(links)
+        wires.append(wire.faster(leaving / links / wire.bytes_per_second))
     tree = _Tree(tuple(down), tuple(up), rails)
     check_size("fat-tree", 2 * sum(tree.sizes))
     return wired(
@@ -62,22 +72,6 @@ def fat_tree(
         tree.device,
         tuple(tree.levels(wires)),
     )
-
-
-def _upward(
-    down: Sequence[int], wire: Wire, ratios: Sequence[float], parents: Sequence[int] | None
-) -> tuple[list[int], list[Wire]]:
-    """Links up from each vertex of every level, and the wire they are made of."""
-    given = None if parents is None else [whole("parents", parent) for parent in parents]
-    if given is not None and len(given) != len(down):
-        raise MachineError(f"parents: {len(given)} numbers for {len(down)} levels; give one each")
-    up, wires = [given[0] if given else 1], [wire]
-    for level in range(1, len(down)):
-        leaving = down[level - 1] * wires[-1].bytes_per_second / ratios[level]
-        links = given[level] if given else max(1, math.ceil(leaving / wire.bytes_per_second - 1e-9))
-        up.append(links)
-        wires.append(wire.faster(leaving / links / wire.bytes_per_second))
-    return up, wires
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +117,17 @@ class _Tree:
 
     @cached_property
     def host(self) -> Ints:
-        return _rail_order(self.ranks, self.down[0], self.rails)
+        whole("rails", self.rails)
+        nodes_per_leaf = self.down[0]
+        if self.ranks % (self.rails * nodes_per_leaf):
+            raise MachineError(
+                f"rails: {self.rails} rails of {nodes_per_leaf} nodes do not divide {self.ranks} ranks; "
+                "let children[1] be a multiple of rails"
+            )
+        node, rail = np.divmod(np.arange(self.ranks), self.rails)
+        pod, place = np.divmod(node, nodes_per_leaf)
+        host: Ints = (pod * self.rails + rail) * nodes_per_leaf + place
+        return host
 
     def bundles(self, wires: Sequence[Wire]) -> Iterator[Bundle]:
         rank_of_host = np.argsort(self.host)
@@ -168,23 +172,9 @@ class _Tree:
                 yield LevelCut(label, size, leaving, self.ranks // size, self.rails == 1)
 
 
-def _rail_order(ranks: int, nodes_per_leaf: int, rails: int) -> Ints:
-    """Place below the leaves of each rank."""
-    whole("rails", rails)
-    if ranks % (rails * nodes_per_leaf):
-        raise MachineError(
-            f"rails: {rails} rails of {nodes_per_leaf} nodes do not divide {ranks} ranks; "
-            "let children[1] be a multiple of rails"
-        )
-    rank = np.arange(ranks)
-    node, rail = rank // rails, rank % rails
-    pod = node // nodes_per_leaf
-    return (pod * rails + rail) * nodes_per_leaf + node % nodes_per_leaf
-
-
 @dataclass(frozen=True)
 class _Groups:
-    """How the global links of a dragonfly are laid: port k of a group leads to group + k + 1.
+    """Layout of the global links of a dragonfly: port k of a group leads to group + k + 1.
 
     groups: how many; ports: global ports of one group; copies: links between every two groups.
     """

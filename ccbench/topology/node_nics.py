@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ccbench.errors import MachineError
@@ -80,7 +80,7 @@ class Network:
 
     @property
     def contradiction(self) -> str:
-        """What kind and rate say against each other, as ib-ndr-100 does; empty where they agree.
+        """Contradiction between kind and rate, as in ib-ndr-100; empty where they agree.
 
         Ports of two lanes (HDR100, NDR200) have half the rate of their generation, so those agree.
         """
@@ -93,7 +93,7 @@ class Network:
 
 
 def is_other_network(declared: str, said: str) -> bool:
-    """Whether ``said`` does not begin with a network of the declared kind and rate of a node.
+    """Return True if ``said`` does not begin with a network of the declared kind and rate of a node.
 
     Nothing is other where nothing is declared, and everything is that cannot be read where something is: a
     log over sockets would else pass for what InfiniBand gives.
@@ -131,6 +131,9 @@ def parse_network(text: str) -> Network:
     return Network(word, KINDS[word], gigabits * 1e9 / 8, nics, match[4] or "")
 
 
+_RATES = ("bytes_per_second", "net_bytes_per_second")
+"""Attributes in which sources state the rate of a NIC's port."""
+
 _OF_NICS = ("nic_", "nearest_nics", "net_devices", "paths")
 """How facts begin that a source states with NICs in mind; they are wrong once the NICs are others."""
 
@@ -141,14 +144,14 @@ ASSUMED = "assumed"
 
 
 def port_wire(network: Network, ports: int) -> Wire:
-    """What joins each of ``ports`` vertices to the network, when they share the machine's NICs evenly."""
+    """Return the wire that joins each of ``ports`` vertices, which share the machine's NICs evenly."""
     count = max(1, network.nics // ports)
     rate = network.bytes_per_second * network.nics / ports
     return Wire(rate, 0.0, network.kind, count, f"{network}: nominal rate of its ports")
 
 
 def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
-    """``machine`` with the NICs of ``network`` on ``ports`` vertices.
+    """Return ``machine`` with the NICs of ``network`` on ``ports`` vertices.
 
     Its own NICs stay where they are as many as the network's and as the vertices, and none of them is down;
     of their rates the network's count. Else they make room: new ones are dealt to the GPUs evenly and in
@@ -156,9 +159,14 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     switches, or on the GPUs themselves where the machine shows no PCIe. Their places and that their slots
     are as fast as their ports are assumptions. Notices say what was assumed and what contradicts.
     """
-    own = machine.of_kind(DeviceKind.NIC)
-    if len(own) == network.nics == ports and not _down(machine):
+    own, down = machine.of_kind(DeviceKind.NIC), _down(machine)
+    if len(own) == network.nics == ports and not down:
         return _rated(machine, network)
+    notices: list[Notice] = []
+    if own and (len(own) != network.nics or down):
+        text = f"{machine.name} has {len(own)} of its own NICs" + (f" ({_listed(down)} down)" if down else "")
+        text = f"{text}, {network} says {network.nics}: the latter are shown"
+        notices.append(Notice("contradiction", text))
     old = {device.name for device in own}
     wire = port_wire(network, ports)
     origin = f"{network}: assumed as fast as its port"
@@ -166,27 +174,40 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     devices = [device for device in machine.devices if device.name not in old]
     links = [one for one in machine.links if one.source not in old and one.target not in old]
     upwards = _upwards(machine)
+    place = "next to the GPUs it serves" if upwards else "on the GPUs it serves, for no PCIe is shown"
+    text = (
+        f"where the NICs of {network} hang is not known: each is put {place}, in a slot as fast as its port"
+    )
+    notices.append(Notice("assumed", text))
     attributes = {"bytes_per_second": network.bytes_per_second, "place": ASSUMED}
     taken = {device.name for device in devices}
     names = (name for name in (f"nic{number}" for number in itertools.count()) if name not in taken)
+    gpus = [gpu.name for gpu in machine.gpus]
     for port, name in zip(range(ports), names, strict=False):
         devices.append(Device(name, DeviceKind.NIC, machine.gpus[0].node, attributes=attributes))
-        for place in _places(_dealt([gpu.name for gpu in machine.gpus], port, ports), upwards):
+        # The GPUs that the port serves; with more ports than GPUs the one whose port it is.
+        served = [gpu for index, gpu in enumerate(gpus) if index * ports // len(gpus) == port]
+        served = [gpus[port * len(gpus) // ports]] if ports > len(gpus) else served
+        for place in _places(served, upwards):
             links += both_ways(replace(link, source=place, target=name))
+    # The words that the source has for the paths that stay. The new NICs are in no print, so the fact that
+    # says that only printed words count is given up; what the source does not show stays unknown.
+    words = {pair: label for pair, label in machine.matrix.items() if not old & set(pair)}
+    if machine.matrix and machine.facts.get("paths") == "as printed":
+        labels = path_labels(machine, machine.gpus)
+        words |= {pair: label for pair, label in labels.items() if label == NOT_VISIBLE}
     return replace(
         machine,
         devices=tuple(devices),
         links=tuple(links),
-        notices=(*machine.notices, *_replacement(machine, network), _assumption(network, upwards)),
+        notices=(*machine.notices, *notices),
         facts={name: value for name, value in machine.facts.items() if not name.startswith(_OF_NICS)},
-        matrix=_words(machine, old),
+        matrix=words,
     )
 
 
-def _assumption(network: Network, upwards: Mapping[str, tuple[str, bool]]) -> Notice:
-    place = "next to the GPUs it serves" if upwards else "on the GPUs it serves, for no PCIe is shown"
-    text = f"where the NICs of {network} hang is not known: each is put {place}"
-    return Notice("assumed", f"{text}, in a slot as fast as its port")
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
 
 
 def _down(machine: Topology) -> list[str]:
@@ -204,20 +225,28 @@ def _down(machine: Topology) -> list[str]:
 def _rated(machine: Topology, network: Network) -> Topology:
     """``machine`` whose own NICs have the rate of ``network``; a notice where that is not theirs."""
     rate, notices = network.bytes_per_second, []
-    nics = machine.of_kind(DeviceKind.NIC)
-    stated = {nic.name: _stated_rate(nic) for nic in nics}
-    others = [name for name, own in stated.items() if own is not None and not _alike(own, rate)]
+    stated: dict[str, float | None] = {}
+    for nic in machine.of_kind(DeviceKind.NIC):
+        rates = (nic.attributes.get(name) for name in _RATES)
+        stated[nic.name] = next((float(one) for one in rates if isinstance(one, (int, float))), None)
+    # Rates that differ by less are the same number, written with more or fewer digits.
+    others = {
+        name: own
+        for name, own in stated.items()
+        if own is not None and not math.isclose(own, rate, rel_tol=0.01)
+    }
     if others:
-        rates = sorted({own for name, own in stated.items() if own is not None and name in others})
-        said = " and ".join(f"{own * 8 / 1e9:g}" for own in rates)
-        text = f"{_listed(others)} of {machine.name}: {said} Gb/s, {network} says {rate * 8 / 1e9:g}"
+        said = " and ".join(f"{own * 8 / 1e9:g}" for own in sorted(set(others.values())))
+        text = f"{_listed([*others])} of {machine.name}: {said} Gb/s, {network} says {rate * 8 / 1e9:g}"
         notices.append(Notice("contradiction", f"{text}: the latter is taken"))
     slots: dict[str, float] = {}
     for link in machine.links:
         if link.source in stated and carries(link):
-            known = link.bytes_per_second
-            slots[link.source] = slots.get(link.source, 0.0) + (math.inf if known is None else known)
-    slow = [name for name, slot in slots.items() if slot < rate and not _alike(slot, rate)]
+            known = math.inf if link.bytes_per_second is None else link.bytes_per_second
+            slots[link.source] = slots.get(link.source, 0.0) + known
+    slow = [
+        name for name, slot in slots.items() if slot < rate and not math.isclose(slot, rate, rel_tol=0.01)
+    ]
     if slow:
         least = format_rate(min(slots[name] for name in slow))
         text = f"slots of {_listed(slow)} in {machine.name} carry {least}, less than the {format_rate(rate)}"
@@ -233,65 +262,20 @@ def _rated(machine: Topology, network: Network) -> Topology:
     return replace(machine, devices=devices, notices=(*machine.notices, *notices))
 
 
-_RATES = ("bytes_per_second", "net_bytes_per_second")
-"""Attributes in which sources state the rate of a NIC's port."""
-
-
-def _stated_rate(nic: Device) -> float | None:
-    stated = [nic.attributes.get(name) for name in _RATES]
-    return next((float(rate) for rate in stated if isinstance(rate, (int, float))), None)
-
-
-def _alike(one: float, other: float) -> bool:
-    """Whether two rates are the same number, written with more or fewer digits."""
-    return math.isclose(one, other, rel_tol=0.01)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
-
-
-def _words(machine: Topology, old: set[str]) -> dict[tuple[str, str], str]:
-    """What the source calls the paths that stay; what it does not show stays unknown.
-
-    The new NICs are in no print, so the fact that says that only printed words count is given up.
-    """
-    words = {pair: label for pair, label in machine.matrix.items() if not old & set(pair)}
-    if machine.matrix and machine.facts.get("paths") == "as printed":
-        labels = path_labels(machine, machine.gpus)
-        words |= {pair: label for pair, label in labels.items() if label == NOT_VISIBLE}
-    return words
-
-
-def _replacement(machine: Topology, network: Network) -> Iterator[Notice]:
-    own, down = len(machine.of_kind(DeviceKind.NIC)), _down(machine)
-    if own and (own != network.nics or down):
-        text = f"{machine.name} has {own} of its own NICs" + (f" ({_listed(down)} down)" if down else "")
-        yield Notice("contradiction", f"{text}, {network} says {network.nics}: the latter are shown")
-
-
-def _dealt(gpus: list[str], port: int, ports: int) -> list[str]:
-    """The GPUs that port number ``port`` serves; with more ports than GPUs the one whose port it is."""
-    if ports > len(gpus):
-        return [gpus[port * len(gpus) // ports]]
-    return [gpu for index, gpu in enumerate(gpus) if index * ports // len(gpus) == port]
-
-
 def _places(gpus: Sequence[str], upwards: Mapping[str, tuple[str, bool]]) -> list[str]:
-    """What a NIC of these GPUs hangs on: one place, unless they are shown without anything above them."""
+    """Places of a NIC of these GPUs: one, unless they are shown without anything above them."""
     above = list(dict.fromkeys(upwards[gpu][0] for gpu in gpus if gpu in upwards))
     if len(above) <= 1:
         return above or list(gpus)
-    processors = Counter(name for name in (_processor(gpu, upwards) for gpu in gpus) if name)
+    # On several switches: the processor of most of the GPUs, over however many switches.
+    processors: Counter[str] = Counter()
+    for name in gpus:
+        is_processor = False
+        while not is_processor and name in upwards:
+            name, is_processor = upwards[name]
+        if is_processor:
+            processors[name] += 1
     return [processors.most_common(1)[0][0]] if processors else above[:1]
-
-
-def _processor(name: str, upwards: Mapping[str, tuple[str, bool]]) -> str:
-    """The processor that a GPU hangs on, over however many switches; empty where none is shown."""
-    is_processor = False
-    while not is_processor and name in upwards:
-        name, is_processor = upwards[name]
-    return name if is_processor else ""
 
 
 def _upwards(machine: Topology) -> dict[str, tuple[str, bool]]:

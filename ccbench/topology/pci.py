@@ -1,4 +1,4 @@
-"""What PCI addresses, generations and device ids mean, wherever they are printed.
+"""Meaning of PCI addresses, generations and device ids, wherever they are printed.
 
 Model names of accelerators by PCI vendor and device id, for sources that print no name: only ids that were
 seen beside their name, in what lspci -nn, nouveau's and vendors' own tables print in public repositories, or
@@ -48,7 +48,7 @@ def card_count(devices: Iterable[Device]) -> int:
 
 
 def bytes_per_second(gigatransfers: float | None, width: int | None) -> float | None:
-    """What a PCIe link carries in one direction, line coding taken off; None where either is not known."""
+    """Return the rate of a PCIe link in one direction, less its coding; None where either is not known."""
     if gigatransfers is None or gigatransfers not in CODING or not width:
         return None
     return gigatransfers * 1e9 * CODING[gigatransfers] * width / 8

@@ -1,10 +1,9 @@
-"""Which links a message takes: what every router offers, and routes by search for any topology."""
+"""Links that a message takes: routes by search for any topology, and what all routers share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,28 +19,6 @@ MOST_VERTICES = 4096
 
 MOST_ENTRIES = 200_000_000
 """Link ids that one answer of ``route`` may hold (1.6 GB)."""
-
-
-class Routes(Protocol):
-    """Routes between ranks as arrays of link ids. Nothing but this is needed to price a schedule."""
-
-    @property
-    def ranks(self) -> int:
-        """How many ranks there are, 0 to ranks - 1."""
-
-    @property
-    def link_bytes_per_second(self) -> Floats:
-        """Rate of each link, in one direction."""
-
-    @property
-    def link_latency_seconds(self) -> Floats:
-        """Latency of each link; 0 where none is stated."""
-
-    def route(self, source: ArrayLike, target: ArrayLike) -> Ints:
-        """One row of link ids per flow, in travel order, filled up with -1; all -1 from a rank to itself."""
-
-    def link_name(self, link: int) -> str:
-        """``from -> to``, for people."""
 
 
 def checked_flows(source: ArrayLike, target: ArrayLike, ranks: int) -> tuple[Ints, Ints]:
@@ -141,22 +118,21 @@ def striped(topology: Topology) -> Topology:
         if source != target:
             key = (source, target, link.kind, link.state)
             moved = replace(link, source=source, target=target)
-            links[key] = _added(links[key], moved) if key in links else moved
+            same = links.get(key)
+            if same is not None:
+                rates = (same.bytes_per_second, moved.bytes_per_second)
+                latencies = (same.latency_seconds, moved.latency_seconds)
+                moved = replace(
+                    same,
+                    bytes_per_second=None if rates[0] is None or rates[1] is None else rates[0] + rates[1],
+                    latency_seconds=max((one for one in latencies if one is not None), default=None),
+                    count=same.count + moved.count,
+                )
+            links[key] = moved
     kept: tuple[Device, ...] = tuple(
         device for device in topology.devices if stands_for.get(device.name, device.name) == device.name
     )
     return replace(topology, devices=kept, links=tuple(links.values()))
-
-
-def _added(one: Link, other: Link) -> Link:
-    rates = (one.bytes_per_second, other.bytes_per_second)
-    latencies = [link.latency_seconds for link in (one, other) if link.latency_seconds is not None]
-    return replace(
-        one,
-        bytes_per_second=None if rates[0] is None or rates[1] is None else rates[0] + rates[1],
-        latency_seconds=max(latencies, default=None),
-        count=one.count + other.count,
-    )
 
 
 @dataclass(frozen=True, eq=False)

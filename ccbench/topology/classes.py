@@ -17,7 +17,7 @@ because it divides what hwloc multiplied, which knows no 14.06 GB/s.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping, Set
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -61,26 +61,19 @@ def class_of_direct_links(
         return None
     if most == 1:
         return TopologyClass.NVLINK_MESH if on_board else TopologyClass.NVLINK_BRIDGE
-    return TopologyClass.NVLINK_CUBE_MESH if _is_cube_mesh(peers, forgiven) else TopologyClass.NVLINK_MESH
-
-
-def _is_cube_mesh(peers: Mapping[Vertex, Set[Vertex]], forgiven: int) -> bool:
-    """Two full quads, every GPU joined to one of the other quad; ``forgiven`` (0 or 1) pairs may be missing.
-
-    Which GPUs form a quad does not matter.
-    """
+    # A cube mesh: two full quads, every GPU joined to one of the other quad. Which GPUs form a quad does not
+    # matter: of four peers three are in the own quad, so that the fourth is a matching by itself.
+    missing = CUBE_MESH_GPUS * CUBE_MESH_PEERS // 2 - sum(map(len, peers.values())) // 2
+    if len(peers) != CUBE_MESH_GPUS or most > CUBE_MESH_PEERS or not 0 <= missing <= forgiven:
+        return TopologyClass.NVLINK_MESH
 
     def gaps(quad: set[Vertex]) -> int:
         return len(quad) * (len(quad) - 1) // 2 - sum(len(peers[one] & quad) for one in quad) // 2
 
-    most = max(map(len, peers.values()), default=0)
-    missing = CUBE_MESH_GPUS * CUBE_MESH_PEERS // 2 - sum(map(len, peers.values())) // 2
-    if len(peers) != CUBE_MESH_GPUS or most > CUBE_MESH_PEERS or not 0 <= missing <= forgiven:
-        return False
     one = next(one for one, near in peers.items() if len(near) == CUBE_MESH_PEERS)
-    # Four peers each, three of them in the own quad: the fourth is a matching by itself.
-    quads = ({one, *peers[one]} - {twin} for twin in peers[one])
-    return any(gaps(quad) + gaps(set(peers) - quad) <= missing for quad in quads)
+    quads = [{one, *peers[one]} - {twin} for twin in peers[one]]
+    is_cube = any(gaps(quad) + gaps(set(peers) - quad) <= missing for quad in quads)
+    return TopologyClass.NVLINK_CUBE_MESH if is_cube else TopologyClass.NVLINK_MESH
 
 
 def connected_groups(peers: Mapping[Vertex, Iterable[Vertex]]) -> list[set[Vertex]]:
@@ -136,12 +129,12 @@ def nvlinks_of_model(model: str) -> int | None:
 
 
 def is_card(model: str) -> bool:
-    """Whether GPUs of ``model`` are cards, whose NVLinks all rest unless somebody plugs a bridge on."""
+    """Return True if GPUs of ``model`` are cards, whose NVLinks all rest unless a bridge is plugged on."""
     return _CARD.search(model) is not None
 
 
 def is_module(model: str) -> bool:
-    """Whether GPUs of ``model`` are soldered or socketed on a board, whose traces their NVLinks are.
+    """Return True if GPUs of ``model`` are soldered or socketed on a board, whose traces their NVLinks are.
 
     SXM and its successors; False where the name does not say, as for cards.
     """
@@ -176,7 +169,7 @@ class Verdict:
 
     @property
     def nvswitch(self) -> bool | None:
-        """Whether GPUs hang on NVSwitches; None where that is open."""
+        """True if GPUs hang on NVSwitches; None where that is open."""
         if self.topology_class is not TopologyClass.UNKNOWN:
             return self.topology_class is TopologyClass.NVSWITCH
         return None if not self.candidates or TopologyClass.NVSWITCH in self.candidates else False
@@ -375,29 +368,22 @@ def _class_of_node(
     if LinkKind.HCCS in kinds:
         return TopologyClass.HCCS_FULL_MESH
     if LinkKind.NVLINK in kinds:
-        return _nvlink_class(gpus, links, names)
-    return TopologyClass.PCIE if _was_looked_at(topology, gpus, links) else TopologyClass.UNKNOWN
-
-
-def _nvlink_class(gpus: list[Device], links: list[Link], names: set[str]) -> TopologyClass:
-    nvlinks = [link for link in links if link.kind is LinkKind.NVLINK]
-    modules = any(is_module(str(gpu.attributes.get("model") or "")) for gpu in gpus)
-    told = any("nvlinks_to_processor" in gpu.attributes for gpu in gpus)
-    drawn = any(link.target not in names for link in nvlinks)  # POWER: NVLinks end at the processor too
-    pairs = [(link.source, link.target) for link in nvlinks]
-    shape = class_of_direct_links(sorted(names), pairs, on_board=modules or told or drawn, forgiven=1)
-    return shape or TopologyClass.NVLINK_MESH
-
-
-def _was_looked_at(topology: Topology, gpus: list[Device], links: list[Link]) -> bool:
-    """Whether the absence of NVLinks and the like is an answer and not a gap."""
-    if any(notice.kind == "not_visible" and "NVLink" in notice.text for notice in topology.notices):
-        return False
-    if any(gpu.attributes.get("nvlinks_up_unknown_end") for gpu in gpus):
-        return False
-    if topology.facts.get("nvlinks_per_gpu") is not None:
-        return True
-    if topology.matrix:
-        names = {gpu.name for gpu in gpus}
-        return all((one, other) in topology.matrix for one in names for other in names - {one})
-    return any(link.kind is LinkKind.PCIE and link.state is not LinkState.NOT_VISIBLE for link in links)
+        nvlinks = [link for link in links if link.kind is LinkKind.NVLINK]
+        modules = any(is_module(str(gpu.attributes.get("model") or "")) for gpu in gpus)
+        told = any("nvlinks_to_processor" in gpu.attributes for gpu in gpus)
+        drawn = any(link.target not in names for link in nvlinks)  # POWER: NVLinks end at the processor too
+        pairs = [(link.source, link.target) for link in nvlinks]
+        shape = class_of_direct_links(sorted(names), pairs, on_board=modules or told or drawn, forgiven=1)
+        return shape or TopologyClass.NVLINK_MESH
+    # The absence of NVLinks and the like is an answer only where somebody looked for them.
+    hidden = any(one.kind == "not_visible" and "NVLink" in one.text for one in topology.notices)
+    if hidden or any(gpu.attributes.get("nvlinks_up_unknown_end") for gpu in gpus):
+        looked = False
+    elif topology.facts.get("nvlinks_per_gpu") is not None:
+        looked = True
+    elif topology.matrix:
+        looked = all((one, other) in topology.matrix for one in names for other in names - {one})
+    else:
+        seen = (link for link in links if link.state is not LinkState.NOT_VISIBLE)
+        looked = any(link.kind is LinkKind.PCIE for link in seen)
+    return TopologyClass.PCIE if looked else TopologyClass.UNKNOWN

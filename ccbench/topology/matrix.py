@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ccbench.topology.classes import connected_groups
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
 
 _DIRECT: Mapping[LinkKind, str] = {LinkKind.XGMI: "XGMI", LinkKind.HCCS: "HCCS", LinkKind.C2C: "C2C"}
-_ENDS = frozenset({DeviceKind.GPU, DeviceKind.NIC})
-
 # A path is chosen by what it passes, worst first: network, other processors, processors, switches.
 _Cost = tuple[int, int, int, int]
 NO_PATH = "-"
@@ -69,7 +67,7 @@ def path_labels(topology: Topology, devices: Sequence[Device] | None = None) -> 
 
 
 def is_counted(link: Link) -> bool:
-    """Whether ``link.count`` is what the source says, and not 1 for lack of a number."""
+    """Return True if ``link.count`` is what the source says, and not 1 for lack of a number."""
     return link.attributes.get("count_known") is not False
 
 
@@ -118,18 +116,16 @@ class _Paths:
             elif link.state is LinkState.NOT_VISIBLE:
                 self._unseen.add((link.source, link.target))
             else:
-                self._take(link, joined)
                 self._linked |= {link.source, link.target}
+                if link.source in self._devices and link.target in self._devices:
+                    self._take(link, joined)
         # Switches that are joined among themselves are one plane, as the two boards of a DGX-2 are.
         planes = enumerate(connected_groups(joined))
         self._plane = {switch: number for number, group in planes for switch in group}
 
     def _take(self, link: Link, joined: Mapping[str, set[str]]) -> None:
-        target = self._devices.get(link.target)
-        if target is None or link.source not in self._devices:
-            return
+        source, target = self._devices[link.source], self._devices[link.target]
         if link.kind is LinkKind.NVLINK:
-            source = self._devices[link.source]
             if link.attributes.get("list_cut") is True:
                 self._cut.add(link.source)
             if not is_counted(link):
@@ -159,7 +155,7 @@ class _Paths:
         return f"NV{count}" if count else self._named.get((one, other), "")
 
     def is_unseen(self, one: str, other: str) -> bool:
-        """Whether a link between two devices is there, or may be, of which nobody could see if it is up."""
+        """Return True if there is, or may be, a link of which nobody could see if it is up."""
         seen_whole = not {one, other} <= self._adrift
         return not seen_whole or (one, other) in self._unseen or (other, one) in self._unseen
 
@@ -173,7 +169,7 @@ class _Paths:
         return BY_A_PEER if any(self.direct(gpu, peer) for peer in peers) else ""
 
     def absent(self, one: str, other: str) -> str:
-        """Why two devices have no path: what no link is named of, or what is damaged, was not seen whole."""
+        """Return the label of two devices without a path, which a source may have failed to show."""
         if self.is_unseen(one, other):
             return NOT_VISIBLE
         if (one, other) in self._down or (other, one) in self._down:
@@ -201,49 +197,35 @@ class _Paths:
             if cost > best[name]:
                 continue
             device = self._devices[name]
-            label = self._label(through[name]) if name != start and device.kind in _ENDS else ""
-            if label:
-                labels[name] = label
+            if name != start and device.kind in (DeviceKind.GPU, DeviceKind.NIC):
+                devices = [self._devices[passed] for passed in through[name]]
+                kinds = Counter(passed.kind for passed in devices[1:-1])
+                if devices[0].node != devices[-1].node:
+                    labels[name] = "NET"
+                elif kinds[DeviceKind.CPU] > 1 and not kinds[DeviceKind.NETWORK_SWITCH]:
+                    labels[name] = "SYS"
+                elif kinds[DeviceKind.CPU] == 1 and not kinds[DeviceKind.NETWORK_SWITCH]:
+                    bridges = {str(devices[end].attributes.get("host_bridge") or "") for end in (0, -1)}
+                    labels[name] = "NODE" if len(bridges) == 2 and "" not in bridges else "PHB"
+                elif not kinds[DeviceKind.NETWORK_SWITCH]:  # else the path leaves the machine it ends in
+                    labels[name] = "PXB" if kinds[DeviceKind.PCIE_SWITCH] > 1 else "PIX"
             if name != start and device.kind is DeviceKind.GPU:
                 continue  # nothing passes through a GPU
             for target in self._edges.get(name, ()):
-                if device.kind is DeviceKind.NIC and self._turns(start, through[name], target):
-                    continue
-                further = _further(cost, self._devices[target].kind)
+                kind = self._devices[target].kind
+                if device.kind is DeviceKind.NIC and name != start:
+                    # A path that has come to a NIC does not leave it again on the side it came from.
+                    outside = {DeviceKind.NETWORK_SWITCH, DeviceKind.NIC}
+                    if self._devices[through[name][-2]].kind not in outside and kind not in outside:
+                        continue
+                network, processors, switches, hops = cost
+                further = (
+                    network + (kind is DeviceKind.NETWORK_SWITCH),
+                    processors + (kind is DeviceKind.CPU),
+                    switches + (kind is DeviceKind.PCIE_SWITCH),
+                    hops + 1,
+                )
                 if target not in best or further < best[target]:
                     best[target], through[target] = further, (*through[name], target)
                     heapq.heappush(waiting, (further, target))
         return labels
-
-    def _turns(self, start: str, path: Sequence[str], target: str) -> bool:
-        """Whether a path that has come to a NIC would leave it again on the side it came from."""
-        if path[-1] == start:
-            return False
-        outside = {DeviceKind.NETWORK_SWITCH, DeviceKind.NIC}
-        came, goes = self._devices[path[-2]], self._devices[target]
-        return came.kind not in outside and goes.kind not in outside
-
-    def _label(self, path: Iterable[str]) -> str:
-        """The word for a path; nothing for one that leaves the machine it ends in."""
-        devices = [self._devices[name] for name in path]
-        kinds = Counter(device.kind for device in devices[1:-1])
-        if devices[0].node != devices[-1].node:
-            return "NET"
-        if kinds[DeviceKind.NETWORK_SWITCH]:
-            return ""
-        if kinds[DeviceKind.CPU] > 1:
-            return "SYS"
-        if kinds[DeviceKind.CPU] == 1:
-            ends = {str(devices[place].attributes.get("host_bridge") or "") for place in (0, -1)}
-            return "NODE" if len(ends) == 2 and "" not in ends else "PHB"
-        return "PXB" if kinds[DeviceKind.PCIE_SWITCH] > 1 else "PIX"
-
-
-def _further(cost: _Cost, kind: DeviceKind) -> _Cost:
-    network, processors, switches, hops = cost
-    return (
-        network + (kind is DeviceKind.NETWORK_SWITCH),
-        processors + (kind is DeviceKind.CPU),
-        switches + (kind is DeviceKind.PCIE_SWITCH),
-        hops + 1,
-    )

@@ -7,11 +7,13 @@ not use, and why, stands in its ``note``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from ccbench.errors import MachineError
+from ccbench.topology.classes import connected_groups
 from ccbench.topology.graph import DeviceKind, LinkKind, Topology, carries
 from ccbench.topology.routing import striped
 
@@ -58,11 +60,19 @@ def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> 
     lanes = _switch_lanes(topology, group)
     if lanes:
         return RingPlan((Ring(group, lanes),), "switch", Fraction(1), "any order is as good behind a switch")
-    counts = _counts(topology, group)
+    index = {name: position for position, name in enumerate(group)}
+    one_way = [[0] * len(group) for _ in group]
+    for link in topology.links:
+        is_fast = link.kind in FAST_KINDS and carries(link)
+        if is_fast and link.source != link.target and {link.source, link.target} <= index.keys():
+            one_way[index[link.source]][index[link.target]] += link.count
+    # A ring is run both ways, so only what is there in both directions counts.
+    size = range(len(group))
+    counts = [[min(one_way[a][b], one_way[b][a]) for b in size] for a in size]
     if len(group) == 2:
         lanes = min(counts[0][1], counts[1][0])
         return RingPlan((Ring(group, lanes),), "decomposition", Fraction(1)) if lanes else _fallback(group)
-    between = {counts[a][b] for a in range(len(group)) for b in range(len(group)) if a != b}
+    between = {counts[a][b] for a in size for b in size if a != b}
     bundle = between.pop() if len(between) == 1 else 0
     if bundle and (len(group) % 2 or bundle == 1):
         cycles, method = walecki(len(group)) * bundle, "decomposition"
@@ -71,24 +81,20 @@ def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> 
         cycles, method = max(_packed(counts), walecki(len(group)) * bundle, key=len), "search"
     if not cycles:
         return _fallback(group)
-    return _plan(group, counts, cycles, method)
+    # Each cycle is run both ways round.
+    orders: Counter[tuple[str, ...]] = Counter()
+    for cycle in cycles:
+        for order in (cycle, (cycle[0], *cycle[:0:-1])):
+            orders[tuple(group[index] for index in order)] += 1
+    used = Fraction(2 * len(cycles) * len(group), sum(map(sum, counts)))
+    left = 1 - used
+    note = f"{left.numerator}/{left.denominator} of the links fit into no further ring" if left else ""
+    return RingPlan(tuple(Ring(order, number) for order, number in orders.items()), method, used, note)
 
 
 def _fallback(group: tuple[str, ...]) -> RingPlan:
     note = "no ring of direct links joins these GPUs: rank order over PCIe or whatever else joins them"
     return RingPlan((Ring(group),), "fallback", Fraction(0), note)
-
-
-def _plan(group: tuple[str, ...], counts: Counts, cycles: list[tuple[int, ...]], method: str) -> RingPlan:
-    lanes: dict[tuple[str, ...], int] = {}
-    for cycle in cycles:
-        for order in (cycle, (cycle[0], *cycle[:0:-1])):
-            names = tuple(group[index] for index in order)
-            lanes[names] = lanes.get(names, 0) + 1
-    used = Fraction(2 * len(cycles) * len(group), sum(map(sum, counts)))
-    left = 1 - used
-    note = f"{left.numerator}/{left.denominator} of the links fit into no further ring" if left else ""
-    return RingPlan(tuple(Ring(order, number) for order, number in lanes.items()), method, used, note)
 
 
 def _group(topology: Topology, participants: Sequence[str] | None) -> tuple[str, ...]:
@@ -121,18 +127,6 @@ def _switch_lanes(topology: Topology, group: tuple[str, ...]) -> int:
         return 0
     everywhere = [set().union(*(joined[switch] for switch in reach[name])) for name in group]
     return min(links.values()) if set.intersection(*everywhere) else 0
-
-
-def _counts(topology: Topology, group: tuple[str, ...]) -> Counts:
-    index = {name: position for position, name in enumerate(group)}
-    counts = [[0] * len(group) for _ in group]
-    for link in topology.links:
-        is_fast = link.kind in FAST_KINDS and carries(link)
-        if is_fast and link.source != link.target and {link.source, link.target} <= index.keys():
-            counts[index[link.source]][index[link.target]] += link.count
-    # A ring is run both ways, so only what is there in both directions counts.
-    size = range(len(group))
-    return [[min(counts[a][b], counts[b][a]) for b in size] for a in size]
 
 
 def walecki(vertices: int) -> list[tuple[int, ...]]:
@@ -215,7 +209,7 @@ def _cycles(residual: Counts, steps: list[int]) -> Iterator[tuple[int, ...]]:
 
 
 def are_joined(topology: Topology, participants: Sequence[str]) -> bool:
-    """Whether fast links lead from each GPU of a group to every other, over GPUs of the group and NVSwitches.
+    """Return True if fast links join each GPU of a group to every other, over these GPUs and NVSwitches.
 
     Raises MachineError as ``rings_for`` does.
     """
@@ -226,12 +220,8 @@ def are_joined(topology: Topology, participants: Sequence[str]) -> bool:
         if link.kind in FAST_KINDS and carries(link) and {link.source, link.target} <= inside:
             onward.setdefault(link.source, set()).add(link.target)
             onward.setdefault(link.target, set()).add(link.source)
-    reached, waiting = {group[0]}, [group[0]]
-    while waiting:
-        new = onward.get(waiting.pop(), set()) - reached
-        reached |= new
-        waiting += new
-    return reached >= set(group)
+    joined = connected_groups({name: onward.get(name, set()) for name in inside})
+    return any(found >= set(group) for found in joined)
 
 
 def usable_share(topology: Topology, participants: Sequence[str]) -> dict[str, Fraction]:

@@ -65,7 +65,17 @@ def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
         "class": topology.topology_class.value,
         "nodes": node_count(topology),
         **{f"{word}_count": device_count(topology, kind) for word, kind in _COUNTED.items()},
-        "devices": [_plain(device) for device in topology.devices],
+        "devices": [
+            {
+                "name": device.name,
+                "kind": device.kind.value,
+                "node": device.node,
+                "bus_id": device.bus_id or None,
+                "numa_node": device.numa_node,
+                "called": device.attributes.get("name"),
+            }
+            for device in topology.devices
+        ],
         "gpu_matrix": gpu_matrix(topology) if is_whole(topology) else None,
         "nic_matrix": nic_matrix(topology) if is_whole(topology) else None,
         "nvlinks_per_gpu": nvlinks_per_gpu(topology) if is_whole(topology) else None,
@@ -101,12 +111,12 @@ def node_count(topology: Topology) -> int:
 
 
 def is_whole(topology: Topology) -> bool:
-    """Whether every machine is in the graph."""
+    """Return True if every machine is in the graph."""
     return node_count(topology) == _nodes_in_graph(topology) or node_count(topology) <= 1
 
 
 def _of_all(topology: Topology, number: int) -> int:
-    """What is ``number`` times in the graph, in the whole cluster of equal machines."""
+    """Number in the whole cluster of equal machines of what is ``number`` times in the graph."""
     return number * node_count(topology) // max(_nodes_in_graph(topology), 1)
 
 
@@ -115,7 +125,7 @@ def _nodes_in_graph(topology: Topology) -> int:
 
 
 def device_count(topology: Topology, kind: DeviceKind) -> int | None:
-    """What the source says, else how many are in the graph; None where the source says it does not know."""
+    """Return the source's count, else that of the graph; None where the source says it does not know."""
     word = next((word for word, one in _COUNTED.items() if one is kind), kind.value)
     if node_count(topology) <= 1 and f"{word}_count" in topology.facts:
         stated = topology.facts[f"{word}_count"]
@@ -125,17 +135,6 @@ def device_count(topology: Topology, kind: DeviceKind) -> int | None:
     inside = [device for device in topology.of_kind(kind) if device.node >= 0]
     outside = len(topology.of_kind(kind)) - len(inside)
     return _of_all(topology, len(inside)) + outside
-
-
-def _plain(device: Device) -> dict[str, Any]:
-    return {
-        "name": device.name,
-        "kind": device.kind.value,
-        "node": device.node,
-        "bus_id": device.bus_id or None,
-        "numa_node": device.numa_node,
-        "called": device.attributes.get("name"),
-    }
 
 
 def gpu_matrix(topology: Topology) -> list[list[str | None]] | None:
@@ -174,10 +173,12 @@ def nvlinks_per_gpu(topology: Topology) -> Sequence[int | None] | None:
     stated = topology.facts.get("nvlinks_per_gpu")
     if isinstance(stated, list) and len(stated) == len(topology.gpus):
         if topology.facts.get("paths") != "as printed":
-            return [
-                None if _is_cut(topology, gpu) else count
-                for gpu, count in zip(topology.gpus, stated, strict=True)
-            ]
+            # The source's list of a GPU's links may end too early (fact ``links``).
+            listed = topology.facts.get("links")
+            links = listed if isinstance(listed, dict) else {}
+            entries = [links.get(gpu.attributes.get("name")) for gpu in topology.gpus]
+            cut = [isinstance(entry, dict) and entry.get("cut") is True for entry in entries]
+            return [None if is_cut else count for is_cut, count in zip(cut, stated, strict=True)]
         # Behind switches every path shows all links of a GPU; else each path has its own.
         switched = topology.topology_class is TopologyClass.NVSWITCH
         hidden = _hidden(topology)
@@ -193,13 +194,6 @@ def nvlinks_per_gpu(topology: Topology) -> Sequence[int | None] | None:
         None if gpu.name in unseen else counts[gpu.name] or (None if gpu.name in hidden else 0)
         for gpu in topology.gpus
     ]
-
-
-def _is_cut(topology: Topology, gpu: Device) -> bool:
-    """Whether the source's list of this GPU's links ends too early (fact ``links``)."""
-    links = topology.facts.get("links")
-    listing = links.get(gpu.attributes.get("name")) if isinstance(links, dict) else None
-    return isinstance(listing, dict) and listing.get("cut") is True
 
 
 def _hidden(topology: Topology) -> set[str]:

@@ -60,14 +60,14 @@ class Element:
 
 @dataclass(frozen=True)
 class Document:
-    """What could be read. ``complete`` is False where the root's end was not: elements may be missing."""
+    """Elements that could be read; some may be missing unless it is ``complete``."""
 
     root: Element
     notices: tuple[Notice, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """Whether the whole root element was read."""
+        """True if the whole root element was read."""
         return self.root.closed
 
 
@@ -175,7 +175,15 @@ def parse_xml(text: str, name: str, doctype_allowed: bool = False) -> Document:
             "document; check that the whole file was copied"
         )
     if complaint:
-        notices.append(_damage(builder, complaint, sound))
+        line, root = builder.line(), builder.root
+        if root.closed:
+            text = f"text after the end of <{root.tag}> is left out ({complaint})"
+            notices.append(Notice("damaged_line", text, line))
+        else:
+            opened = builder.open[-1].tag if builder.open else ""
+            where = "ends" if line >= sound.count("\n") + first_line else "breaks"
+            text = f"the document {where} inside <{opened}> ({complaint}): the rest is left out"
+            notices.append(Notice("truncated", text, line))
     return Document(builder.root, tuple(notices))
 
 
@@ -189,17 +197,3 @@ def parse_below(text: str, name: str, tag: str, writer: str) -> tuple[Document, 
             f"give a file that {writer} wrote"
         )
     return document, found
-
-
-def _damage(builder: _Builder, complaint: str, text: str) -> Notice:
-    line = builder.line()
-    if builder.root is not None and builder.root.closed:
-        return Notice(
-            "damaged_line", f"text after the end of <{builder.root.tag}> is left out ({complaint})", line
-        )
-    opened = builder.open[-1].tag if builder.open else ""
-    last_line = text.count("\n") + builder.first_line
-    where = "ends" if line >= last_line else "breaks"
-    return Notice(
-        "truncated", f"the document {where} inside <{opened}> ({complaint}): the rest is left out", line
-    )

@@ -1,4 +1,4 @@
-"""Where a topology can come from: the catalog, one of our files, or what another tool prints.
+"""Sources of a topology: the catalog, one of our files, or what another tool prints.
 
 A reader module of READERS has ``recognises(text) -> bool``, cheap and never raising, and
 ``read(text) -> Topology``, which raises MachineError and nothing else. Modules are imported when a text is
@@ -8,6 +8,7 @@ read, so that a reader's heavy library costs nothing to those who do not read it
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import importlib
 import re
 import stat
@@ -115,16 +116,10 @@ def read_source(source: str) -> Topology:
         return _topology_of_bytes(_content(path), path.name, source)
     if source.lower() in names:
         return load_catalog(source.lower())
-    raise MachineError(_unknown(source, names))
-
-
-def _unknown(source: str, names: tuple[str, ...]) -> str:
-    import difflib
-
     near = difflib.get_close_matches(source.lower(), names, n=3, cutoff=0.4)
     listed = ", ".join(near) if near else ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     kind = "Did you mean" if near else "The catalog has"
-    return f"{shown(source)} is neither a file nor in the catalog. {kind}: {listed}"
+    raise MachineError(f"{shown(source)} is neither a file nor in the catalog. {kind}: {listed}")
 
 
 def topology_of_text(text: str, name: str, place: str = "") -> Topology:
@@ -162,7 +157,11 @@ def _topology_of_bytes(content: bytes, name: str, place: str) -> Topology:
         raise MachineError(
             f"{place}: larger than {LARGEST_TEXT_BYTES >> 20} MiB; cut out the part with the topology"
         )
-    if _is_binary(content[:_SAMPLE_BYTES]):
+    # Of a text, even a damaged one, less than a tenth is neither to print nor white space.
+    sample = content[:_SAMPLE_BYTES]
+    shown_as = "" if sample[:2] in _UTF_16 else sample.decode("utf-8", "replace")
+    odd = sum(not (sign.isprintable() or sign in _SPACES) or sign == "\ufffd" for sign in shown_as)
+    if odd * 10 > len(shown_as):
         raise MachineError(
             f"{place}: is no text but binary data; give what a tool printed, or a YAML or JSON file, in UTF-8"
         )
@@ -206,15 +205,6 @@ def _content(path: Path) -> bytes:
         raise MachineError(
             f"{path}: cannot be read ({error.strerror}); name a topology file, or a name of the catalog"
         ) from None
-
-
-def _is_binary(sample: bytes) -> bool:
-    """Whether more than a tenth of it is neither text nor white space; a damaged text has less."""
-    if sample[:2] in _UTF_16:
-        return False
-    text = sample.decode("utf-8", "replace")
-    odd = sum(not (sign.isprintable() or sign in _SPACES) or sign == "\ufffd" for sign in text)
-    return odd * 10 > len(text)
 
 
 def _decoded(content: bytes) -> str:

@@ -305,7 +305,7 @@ class Tree:
                     self.links += both_ways(Link(place.cpu, name, LinkKind.PCIE, origin=origin))
 
     def _kind(self, element: Element) -> DeviceKind | None:
-        """What children say counts before the class, which hand-written files leave out."""
+        """Kind by the children before the class, which hand-written files leave out."""
         said, bus_id = element.attributes.get("class", "").lower(), element.attributes.get("busid", "")
         for child, classes, kind in (
             ("gpu", _GPUS, DeviceKind.GPU),

@@ -32,9 +32,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import MachineError
-from ccbench.topology.fabrics import Fabric, LevelCut
-from ccbench.topology.graph import DeviceKind, Topology, may_carry
-from ccbench.topology.routing import Floats
+from ccbench.topology.fabrics import Fabric, Floats, LevelCut
+from ccbench.topology.graph import DeviceKind, Topology
 
 MOST_FLOW_VERTICES = 160
 """Fabrics up to this size are cut by maximum flow too; some tenths of a second at most, once for each."""
@@ -169,7 +168,7 @@ def flow_graph(topology: Topology) -> FlowGraph:
     if len(ranks) < 2:
         raise MachineError(f"{topology.name}: {len(ranks)} GPUs; a bound needs at least two")
     index = {device.name: position for position, device in enumerate(topology.devices)}
-    links = tuple(link for link in topology.links if may_carry(link) and link.source != link.target)
+    links = tuple(link for link in topology.links if link.may_carry and link.source != link.target)
     for link in links:
         if link.bytes_per_second is None:
             raise MachineError(

@@ -22,10 +22,9 @@ from ccbench.model.library import Generation, Intra, LibraryPoint, LibraryReques
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.constants import read_table, shipped
 from ccbench.model.library.predictor import predict_library
-from ccbench.topology.fabrics import LINK_KINDS, Fabric
+from ccbench.topology.fabrics import LINK_KINDS, Fabric, Floats
 from ccbench.topology.graph import LinkKind, Topology
 from ccbench.topology.node_nics import Network, parse_network
-from ccbench.topology.routing import Floats
 
 T = TypeVar("T")
 

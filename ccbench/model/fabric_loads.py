@@ -18,8 +18,7 @@ import numpy as np
 
 from ccbench.errors import MachineError
 from ccbench.model.patterns import AllPairs, Steps, Uniform
-from ccbench.topology.fabrics import Fabric
-from ccbench.topology.routing import Floats, Ints
+from ccbench.topology.fabrics import Fabric, Floats, Ints
 
 MOST_EXACT_FLOWS = 1_200_000
 """Flows, counted over all its steps, up to which each step of a pattern is looked at."""

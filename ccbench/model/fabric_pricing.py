@@ -29,8 +29,7 @@ from ccbench.errors import MachineError
 from ccbench.model.fabric_loads import FabricCosts, LinkTable, StepLoad, pattern_loads
 from ccbench.model.patterns import Pipeline, Traffic, traffic_for, traffic_of
 from ccbench.schedules.schedule import Schedule
-from ccbench.topology.fabrics import Fabric
-from ccbench.topology.routing import Floats, Ints
+from ccbench.topology.fabrics import Fabric, Floats, Ints
 from ccbench.units import plural
 
 MOST_PIECES_UNDER_WAY = 4096

@@ -30,8 +30,7 @@ from ccbench.model.library.shapes import uneven_loads
 from ccbench.model.patterns import Steps, Traffic, steps_of
 from ccbench.model.rank_subset import ByIdentity, RankSubset, flow_weights, placed, turns_of
 from ccbench.schedules.schedule import Phase, Schedule
-from ccbench.topology.fabrics import LevelCut
-from ccbench.topology.routing import Floats, Ints
+from ccbench.topology.fabrics import Floats, Ints, LevelCut
 
 QUANTA = 4096
 """Parts of a mean block in which uneven ones are counted."""

@@ -23,9 +23,8 @@ from ccbench.model.cluster import Cluster, without_gpus
 from ccbench.model.library import Intra, LibrarySystem
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.shapes import FULL_MESHES
-from ccbench.topology.fabrics import Fabric
+from ccbench.topology.fabrics import Fabric, Floats, Ints
 from ccbench.topology.graph import Topology
-from ccbench.topology.routing import Floats, Ints
 
 GpuSet = tuple[int, ...]
 """Numbers of GPUs within their node."""

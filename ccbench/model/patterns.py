@@ -18,7 +18,7 @@ from ccbench.errors import ScheduleError
 from ccbench.schedules import algorithm_row, parse_algorithm, schedule_for
 from ccbench.schedules.schedule import Indices, Phase, Schedule, distances_up_to, everyone
 from ccbench.schedules.tree import Edges, complement, tree_edges
-from ccbench.topology.routing import Ints
+from ccbench.topology.fabrics import Ints
 
 MOST_SCHEDULED = 256
 """Up to as many ranks a schedule is listed and read; above, patterns are made directly where possible."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.suite.documents import read_machine_document
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass, both_ways
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.units import shown
 
 CATALOG_FOLDER = Path(__file__).parent / "catalog"
@@ -154,7 +154,7 @@ def expand(plain: Any, name: str, place: str) -> Topology:
 
 def _joined(a: str, b: str, kind: LinkKind, rate: float, count: int, origin: str) -> tuple[Link, Link]:
     """``count`` links of ``rate`` each, in both directions."""
-    return both_ways(Link(a, b, kind, rate * count, None, count, origin=origin))
+    return Link(a, b, kind, rate * count, None, count, origin=origin).both_ways()
 
 
 def _nvswitch(section: _Section, gpus: int) -> tuple[list[Device], list[Link]]:

@@ -15,14 +15,19 @@ import numpy as np
 from ccbench.errors import MachineError
 from ccbench.topology.fabrics import (
     LINK_KINDS,
+    MOST_VERTICES,
     Bundle,
     Fabric,
+    Ints,
     LevelCut,
+    SearchedRoutes,
     Wire,
     check_size,
     full_mesh,
     hypercube,
+    routes_by_search,
     single_switch,
+    striped,
     torus,
     whole,
     wired,
@@ -38,7 +43,6 @@ from ccbench.topology.node_nics import (
     port_wire,
     with_nics,
 )
-from ccbench.topology.routing import MOST_VERTICES, Ints, SearchedRoutes, routes_by_search, striped
 from ccbench.units import shown
 
 

@@ -99,23 +99,22 @@ class Link:
     origin: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
+    def both_ways(self) -> tuple[Link, Link]:
+        """Return the link and one like it from its target to its source."""
+        return self, replace(self, source=self.target, target=self.source)
 
-def both_ways(link: Link) -> tuple[Link, Link]:
-    """``link`` and the same from its target to its source."""
-    return link, replace(link, source=link.target, target=link.source)
+    @property
+    def carries(self) -> bool:
+        """True if data go over it for all that is known; only such have routes, rings and shares."""
+        return self.state is LinkState.UP
 
+    @property
+    def may_carry(self) -> bool:
+        """True if data may go over it: all but those known to be down.
 
-def carries(link: Link) -> bool:
-    """Return True if data go over ``link`` for all that is known; only such have routes, rings and shares."""
-    return link.state is LinkState.UP
-
-
-def may_carry(link: Link) -> bool:
-    """Return True if data may go over ``link``: all but those known to be down.
-
-    Limits count these, for a limit that leaves out a link which may carry data can be exceeded.
-    """
-    return link.state is not LinkState.DOWN
+        Limits count these, for a limit that leaves out a link which may carry data can be exceeded.
+        """
+        return self.state is not LinkState.DOWN
 
 
 @dataclass(frozen=True)

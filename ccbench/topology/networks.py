@@ -14,9 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from ccbench.errors import MachineError
-from ccbench.topology.fabrics import Bundle, Fabric, LevelCut, Wire, check_size, gpu, whole, wired
+from ccbench.topology.fabrics import Bundle, Fabric, Ints, LevelCut, Wire, check_size, gpu, whole, wired
 from ccbench.topology.graph import Device, DeviceKind
-from ccbench.topology.routing import Ints
 from ccbench.units import shown
 
 

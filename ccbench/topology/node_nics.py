@@ -16,17 +16,7 @@ from dataclasses import dataclass, replace
 from ccbench.errors import MachineError
 from ccbench.topology.classes import connected_groups, peers_of
 from ccbench.topology.fabrics import Wire
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    Link,
-    LinkKind,
-    Notice,
-    Topology,
-    both_ways,
-    carries,
-    may_carry,
-)
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology
 from ccbench.topology.matrix import NOT_VISIBLE, path_labels
 from ccbench.units import format_rate, shown
 
@@ -189,7 +179,7 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
         served = [gpu for index, gpu in enumerate(gpus) if index * ports // len(gpus) == port]
         served = [gpus[port * len(gpus) // ports]] if ports > len(gpus) else served
         for place in _places(served, upwards):
-            links += both_ways(replace(link, source=place, target=name))
+            links += replace(link, source=place, target=name).both_ways()
     # The words that the source has for the paths that stay. The new NICs are in no print, so the fact that
     # says that only printed words count is given up; what the source does not show stays unknown.
     words = {pair: label for pair, label in machine.matrix.items() if not old & set(pair)}
@@ -214,7 +204,7 @@ def _down(machine: Topology) -> list[str]:
     """NICs that are said to be down, or whose links are all down."""
     links: dict[str, list[bool]] = {}
     for link in machine.links:
-        links.setdefault(link.source, []).append(may_carry(link))
+        links.setdefault(link.source, []).append(link.may_carry)
     return [
         nic.name
         for nic in machine.of_kind(DeviceKind.NIC)
@@ -241,7 +231,7 @@ def _rated(machine: Topology, network: Network) -> Topology:
         notices.append(Notice("contradiction", f"{text}: the latter is taken"))
     slots: dict[str, float] = {}
     for link in machine.links:
-        if link.source in stated and carries(link):
+        if link.source in stated and link.carries:
             known = math.inf if link.bytes_per_second is None else link.bytes_per_second
             slots[link.source] = slots.get(link.source, 0.0) + known
     slow = [
@@ -289,7 +279,7 @@ def _upwards(machine: Topology) -> dict[str, tuple[str, bool]]:
     below: dict[str, list[str]] = {}
     for link in machine.links:
         source, target = kinds.get(link.source), kinds.get(link.target)
-        if not carries(link) or target not in hosts:
+        if not link.carries or target not in hosts:
             continue
         if source is DeviceKind.GPU:
             found.setdefault(link.source, (link.target, target is DeviceKind.CPU))
@@ -310,7 +300,7 @@ def check_rates(machine: Topology) -> None:
     lacking = [
         link
         for link in machine.links
-        if not link.bytes_per_second and carries(link) and link.source != link.target
+        if not link.bytes_per_second and link.carries and link.source != link.target
     ]
     if not lacking:
         return
@@ -336,7 +326,7 @@ def check_joined(machine: Topology) -> None:
     """MachineError naming a GPU that no links join to the first one."""
     peers = peers_of(
         [device.name for device in machine.devices],
-        [(link.source, link.target) for link in machine.links if carries(link)],
+        [(link.source, link.target) for link in machine.links if link.carries],
     )
     first = machine.gpus[0].name
     reached = next(group for group in connected_groups(peers) if first in group)

@@ -14,8 +14,8 @@ from fractions import Fraction
 
 from ccbench.errors import MachineError
 from ccbench.topology.classes import connected_groups
-from ccbench.topology.graph import DeviceKind, LinkKind, Topology, carries
-from ccbench.topology.routing import striped
+from ccbench.topology.fabrics import striped
+from ccbench.topology.graph import DeviceKind, LinkKind, Topology
 
 FAST_KINDS = frozenset({LinkKind.NVLINK, LinkKind.XGMI, LinkKind.HCCS, LinkKind.C2C})
 """Kinds of links that rings are laid on; PCIe only carries them when there are none of these."""
@@ -63,7 +63,7 @@ def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> 
     index = {name: position for position, name in enumerate(group)}
     one_way = [[0] * len(group) for _ in group]
     for link in topology.links:
-        is_fast = link.kind in FAST_KINDS and carries(link)
+        is_fast = link.kind in FAST_KINDS and link.carries
         if is_fast and link.source != link.target and {link.source, link.target} <= index.keys():
             one_way[index[link.source]][index[link.target]] += link.count
     # A ring is run both ways, so only what is there in both directions counts.
@@ -116,7 +116,7 @@ def _switch_lanes(topology: Topology, group: tuple[str, ...]) -> int:
     switches = {device.name for device in merged.of_kind(DeviceKind.NVSWITCH)}
     joined = {name: {name} for name in switches}
     for link in merged.links:
-        if not carries(link):
+        if not link.carries:
             continue
         if link.source in links and link.target in switches:
             links[link.source] += link.count
@@ -217,7 +217,7 @@ def are_joined(topology: Topology, participants: Sequence[str]) -> bool:
     inside = {*group, *(device.name for device in topology.of_kind(DeviceKind.NVSWITCH))}
     onward: dict[str, set[str]] = {}
     for link in topology.links:
-        if link.kind in FAST_KINDS and carries(link) and {link.source, link.target} <= inside:
+        if link.kind in FAST_KINDS and link.carries and {link.source, link.target} <= inside:
             onward.setdefault(link.source, set()).add(link.target)
             onward.setdefault(link.target, set()).add(link.source)
     joined = connected_groups({name: onward.get(name, set()) for name in inside})
@@ -236,7 +236,7 @@ def usable_share(topology: Topology, participants: Sequence[str]) -> dict[str, F
         links = [
             link
             for link in topology.links
-            if link.source == name and link.kind in FAST_KINDS and carries(link)
+            if link.source == name and link.kind in FAST_KINDS and link.carries
         ]
         total = sum(link.count for link in links)
         used = total if lanes else sum(link.count for link in links if link.target in group)

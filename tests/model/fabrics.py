@@ -14,6 +14,7 @@ from ccbench.topology.fabrics import (
     Fabric,
     LevelCut,
     Wire,
+    cheapest_paths,
     full_mesh,
     gpu,
     hypercube,
@@ -23,7 +24,6 @@ from ccbench.topology.fabrics import (
 )
 from ccbench.topology.graph import Device, DeviceKind, LinkKind
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
-from ccbench.topology.routing import cheapest_paths
 
 
 def ring(ranks: int, wire: Wire) -> Fabric:

@@ -17,12 +17,19 @@ from ccbench.errors import MachineError
 from ccbench.model.bounds import cut_bound, level_bound
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster, compose
-from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, single_switch, torus
+from ccbench.topology.fabrics import (
+    Fabric,
+    Wire,
+    full_mesh,
+    hypercube,
+    routes_by_search,
+    single_switch,
+    torus,
+)
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from ccbench.topology.node_nics import parse_network
-from ccbench.topology.routing import routes_by_search
 from tests.model.fabrics import nvswitch
 
 A100 = nvswitch(8, 12, 25e9, 1e-6).topology()

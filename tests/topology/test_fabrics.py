@@ -16,12 +16,12 @@ from ccbench.topology.fabrics import (
     Wire,
     full_mesh,
     hypercube,
+    routes_by_search,
     single_switch,
     torus,
 )
 from ccbench.topology.graph import DeviceKind, LinkKind
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
-from ccbench.topology.routing import routes_by_search
 from tests.model.fabrics import nvlink_mesh, nvswitch, ring
 from tests.model.graphs import CUBE_MESH
 

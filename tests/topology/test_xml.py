@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.topology import xml
-from ccbench.topology.xml import MOST_CHARACTERS, MOST_DEPTH, Document, parse_xml, root_tag
+from ccbench.topology import text as xml
+from ccbench.topology.text import MOST_CHARACTERS, MOST_DEPTH, Document, parse_xml, root_tag
 
 NAME = "a file"
 

@@ -26,7 +26,7 @@ from ccbench.topology.classes import (
     peers_of,
     topology_class,
 )
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass, carries
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.node_nics import Network
 from ccbench.topology.pci import CODING, GENERATIONS
 
@@ -259,7 +259,7 @@ def _intra(topology: Topology, gpus: Sequence[Device]) -> Intra:
 
 
 def _up(topology: Topology) -> list[Link]:
-    return [link for link in topology.links if carries(link)]
+    return [link for link in topology.links if link.carries]
 
 
 def _rate(

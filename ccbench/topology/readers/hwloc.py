@@ -21,19 +21,9 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.topology.classes import class_of_direct_links, connected_groups, peers_of
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    Link,
-    LinkKind,
-    Notice,
-    Topology,
-    TopologyClass,
-    both_ways,
-)
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, TopologyClass
 from ccbench.topology.pci import card_count
-from ccbench.topology.text import one_or_all
-from ccbench.topology.xml import Element, parse_xml
+from ccbench.topology.text import Element, one_or_all, parse_xml
 from ccbench.units import shown
 
 _ONE_GPU_PRODUCTS = ("dgx spark",)
@@ -536,7 +526,7 @@ class _Tree:
             known = [value for value in (speed, port) if value is not None]
             rate = min(known) * 1e9 if known else None  # that of the slower end
             origin = f"hwloc pci_link_speed, line {element.line}: device {speed} GB/s, port above {port} GB/s"
-            self.links += both_ways(Link(name, upper, LinkKind.PCIE, rate, origin=origin))
+            self.links += Link(name, upper, LinkKind.PCIE, rate, origin=origin).both_ways()
         if switch is not None and fresh:
             self._hang(switch.name, switch.element, switch.place)
 

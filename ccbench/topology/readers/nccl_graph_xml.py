@@ -14,7 +14,7 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import Device, DeviceKind, Notice, Topology, TopologyClass
-from ccbench.topology.xml import Element, parse_below, root_tag
+from ccbench.topology.text import Element, parse_below, root_tag
 from ccbench.units import shown
 
 NAME = "NCCL graph XML"

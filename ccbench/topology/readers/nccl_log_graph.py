@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, both_ways
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice
 from ccbench.topology.text import decimal, whole
 
 Node = tuple[str, str]
@@ -369,7 +369,7 @@ class MachineGraph:
             said = "all parallel links together" if limited else "NCCL's word for no limit"
             origin = f"NCCL log, line {edge.line}: {edge.kind}[{edge.rate}] GB/s, {said}"
             attributes = {"count_known": False} if edge.kind in _DIRECT else {}
-            link, back = both_ways(Link(upper, lower, kind, rate, origin=origin, attributes=attributes))
+            link, back = Link(upper, lower, kind, rate, origin=origin, attributes=attributes).both_ways()
             forth = (upper, lower, kind)
             if forth in stated and found[forth].bytes_per_second != link.bytes_per_second:
                 text = f"{upper} to {lower} is printed twice with different rates; the first is kept"
@@ -409,4 +409,4 @@ class MachineGraph:
                 origin = f"NCCL log, table of paths: {path.rate} GB/s over {path.hops} hops"
                 link = Link(name, target, kind, path.rate * 1e9, origin=origin, attributes=attributes)
                 # A GPU at the other end has a row of its own.
-                self.links += [link] if other[0] == "GPU" else both_ways(link)
+                self.links += [link] if other[0] == "GPU" else link.both_ways()

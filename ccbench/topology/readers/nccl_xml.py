@@ -26,19 +26,9 @@ from ccbench.topology.classes import (
     peers_of,
     xgmi_rate,
 )
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    Link,
-    LinkKind,
-    Notice,
-    Topology,
-    TopologyClass,
-    both_ways,
-)
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, TopologyClass
 from ccbench.topology.pci import CODING, GENERATIONS, bytes_per_second, card_count, model_of
-from ccbench.topology.text import one_or_all, whole
-from ccbench.topology.xml import Element, parse_below, root_tag
+from ccbench.topology.text import Element, one_or_all, parse_below, root_tag, whole
 
 NAME = "NCCL topology XML"
 
@@ -121,9 +111,9 @@ def read(text: str) -> Topology:
                     rate, origin = each * count * 1e6, f"stated: {count} x {printed} MB/s"
                 else:
                     tree.note("not_visible", f"C2C bandwidth {printed!r} of {gpu.name} says no rate", element)
-                tree.links += both_ways(
-                    Link(gpu.name, gpu.cpu, LinkKind.C2C, rate, count=count, origin=origin)
-                )
+                tree.links += Link(
+                    gpu.name, gpu.cpu, LinkKind.C2C, rate, count=count, origin=origin
+                ).both_ways()
             else:
                 (nvlinks if element.tag == "nvlink" else xgmi).add(gpu, element, count)
     for joined in (nvlinks, xgmi):
@@ -302,7 +292,7 @@ class Tree:
                     said = {**self._net_attributes([net]), "pci": False}
                     self.devices.append(Device(name, DeviceKind.NIC, place.node, "", place.numa_node, said))
                     origin = "no PCI device stated for this interface"
-                    self.links += both_ways(Link(place.cpu, name, LinkKind.PCIE, origin=origin))
+                    self.links += Link(place.cpu, name, LinkKind.PCIE, origin=origin).both_ways()
 
     def _kind(self, element: Element) -> DeviceKind | None:
         """Kind by the children before the class, which hand-written files leave out."""
@@ -373,7 +363,7 @@ class Tree:
         said |= {"gigatransfers": link.gigatransfers} if link.gigatransfers is not None else {}
         said |= {"width": link.lanes} if link.lanes is not None else {}
         rate = link.bytes_per_second
-        self.links += both_ways(Link(parent, name, LinkKind.PCIE, rate, origin=link.origin, attributes=said))
+        self.links += Link(parent, name, LinkKind.PCIE, rate, origin=link.origin, attributes=said).both_ways()
 
     def _suspect(self, chain: Chain) -> None:
         """Notice every hop above a GPU that is hard to believe: one lane, Gen1, or two generations slower."""
@@ -439,7 +429,7 @@ class _GpuLinks:
             self.classes[target_class] = None
         if target_class.startswith(_PROCESSORS):
             self.to_processor = True
-            self.tree.links += both_ways(self._link(gpu, gpu.cpu, count))
+            self.tree.links += self._link(gpu, gpu.cpu, count).both_ways()
             return
         self.totals[gpu.name] += count
         if target_class.startswith(_SWITCHES) or target.startswith(_UNSEEN):
@@ -454,7 +444,7 @@ class _GpuLinks:
                 tree.devices.append(Device(name, DeviceKind.NVSWITCH, node, target, attributes=said))
                 if unseen:
                     tree.note("not_visible", "NVLinks end at a switch that the driver does not show", element)
-            tree.links += both_ways(self._link(gpu, name, count))
+            tree.links += self._link(gpu, name, count).both_ways()
             return
         peer = self.tree.buses.get((gpu.node, target), "")
         if target == gpu.bus_id or peer == gpu.name:

@@ -31,16 +31,7 @@ from ccbench.topology.classes import (
     linked_groups,
     peers_of,
 )
-from ccbench.topology.graph import (
-    Device,
-    DeviceKind,
-    Link,
-    LinkKind,
-    Notice,
-    Topology,
-    TopologyClass,
-    both_ways,
-)
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, TopologyClass
 from ccbench.topology.readers.smi_table import CPU, GPU_NUMA, NUMA, Matrix, Table, labels_of, tables_of
 from ccbench.topology.text import plain_lines, ranges
 from ccbench.units import shown
@@ -364,7 +355,7 @@ def _graph(
     nvlinks: list[Link] = []
     if found is TopologyClass.NVSWITCH:
         for gpu, count in enumerate(matrix.nvlinks_per_gpu(found) or ()):
-            nvlinks += both_ways(_link(f"gpu{gpu}", "nvswitch0", LinkKind.NVLINK, count)) if count else ()
+            nvlinks += _link(f"gpu{gpu}", "nvswitch0", LinkKind.NVLINK, count).both_ways() if count else ()
     else:
         # With the class open these are paths of that many links, with or without switches on the way.
         for (gpu, peer), count in sorted(matrix.nvlinks.items()):
@@ -386,7 +377,7 @@ def _tree(matrix: Matrix, switches: list[list[str]], cpu_of: Mapping[str, str]) 
     cpus = list(dict.fromkeys(cpu_of[gpu] for gpu in matrix.gpus if gpu in cpu_of))
     for position, one in enumerate(cpus):
         links += [_link(other, one, LinkKind.INTER_SOCKET) for other in cpus[:position]]
-    return [way for link in links for way in both_ways(link)]
+    return [way for link in links for way in link.both_ways()]
 
 
 def _link(source: str, target: str, kind: LinkKind, count: int = 1) -> Link:

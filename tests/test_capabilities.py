@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ccbench.backends import made_by
-from ccbench.backends.gloo.calls import REDUCE_OPS
+from ccbench.backends.gloo.endpoint import REDUCE_OPS
 from ccbench.backends.kernels import abi
 from ccbench.backends.mpi import calls as mpi_calls
 from ccbench.backends.nccl import PROTOCOL_VALUES, TRANSPORTS

@@ -11,22 +11,22 @@ from ccbench.machine.software import install_line, installed_version
 
 
 class GlooBackend(Backend):
-    """Implements ``ccbench.backends.base.Backend``."""
+    """Gloo through torch."""
 
     name = "gloo"
 
     def unavailable(self, elsewhere: bool = False) -> str | None:
-        """Needs torch, whose CPU build is enough."""
+        """Return what is missing: torch, whose CPU build is enough."""
         if find_spec("torch") is None:
             return f"torch is not installed: {install_line('gloo')} (its CPU build is enough)"
         return None
 
     def version(self) -> str:
-        """PyTorch's, which has no other number for the Gloo inside."""
+        """Return PyTorch's, which has no other number for the Gloo inside."""
         return f"torch {installed_version('torch') or 'is not installed'}"
 
     def refused(self, case: Case) -> str | None:
-        """Why ``case`` cannot run here."""
+        """Return the reason why ``case`` cannot run here."""
         if case.algorithm != "default":
             return "Gloo's algorithms cannot be chosen through torch; write default"
         if case.op == "avg" and case.dtype.startswith(("int", "uint")):

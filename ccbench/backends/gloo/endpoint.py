@@ -1,7 +1,22 @@
-"""One launched rank that measures Gloo."""
+"""One launched rank that measures Gloo, and its calls, prepared once and begun many times.
+
+A process group's own methods are called with options made beforehand: ``torch.distributed``'s functions look
+up the group, check their arguments and log before they do the same, which costs more than a small collective.
+
+Gloo reduces and broadcasts in place. Where a case asks for the result in another buffer, a launch begins with
+a copy, as it must in a program.
+
+A process group's own thread runs what is begun, so the rank has nothing to look after. When a work is over,
+that thread says so through the work's future. Sends and receives between two ranks have none, nor has a
+reduce_scatter, which torch makes of Gloo's all-reduce and a copy: these are over when they were waited for.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -10,20 +25,205 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import ControlChannel
 from ccbench.backends.cpu.memory import Word
-from ccbench.backends.gloo.calls import (
-    COPYING,
-    SILENT,
-    Call,
-    ConcurrentCalls,
-    Place,
-    Tensor,
-    options_of,
-)
 from ccbench.backends.gloo.groups import meet, open_group
 from ccbench.backends.rank_buffers import OWN, RankBuffers
 from ccbench.backends.rank_endpoint import RankEndpoint
-from ccbench.cases import OVERLAP, Case
+from ccbench.cases import OVERLAP, UNEVEN, Case
+from ccbench.collectives import collective, sent_elements
 from ccbench.verification import Array
+
+Tensor = Any
+"""A ``torch.Tensor``; torch is imported in launched ranks alone."""
+
+Work = Any
+"""What a group's methods return: ``torch.distributed.Work``."""
+
+TAG = 0
+
+COPYING = ("all_reduce", "broadcast", "reduce")
+"""Collectives that Gloo has in place only."""
+
+SILENT = ("send_recv", "reduce_scatter")
+"""Collectives that do not tell when they are over (``Work::getFuture not implemented``, torch 2.13)."""
+
+REDUCE_OPS = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX", "avg": "AVG"}
+"""Names in ``torch.distributed.ReduceOp``."""
+
+OPTIONS = {
+    "all_reduce": "AllreduceOptions",
+    "all_gather": "AllgatherOptions",
+    "reduce_scatter": "ReduceScatterOptions",
+    "broadcast": "BroadcastOptions",
+    "reduce": "ReduceOptions",
+    "all_to_all": "AllToAllOptions",
+    "all_to_all_v": "AllToAllOptions",
+    "gather": "GatherOptions",
+    "scatter": "ScatterOptions",
+    "barrier": "BarrierOptions",
+}
+"""Names in ``torch._C._distributed_c10d``."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One rank's side of one case in one group, whose members are numbered from 0.
+
+    group: a ``ProcessGroupGloo``. input, output: one-dimensional tensors, which may share memory; scratch: as
+    long as the input, for what a reduction leaves on ranks that are not its root.
+    """
+
+    group: Any
+    rank: int
+    ranks: int
+    input: Tensor
+    output: Tensor
+    scratch: Tensor
+
+
+def options_of(name: str) -> Any:
+    """Return torch's options of a collective's method, as they are made."""
+    return getattr(import_module("torch._C._distributed_c10d"), OPTIONS[name])()
+
+
+class Call:
+    """One launch of ``case`` on this rank. Implements ``ccbench.backends.overlap.Background``.
+
+    case: as the group sees it (``ccbench.verification.Part``), for a pair as the suite asked.
+    """
+
+    def __init__(self, case: Case, place: Place) -> None:
+        self.tells = case.collective not in SILENT
+        self.works: Sequence[Work] = ()
+        self._copies: Sequence[Callable[[], object]] = ()
+        if case.collective == "send_recv":
+            self._methods = self._messages(case, place)
+        else:
+            self._methods = [self._method(case, place)]
+
+    def begin(self) -> None:
+        """Start a launch; a copy that Gloo needs before is done here."""
+        for copy in self._copies:
+            copy()
+        self.works = [method() for method in self._methods]
+
+    def over(self) -> bool:
+        """Return True when the launch is over."""
+        if not all(work.is_completed() for work in self.works):
+            return False
+        self.wait()  # at once; raises what went wrong in the other thread
+        return True
+
+    def wait(self) -> None:
+        """Return when the launch is over."""
+        for work in self.works:
+            work.wait()
+
+    def launch(self) -> None:
+        """Run one launch to its end."""
+        self.begin()
+        self.wait()
+
+    def _copy_before(self, target: Tensor, source: Tensor) -> None:
+        """Begin every launch with a copy of ``source`` to ``target`` where they differ."""
+        if target.data_ptr() != source.data_ptr():
+            self._copies = [partial(target.copy_, source)]
+
+    def _method(self, case: Case, place: Place) -> Callable[[], Work]:
+        """Return the group's method with its arguments."""
+        group, source, target = place.group, place.input, place.output
+        row, options = collective(case.collective), options_of(case.collective)
+        if row.reduces:
+            options.reduceOp = getattr(import_module("torch.distributed").ReduceOp, REDUCE_OPS[case.op])
+        if row.rooted:
+            options.rootRank = max(case.root, 0)
+        at_root = row.rooted and place.rank == options.rootRank
+        match case.collective:
+            case "all_reduce":
+                self._copy_before(target, source)
+                return partial(group.allreduce, [target], options)
+            case "broadcast":
+                options.rootTensor = 0
+                if at_root:
+                    self._copy_before(target, source)
+                return partial(group.broadcast, [target], options)
+            case "reduce":
+                # Gloo leaves partial sums on every rank, which must not stand in a buffer of the case.
+                into = target if at_root else source if case.in_place else place.scratch
+                self._copy_before(into, source)
+                return partial(group.reduce, [into], options)
+            case "all_gather":
+                return partial(group._allgather_base, target, source, options)
+            case "reduce_scatter":
+                return partial(group._reduce_scatter_base, target, source, options)
+            case "gather":
+                gathered = [list(target.chunk(place.ranks))] if at_root else []
+                return partial(group.gather, gathered, [source], options)
+            case "scatter":
+                scattered = [list(source.chunk(place.ranks))] if at_root else []
+                return partial(group.scatter, [target], scattered, options)
+            case "barrier":
+                return partial(group.barrier, options)
+        received, sent = [], []  # blocks of one size
+        if case.collective == UNEVEN:
+            elements = sent_elements(case.traffic, case.count, case.ranks)
+            received, sent = elements[:, place.rank].tolist(), elements[place.rank].tolist()
+        return partial(group.alltoall_base, target, source, received, sent, options)
+
+    def _messages(self, case: Case, place: Place) -> list[Callable[[], Work]]:
+        """Return the messages of a ring shift of all ranks, or of a pair; they are waited for in order."""
+        to, origin = (place.rank + 1) % place.ranks, (place.rank - 1) % place.ranks
+        sends = receives = True
+        pair = case.one_pair
+        if pair:
+            to = origin = pair.target if place.rank == pair.source else pair.source
+            sends = place.rank == pair.source or (pair.both and place.rank == pair.target)
+            receives = place.rank == pair.target or (pair.both and place.rank == pair.source)
+        elif place.ranks == 1:
+            self._copy_before(place.output, place.input)
+            return []
+        receive = partial(place.group.recv, [place.output], origin, TAG)
+        send = partial(place.group.send, [place.input], to, TAG)
+        # The receive is offered first, as Gloo's own collectives do: the word that a buffer is ready would
+        # else wait behind the whole message on its way to the same rank, and the link work one way at a time.
+        return [*[receive] * receives, *[send] * sends]
+
+
+class ConcurrentCalls:
+    """Two concurrent collectives on process groups of their own, the case's own begun first.
+
+    seconds: each launch adds how long either took from the launch's begin; None where they cannot be told
+    apart. One that does not tell when it is over is waited for before the one that does, so that the end of
+    its wait is its end.
+    """
+
+    def __init__(self, calls: Sequence[Call | None], seconds: list[float] | None) -> None:
+        """calls: None where this rank has no part in a collective."""
+        self._calls = [(lane, call) for lane, call in enumerate(calls) if call is not None]
+        self._silent_first = sorted(self._calls, key=lambda one: one[1].tells)
+        self._seconds = seconds
+
+    def __call__(self) -> None:
+        """Run one launch, which is over when both are."""
+        began = time.perf_counter()
+        ended: dict[int, dict[int, float]] = {lane: {} for lane, _ in self._calls}
+        for _, call in self._calls:
+            call.begin()
+        for lane, call in self._calls:
+            if self._seconds is not None and call.tells:
+                for number, work in enumerate(call.works):
+                    work.get_future().add_done_callback(partial(_note, ended[lane], number))
+        for lane, call in self._silent_first:
+            for number, work in enumerate(call.works):
+                work.wait()
+                ended[lane].setdefault(number, time.perf_counter())
+            if self._seconds is not None:
+                self._seconds[lane] += max(ended[lane].values(), default=began) - began
+
+
+def _note(ends: dict[int, float], number: int, future: object) -> None:
+    """Called in the process group's thread."""
+    ends[number] = time.perf_counter()
+
 
 LOOKED_AFTER = "Gloo's own thread runs the collective, which is asked between repetitions whether it is over"
 WAITED_FOR = (
@@ -33,7 +233,7 @@ AT_ONCE = "each collective runs in the thread of a process group of its own"
 
 
 class GlooEndpoint(RankEndpoint):
-    """Implements ``ccbench.backends.endpoint.TeamEndpoint`` for a rank in a process of its own."""
+    """One rank in a process of its own."""
 
     def __init__(self, exchange: ControlChannel) -> None:
         super().__init__(exchange)
@@ -53,26 +253,12 @@ class GlooEndpoint(RankEndpoint):
 
     # -- one case ------------------------------------------------------------------------------------------
 
-    def _group_of(self, members: tuple[int, ...], lane: int = OWN) -> Any:
-        """The process group of ``members``, who all ask for it at the same time; kept for other cases.
-
-        Nobody waits in a circle: groups of one lane are disjoint, and those of the case's own are opened
-        first.
-        """
-        if lane == OWN and members == tuple(range(self.ranks)):
-            return self._everyone
-        if (members, lane) not in self._groups:
-            name = f"{lane} of {members}"
-            group_rank = members.index(self.rank)
-            self._groups[members, lane] = open_group(self._route, name, group_rank, len(members))
-        return self._groups[members, lane]
-
     def bind(self) -> Any:
-        """The groups' calls, with options and tensors made beforehand."""
+        """Return the groups' calls, with options and tensors made beforehand."""
         calls = [self._call_of(lane) if lane.part else None for lane in self._lanes]
         if self.other:
             return ConcurrentCalls(calls, self.times.running if self.times else None)
-        assert calls[0] is not None, "a rank that stands by binds nothing"
+        assert calls[0] is not None, "a rank that belongs to no group binds nothing"
         if self.case.mode == OVERLAP:
             self.background = calls[0]
         return calls[0].launch
@@ -84,16 +270,25 @@ class GlooEndpoint(RankEndpoint):
         tensors = (_tensor(lane.input), _tensor(lane.output), _tensor(scratch))
         if lane.case.pair:  # the group of all has both, under the numbers that the suite gave
             return Call(lane.case, Place(self._everyone, self.rank, self.ranks, *tensors))
-        assert lane.part is not None, "a rank that stands by binds nothing"
-        group = self._group_of(lane.part.members, lane.number)
-        return Call(lane.part.case, Place(group, lane.part.group_rank, len(lane.part.members), *tensors))
+        assert lane.part is not None, "a rank that belongs to no group binds nothing"
+        members, rank = lane.part.members, lane.part.group_rank
+        group = self._everyone
+        if lane.number != OWN or members != tuple(range(self.ranks)):
+            # All members ask for it at the same time, and nobody waits in a circle: groups of one lane are
+            # disjoint, and those of the case's own are opened first.
+            key = members, lane.number
+            if key not in self._groups:
+                name = f"{lane.number} of {members}"
+                self._groups[key] = open_group(self._route, name, rank, len(members))
+            group = self._groups[key]
+        return Call(lane.part.case, Place(group, rank, len(members), *tensors))
 
     def tells_apart(self, other: Case) -> bool:
-        """Where at least one of the two says when it is over."""
+        """True if at least one of the two says when it is over."""
         return self.case.collective not in SILENT or other.collective not in SILENT
 
     def remark(self) -> str:
-        """Where a copy is part of the time, that is said."""
+        """Say that a copy is part of the time, and what goes on meanwhile, where that is so."""
         said = [super().remark()]
         if not self.rank and not self.case.in_place and self.case.collective in COPYING:
             said.append("Gloo works in place: the copy to the other buffer is part of the time")
@@ -117,13 +312,13 @@ class GlooEndpoint(RankEndpoint):
         self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
 
     def agree(self, value: int) -> int:
-        """Rank 0's value, on every rank."""
+        """Return rank 0's value, on every rank."""
         self._decision[0] = value
         self._everyone.broadcast([self._decision_tensor], self._broadcast_options).wait()
         return int(self._decision[0])
 
     def gather_numbers(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Every rank's array, by rank: shape (ranks, elements). Collective."""
+        """Return every rank's array, by rank: shape (ranks, elements). Collective."""
         told = np.empty((self.ranks, len(mine)), np.float64)
         if len(mine):
             self._everyone._allgather_base(
@@ -133,7 +328,7 @@ class GlooEndpoint(RankEndpoint):
 
 
 def _tensor(array: Array) -> Tensor:
-    """A tensor on the same memory."""
+    """Return a tensor on the same memory."""
     torch = import_module("torch")
     if array.dtype.kind == "V" or array.dtype.name == "bfloat16":  # ml_dtypes' type, which torch cannot read
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)

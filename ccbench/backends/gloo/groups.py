@@ -40,7 +40,7 @@ _SIOCGIFADDR = 0x8915
 
 
 def addresses_by_interface() -> dict[str, str]:
-    """IPv4 address of each interface that has one, loopback last."""
+    """Return the IPv4 address of each interface that has one, loopback last."""
     found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for _, name in socket.if_nameindex():
@@ -55,7 +55,7 @@ def addresses_by_interface() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Route:
-    """Where a rank talks from, and the store through which the ranks meet.
+    """A rank's own address, and the store through which the ranks meet.
 
     transport: ``tcp``, ``uv`` or what else torch was told to use.
     """
@@ -72,14 +72,21 @@ class Route:
 def meet(exchange: ControlChannel) -> Route:
     """Find the way to the other ranks. Collective; BackendUnavailable where there is none."""
     interfaces = addresses_by_interface()
-    chosen = _chosen_address(interfaces)
+    name = os.environ.get(INTERFACE_VARIABLE, "").split(",")[0]
+    if name and name not in interfaces:
+        known = ", ".join(interfaces) or "none"
+        raise BackendUnavailable(
+            f"gloo: {INTERFACE_VARIABLE}={name} on {socket.gethostname()}: no interface of that name has an "
+            f"IPv4 address; those that have: {known}"
+        )
+    chosen = interfaces.get(name, "")
     local = len(set(exchange.hosts)) == 1
-    listener, store = None, None
-    offer = None
+    store = offer = None
     if exchange.rank == 0:
         listener = socket.create_server((LOOPBACK if local else "", 0), backlog=max(128, exchange.ranks))
         port = listener.getsockname()[1]
-        candidates = [LOOPBACK] if local else [chosen] if chosen else _reachable(interfaces)
+        outside = [address for address in interfaces.values() if not address.startswith("127.")]
+        candidates = [LOOPBACK] if local else [chosen] if chosen else outside or [LOOPBACK]
         offer = json.dumps([candidates, port]).encode()
         # The store takes the listening socket over, and no port is free for others in between.
         store = import_module("torch.distributed").TCPStore(
@@ -89,15 +96,20 @@ def meet(exchange: ControlChannel) -> Route:
             master_listen_fd=listener.detach(),
         )
     candidates, port = json.loads(exchange.broadcast(offer, 0))
+    theirs = mine = ""
     if store is None:
-        theirs, mine = _first_way(candidates, port)
+        # The first of rank 0's addresses that answers, and this rank's own towards it.
+        for theirs in candidates:
+            with suppress(OSError), socket.create_connection((theirs, port), timeout=TRY_SECONDS) as way:
+                mine = str(way.getsockname()[0])
+                break
+        else:
+            theirs = ""
         store = import_module("torch.distributed").TCPStore(
             *(theirs, port, None, False),
             timeout=timedelta(seconds=MEET_SECONDS),
             wait_for_workers=False,
         ) if theirs else None  # fmt: skip
-    else:
-        theirs, mine = "", ""
     told = [way.decode() for way in exchange.all_gather(theirs.encode())]
     lost = [rank for rank, way in enumerate(told) if rank and not way]
     if lost:
@@ -112,33 +124,8 @@ def meet(exchange: ControlChannel) -> Route:
     return Route(address, interface, os.environ.get(TRANSPORT_VARIABLE, "tcp").lower(), store)
 
 
-def _chosen_address(interfaces: dict[str, str]) -> str:
-    """The address of the interface that the user named, '' where none is named."""
-    name = os.environ.get(INTERFACE_VARIABLE, "").split(",")[0]
-    if name and name not in interfaces:
-        known = ", ".join(interfaces) or "none"
-        raise BackendUnavailable(
-            f"gloo: {INTERFACE_VARIABLE}={name} on {socket.gethostname()}: no interface of that name has an "
-            f"IPv4 address; those that have: {known}"
-        )
-    return interfaces.get(name, "")
-
-
-def _reachable(interfaces: dict[str, str]) -> list[str]:
-    outside = [address for address in interfaces.values() if not address.startswith("127.")]
-    return outside or [LOOPBACK]
-
-
-def _first_way(candidates: list[str], port: int) -> tuple[str, str]:
-    """(rank 0's address that answers, this rank's own towards it); both '' where none does."""
-    for candidate in candidates:
-        with suppress(OSError), socket.create_connection((candidate, port), timeout=TRY_SECONDS) as way:
-            return candidate, str(way.getsockname()[0])
-    return "", ""
-
-
 def open_group(route: Route, name: str, rank: int, ranks: int) -> Any:
-    """A ``ProcessGroupGloo`` of ``ranks`` ranks that all give ``name``. Collective among them."""
+    """Return a ``ProcessGroupGloo`` of ``ranks`` ranks that all give ``name``. Collective among them."""
     distributed = import_module("torch.distributed")
     gloo = distributed.ProcessGroupGloo
     options = gloo._Options()

@@ -1,16 +1,13 @@
-"""Gradients with stated times: in series, overlapped with the backward pass, and in buckets.
+"""Overlap in a step: buckets of gradients beside computing, stages of a pipeline in turns.
 
-The field's own example: 96 layers of 12 gradients, each 1 ms to compute and 500 ms to communicate, take
-96 x 12 x 501 ms = 577,152 ms one after the other.
-
-What runs beside the computing: messages queued on one communication stream, and what of them shows.
+The field's own example of gradients with stated times: 96 layers of 12 gradients, each 1 ms to compute and
+500 ms to communicate, take 96 x 12 x 501 ms = 577,152 ms one after the other; then overlapped with the
+backward pass, and in buckets.
 
 A gradient exists when the backward pass of its layer is over; buckets of gradients are sent in that order on
 a stream of their own while the rest is computed (S. Li et al., "PyTorch Distributed: Experiences on
 Accelerating Data Parallel Training", VLDB 2020, section 3.2.3). Sharded weights are gathered before each
 layer, one layer ahead of the computing (Y. Zhao et al., "PyTorch FSDP", VLDB 2023, section 3.3.2).
-
-Pipeline schedules: which stage computes which micro-batch when, and how long all of it takes.
 
 1F1B is PipeDream-Flush (D. Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", 2021);
 with ``chunks`` > 1 it is the interleaved schedule of D. Narayanan et al., "Efficient Large-Scale Language
@@ -85,12 +82,12 @@ class Bucketed:
 
     @property
     def exposed_seconds(self) -> float:
-        """What of the communication lengthens the step."""
+        """The part of the communication that lengthens the step."""
         return self.seconds - self.computing_seconds
 
     @property
     def hidden_seconds(self) -> float:
-        """What of the communication runs behind computing."""
+        """The part of the communication that runs behind computing."""
         return self.communicating_seconds - self.exposed_seconds
 
 
@@ -156,12 +153,10 @@ def gradients_sent(count: int, seconds: float, computing_seconds: float) -> tupl
 
 
 def even_gradients_exposed(count: int, seconds: float, computing_seconds: float) -> float:
-    """What of ``count`` equal buckets lies behind the computing: the closed form of ``gradients_sent``.
-
-    Either the stream never waits after the first bucket, or it is idle until the last one.
-    """
+    """The part of ``count`` equal buckets behind the computing: the closed form of ``gradients_sent``."""
     if count < 1:
         return 0.0
+    # Either the stream never waits after the first bucket, or it is idle until the last one.
     busy = computing_seconds / count + count * seconds
     return max(busy, computing_seconds + seconds) - computing_seconds
 
@@ -170,7 +165,7 @@ def even_gradients_exposed(count: int, seconds: float, computing_seconds: float)
 def gathered_exposed(
     layers: int, gather_seconds: float, layer_seconds: float, after_seconds: float = 0.0
 ) -> float:
-    """How much longer a pass over layers whose weights are gathered takes than its computing alone.
+    """Seconds by which a pass over layers whose weights are gathered is longer than its computing.
 
     Equal ``layers``: gather one layer ahead, compute, then send ``after_seconds`` of gradients. All messages
     share one stream, on which the next layer's gather goes before this layer's gradients.
@@ -244,7 +239,7 @@ def pipeline_seconds(pipeline: Pipeline) -> float:
 
 
 def bubble_seconds(pipeline: Pipeline) -> float:
-    """What the slowest stage idles for want of micro-batches: one chunk there and back on every other stage.
+    """Idle seconds of the slowest stage for want of micro-batches: a chunk both ways on every other stage.
 
     (p - 1)(f + b) where all are alike.
     """
@@ -252,21 +247,22 @@ def bubble_seconds(pipeline: Pipeline) -> float:
 
 
 def exposed_hops(pipeline: Pipeline) -> float:
-    """How many hops between stages lengthen the step; those shorter than a chunk's computing are meant.
+    """Number of hops between stages that lengthen the step, where one is shorter than a chunk's computing.
 
-    Stages that wait for their messages: two for every chunk of every micro-batch and of the bubble (at the
-    most; the ends of the pipeline have one neighbour only). Stages that go on meanwhile: an interleaved
-    schedule has enough under way to hide all but those of the first micro-batch's way down and the last one's
-    way up; 1F1B has just as many micro-batches under way as stages, so of every round of p of them the way
-    down and up shows. Read off ``simulate``, which the tests hold these against.
+    Read off ``simulate``, which the tests hold these against.
     """
     p, m, v = pipeline.stages, pipeline.micro_batches, pipeline.chunks
     if p == 1:
         return 0.0
+    # Stages that wait for their messages: two for every chunk of every micro-batch and of the bubble (at the
+    # most; the ends of the pipeline have one neighbour only).
     if not pipeline.overlapped:
         return 2.0 * (m * v + p - 1)
     if pipeline.all_forward_first:
         return 2.0 * (p - 1)
+    # Stages that go on meanwhile: an interleaved schedule has enough under way to hide all but those of the
+    # first micro-batch's way down and the last one's way up; 1F1B has just as many micro-batches under way as
+    # stages, so of every round of p of them the way down and up shows.
     return 2.0 * (p * v - 1) if v > 1 else 2.0 * (p - 1) * m / p + 2.0 * (p - 2)
 
 
@@ -297,7 +293,7 @@ def _place(k: int, pipeline: Pipeline) -> tuple[int, int]:
 
 def simulate(pipeline: Pipeline) -> tuple[Interval, ...]:
     """Every interval of every stage, each as early as its stage and what it needs allow."""
-    p = pipeline.stages
+    p, last = pipeline.stages, pipeline.stages * pipeline.chunks - 1
     orders = [order_of(pipeline, stage) for stage in range(p)]
     done: dict[tuple[Work, int, int, int], float] = {}
     free = [0.0] * p
@@ -309,39 +305,25 @@ def simulate(pipeline: Pipeline) -> tuple[Interval, ...]:
         for stage, order in enumerate(orders):
             while at[stage] < len(order):
                 work, chunk, micro_batch = order[at[stage]]
-                ready = _ready(pipeline, done, (work, stage, chunk, micro_batch))
-                if ready is None:
+                place, is_forward = chunk * p + stage, work == "forward"
+                # A forward chunk needs the one before it, a backward chunk the one after; where forward
+                # turns to backward nothing is sent.
+                before = place - 1 if is_forward else place + 1
+                needs: float | None = 0.0
+                if not is_forward and place == last:
+                    needs = done.get(("forward", stage, chunk, micro_batch))
+                elif 0 <= before <= last:
+                    sent = done.get((work, before % p, before // p, micro_batch))
+                    needs = None if sent is None else sent + pipeline.hop_seconds
+                if needs is None:
                     break
-                begin = max(free[stage], ready)
-                lengths = pipeline.forward_seconds if work == "forward" else pipeline.backward_seconds
-                length = lengths[stage]
-                done[work, stage, chunk, micro_batch] = begin + length
-                found.append(Interval(stage, chunk, micro_batch, work, begin, begin + length))
-                free[stage] = begin + length + _waits(pipeline, work, stage, chunk)
+                begin = max(free[stage], needs)
+                length = (pipeline.forward_seconds if is_forward else pipeline.backward_seconds)[stage]
+                end = done[work, stage, chunk, micro_batch] = begin + length
+                found.append(Interval(stage, chunk, micro_batch, work, begin, end))
+                # A stage that does not overlap waits until its message is sent.
+                sends = place < last if is_forward else place > 0
+                free[stage] = end + (pipeline.hop_seconds if sends and not pipeline.overlapped else 0.0)
                 at[stage] += 1
                 moved = True
     return tuple(sorted(found, key=lambda one: (one.begin_seconds, one.stage)))
-
-
-def _waits(pipeline: Pipeline, work: Work, stage: int, chunk: int) -> float:
-    """What a stage that does not overlap waits for after a chunk: its message to the next stage."""
-    last = pipeline.stages * pipeline.chunks - 1
-    place = chunk * pipeline.stages + stage
-    sends = place < last if work == "forward" else place > 0
-    return pipeline.hop_seconds if sends and not pipeline.overlapped else 0.0
-
-
-def _ready(
-    pipeline: Pipeline, done: dict[tuple[Work, int, int, int], float], one: tuple[Work, int, int, int]
-) -> float | None:
-    """When what ``one`` needs is there; None where it has not been computed yet."""
-    work, stage, chunk, micro_batch = one
-    p, last = pipeline.stages, pipeline.stages * pipeline.chunks - 1
-    place = chunk * p + stage
-    if work == "forward" and place == 0:
-        return 0.0
-    if work == "backward" and place == last:
-        return done.get(("forward", stage, chunk, micro_batch))
-    before = place - 1 if work == "forward" else place + 1
-    end = done.get((work, before % p, before // p, micro_batch))
-    return None if end is None else end + pipeline.hop_seconds

@@ -1,10 +1,8 @@
-"""One strategy on one machine: its step, its memory, how well it uses the devices; and the fastest of all.
+"""A plan worked out: strategies on a machine, the fastest of all, and the same on more and fewer devices.
 
 A search takes every layout that fits: sizes of axes, micro-batches, virtual stages, sharding, recomputation.
 It is complete within its bounds: a candidate is left out of pricing only where its computing and bubble
 alone, which nothing can shorten, take longer than the whole step of as many candidates as are asked for.
-
-A plan worked out: its layouts or the best of all, and the same on more and fewer devices.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import bisect
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from ccbench.errors import MachineError, UsageError
@@ -41,6 +40,9 @@ ZERO_STAGES = (0, 1, 2, 3)
 
 BEST = 20
 """Layouts that a search tells of unless asked for more."""
+
+SCALES = tuple(2**power for power in range(3, 18))
+"""8 to 131,072 devices."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Planner:
         object.__setattr__(self, "prices", Prices(self.cluster, self.measured))
 
     def fits(self, memory: Memory) -> bool:
-        """Whether a device holds it."""
+        """True if a device holds it."""
         return memory.total_bytes <= self.device.memory_bytes
 
     def outcome(self, name: str, strategy: Strategy, hide_pipeline: bool | None = None) -> Outcome:
@@ -101,22 +103,22 @@ class Planner:
         ]
         step = step_of(strategy, lines, self.computing(strategy), hide)
         memory = largest_memory(self.shape, strategy)
-        ranks, seconds = strategy.layout.ranks, step.seconds
+        batch, sequence = strategy.global_batch, strategy.sequence
         flops, masked = (
-            model_flops(self.shape, strategy.global_batch, strategy.sequence, share, strategy.capacity)
-            for share in (1.0, 0.5)
+            model_flops(self.shape, batch, sequence, share, strategy.capacity) for share in (1.0, 0.5)
         )
+        device_seconds = step.seconds * strategy.layout.ranks
         return Outcome(
             name,
             strategy,
             step,
             memory,
             self.fits(memory),
-            flops / seconds / ranks / 1e12,
-            masked / seconds / ranks / 1e12,
-            step_flops(self.shape, strategy) / seconds / ranks / 1e12,
-            utilization(flops, seconds, ranks, self.device, self.dtype),
-            strategy.global_batch * strategy.sequence / seconds,
+            tflops=flops / device_seconds / 1e12,
+            masked_tflops=masked / device_seconds / 1e12,
+            hardware_tflops=step_flops(self.shape, strategy) / device_seconds / 1e12,
+            utilization=utilization(flops, step.seconds, strategy.layout.ranks, self.device, self.dtype),
+            tokens_per_second=batch * sequence / step.seconds,
         )
 
     def computing(self, strategy: Strategy) -> dict[str, Computing]:
@@ -131,11 +133,7 @@ class Planner:
 
 
 def device_of(cluster: Cluster, stated: DeviceKeys, dtype: str) -> Device:
-    """The plan's device, or the machine's; UsageError where neither is known.
-
-    Of an unknown device with stated rates the matrix products take all the time: its memory's rate is not
-    known.
-    """
+    """The plan's device, or the machine's; UsageError where neither is known."""
     name = stated.name or str(cluster.node.gpus[0].attributes.get("model", ""))
     try:
         device = named_device(name)
@@ -145,6 +143,7 @@ def device_of(cluster: Cluster, stated: DeviceKeys, dtype: str) -> Device:
                 f"device: how fast {name or 'a GPU without a name'} computes is not known; write "
                 "'device: {teraflops: 312, memory: 80 GB}' or 'device: a100' into the plan"
             ) from None
+        # Its memory's rate is not known: matrix products take all the time.
         peak = ((dtype, stated.teraflops * 1e12),)
         return Device(name or "GPU", stated.memory, math.inf, peak, 1.0, "stated in the plan", "stated")
     return device.with_rates(stated.teraflops, stated.memory)
@@ -168,7 +167,7 @@ def planner_of(plan: Plan, cluster: Cluster, measured: MeasuredPoints | None = N
 
 @dataclass(frozen=True)
 class Searched:
-    """What a search found, the fastest first.
+    """The findings of a search, the fastest first.
 
     candidates: combinations that divide. fitting: of them, those that memory holds. priced: of these, those
     whose communication had to be priced to know the best.
@@ -185,20 +184,20 @@ def search(
 ) -> Searched:
     """The ``most`` fastest ways to train on ``ranks`` devices. UsageError where none fits.
 
-    settings: of a Strategy, what is not searched. wanted: what to keep to; see ``choices``.
+    settings: of a Strategy, what is not searched. wanted: what to keep to; see ``strategies``.
     """
     candidates = fitting = 0
     waiting: list[tuple[float, int, Strategy]] = []
     for strategy in strategies(planner, settings, wanted, ranks):
         candidates += 1
-        if not planner.fits(largest_memory(planner.shape, strategy)):
-            continue
-        fitting += 1
-        waiting.append((least_seconds(strategy, planner.computing(strategy)), fitting, strategy))
+        if planner.fits(largest_memory(planner.shape, strategy)):
+            fitting += 1
+            waiting.append((least_seconds(strategy, planner.computing(strategy)), fitting, strategy))
     waiting.sort(key=lambda one: one[:2])
     kept: list[tuple[float, int, Outcome]] = []
     priced = 0
     for least, number, strategy in waiting:
+        # What computing and bubble alone make slower than the slowest that is told cannot be better.
         if len(kept) == most and least >= kept[-1][0]:
             break
         priced += 1
@@ -208,16 +207,17 @@ def search(
             continue  # groups stand on nodes in a way that is not priced
         bisect.insort(kept, (outcome.step.seconds, number, outcome), key=lambda one: one[:2])
         del kept[most:]
+    if not kept and not candidates:
+        raise UsageError(
+            f"search: no layout of {ranks} devices divides model and batch; choose a global_batch with more "
+            "divisors or other nodes, or let a search keep to less"
+        )
     if not kept:
-        problem = (
-            f"no layout of {ranks} devices divides model and batch; choose a global_batch with more divisors "
-            "or other nodes, or let a search keep to less"
-            if not candidates
-            else f"none of {candidates} layouts on {ranks} devices fits into "
+        raise UsageError(
+            f"search: none of {candidates} layouts on {ranks} devices fits into "
             f"{planner.device.memory_bytes / 1e9:.0f} GB a device; take more nodes, or leave zero and "
             "recompute to the search"
         )
-        raise UsageError(f"search: {problem}")
     return Searched(tuple(outcome for *_, outcome in kept), candidates, fitting, priced)
 
 
@@ -232,7 +232,7 @@ def least_seconds(strategy: Strategy, computing: Mapping[str, Computing]) -> flo
 
 
 def name_of(strategy: Strategy) -> str:
-    """What a search varies, in one word for each: ``tp8 pp16 dp8 mb2 v3 zero1 selective``."""
+    """The settings that a search varies, in one word for each: ``tp8 pp16 dp8 mb2 v3 zero1 selective``."""
     layout = strategy.layout
     words = [
         f"{axis}{getattr(layout, axis)}" for axis in ("tp", "cp", "ep", "pp", "dp") if layout.size(axis) > 1
@@ -247,8 +247,7 @@ def name_of(strategy: Strategy) -> str:
 def strategies(
     planner: Planner, settings: Mapping[str, Any], wanted: Wanted, ranks: int
 ) -> Iterator[Strategy]:
-    """All that divide: layouts by ``layouts_of``, then micro-batches, virtual stages, sharding,
-    recomputation.
+    """All that divide: layouts, then micro-batches, virtual stages, sharding, recomputation.
 
     Where sequence parallelism is not stated, it goes with tensor parallelism, as Megatron-LM recommends.
     """
@@ -259,87 +258,58 @@ def strategies(
         # Fused attention computes scores again anyway: nothing is left for selective recomputation to do.
         fused = fixed.get("fused_attention", True)
         recomputed = tuple(one for one in RECOMPUTED if one != "selective" or not fused)
-        for micro_batch in wanted.get(
-            "micro_batch", tuple(size for size in MICRO_BATCHES if size <= per_rank)
-        ):
+        zeros = ZERO_STAGES if layout.dp * layout.cp > 1 else (0,)
+        for micro_batch in wanted.get("micro_batch", [size for size in MICRO_BATCHES if size <= per_rank]):
             if per_rank % micro_batch:
                 continue
-            for chunks in _chunks(planner, wanted, layout.pp, per_rank // micro_batch):
+            # Virtual stages must divide the layers, and their schedule have whole rounds of micro-batches.
+            whole_rounds = layout.pp > 1 and per_rank // micro_batch % layout.pp == 0
+            for chunks in wanted.get("virtual_stages", range(1, MOST_VIRTUAL_STAGES + 1)):
+                if chunks > 1 and not (whole_rounds and planner.shape.layers % (layout.pp * chunks) == 0):
+                    continue
                 pipeline = "interleaved" if chunks > 1 else fixed.get("pipeline", "1f1b")
                 if chunks == 1 and pipeline == "interleaved":
                     pipeline = "1f1b"
-                for zero in wanted.get("zero", ZERO_STAGES if layout.dp * layout.cp > 1 else (0,)):
-                    for recompute in wanted.get("recompute", recomputed):
-                        yield Strategy(
-                            layout,
-                            **{
-                                **fixed,
-                                "pipeline": pipeline,
-                                "micro_batch": micro_batch,
-                                "virtual_stages": chunks,
-                                "zero_stage": zero,
-                                "recompute": recompute,
-                            },
-                        )
+                varied = {"pipeline": pipeline, "micro_batch": micro_batch, "virtual_stages": chunks}
+                for zero, recompute in product(
+                    wanted.get("zero", zeros), wanted.get("recompute", recomputed)
+                ):
+                    own = {"zero_stage": zero, "recompute": recompute}
+                    yield Strategy(layout, **{**fixed, **varied, **own})
 
 
 def layouts_of(
     planner: Planner, settings: Mapping[str, Any], wanted: Wanted, ranks: int
 ) -> Iterator[dict[str, int | str]]:
-    """Sizes of tp, cp, ep, pp (dp fills the rest) that divide the model, the sequence, the batch and the
-    ranks.
-    """
+    """Sizes of tp, cp, ep, pp (dp is the rest) that divide model, sequence, batch and ranks."""
     shape = planner.shape
     names = ("global_batch", "sequence", "sequence_parallel", "context_kind", "uneven_stages", "traffic")
     kept = {name: settings[name] for name in names if name in settings}
-    divisors = _divisors(ranks)
+    # Found up to the root, since devices may be written as millions of millions by a slip.
+    low = [one for one in range(1, math.isqrt(ranks) + 1) if ranks % one == 0]
+    divisors = tuple(sorted({*low, *(ranks // one for one in low)}))
     # Context parallelism is for sequences that one device could not hold; a search tries it on long ones.
     context = divisors if settings["sequence"] > 8192 else (1,)
     # A model has as many heads and layers as it has, however many devices there are.
     heads = tuple(one for one in divisors if shape.heads % one == 0)
     stages = tuple(one for one in divisors if one <= shape.layers)
-    for tp in wanted.get("tp", heads):
-        for cp in wanted.get("cp", context):
-            for pp in wanted.get("pp", stages):
-                if ranks % (tp * cp * pp) or settings["global_batch"] % (ranks // (tp * cp * pp)):
-                    continue
-                for ep in wanted.get("ep", divisors if shape.experts else (1,)):
-                    sizes: dict[str, int | str] = {"tp": tp, "cp": cp, "pp": pp, "ep": ep}
-                    # One expert's matrices are rarely split: the expert axis takes the tensor parallel ranks.
-                    if shape.experts and ep > 1:
-                        sizes["etp"] = 1
-                    split = {"sequence_parallel": tp > 1, **kept}
-                    try:
-                        check_strategy(planner.shape, Strategy(make_layout(sizes, ranks), **split))
-                    except UsageError:
-                        continue
-                    yield sizes
+    for tp, cp, pp in product(wanted.get("tp", heads), wanted.get("cp", context), wanted.get("pp", stages)):
+        if ranks % (tp * cp * pp) or settings["global_batch"] % (ranks // (tp * cp * pp)):
+            continue
+        for ep in wanted.get("ep", divisors if shape.experts else (1,)):
+            sizes: dict[str, int | str] = {"tp": tp, "cp": cp, "pp": pp, "ep": ep}
+            # One expert's matrices are rarely split: the expert axis takes the tensor parallel ranks.
+            if shape.experts and ep > 1:
+                sizes["etp"] = 1
+            split = {"sequence_parallel": tp > 1, **kept}
+            try:
+                check_strategy(shape, Strategy(make_layout(sizes, ranks), **split))
+            except UsageError:
+                continue
+            yield sizes
 
 
-def _chunks(planner: Planner, wanted: Wanted, pp: int, micro_batches: int) -> list[int]:
-    """Virtual stages that divide the layers, and whose schedule has whole rounds of micro-batches."""
-    tried = wanted.get("virtual_stages", tuple(range(1, MOST_VIRTUAL_STAGES + 1)))
-    whole_rounds = pp > 1 and micro_batches % pp == 0
-    return [v for v in tried if v == 1 or (whole_rounds and planner.shape.layers % (pp * v) == 0)]
-
-
-def _divisors(number: int) -> tuple[int, ...]:
-    """In order; found up to the root, since devices may be written as millions of millions by a slip."""
-    low = [one for one in range(1, math.isqrt(number) + 1) if number % one == 0]
-    return tuple(sorted({*low, *(number // one for one in low)}))
-
-
-SCALES = tuple(2**power for power in range(3, 18))
-"""8 to 131,072 devices."""
-
-
-SETTING_OF = {
-    "micro_batch": "micro_batch",
-    "virtual_stages": "virtual_stages",
-    "zero": "zero_stage",
-    "recompute": "recompute",
-}
-"""Settings that a search varies where a plan does not state them, by their names in ``search``."""
+# -- a plan -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -378,7 +348,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line adds to a plan. most: layouts of a search to tell."""
+    """Options of the command line beside a plan. most: layouts of a search to tell."""
 
     machine: str | None = None
     nodes: int | None = None
@@ -392,90 +362,69 @@ class Asked:
 def plan_out(plan: Plan, asked: Asked) -> Planned:
     """Work out ``plan``. SuiteError, UsageError and MachineError for what cannot be."""
     if plan.gradients is not None:
-        _check_of_times(plan, asked)
+        # Nothing is asked of a machine that stated times do without.
+        names = ("machine", "nodes", "network", "search", "scale", "measured")
+        if given := [f"--{name}" for name in names if getattr(asked, name)]:
+            problem = f"stated times need no machine; leave out {', '.join(given)}"
+            raise plan.origin.error(("gradients",), problem)
         return Planned(plan, None, None, textbook=textbook(plan.gradients))
-    machine = asked.machine or plan.machine
+    machine, network = asked.machine or plan.machine, asked.network or plan.network
     if machine is None:
         raise plan.origin.error(
             ("machine",), "is missing; write 'machine: hgx-h100' into the plan, or give --machine"
         )
-    network = asked.network or plan.network
-    cluster = _opened(plan, asked, machine, network)
+    try:
+        cluster = open_cluster(machine, asked.nodes or plan.nodes, network)
+    except MachineError as problem:
+        # What is wrong with the plan's own machine is told with the line that says it.
+        key = "network" if str(problem).startswith("network:") else "machine"
+        if getattr(asked, key) is not None:
+            raise
+        raise plan.origin.error((key,), str(problem).removeprefix("network: ")) from None
     planner = planner_of(plan, cluster, asked.measured)
     plan = replace(plan, dtype=planner.dtype)
+    wanted = dict(plan.wanted or {})
+    if not asked.search:
+        # A search keeps to what ``search`` says, else to what the plan says for all layouts.
+        for name in ("micro_batch", "virtual_stages", "zero", "recompute"):
+            setting = "zero_stage" if name == "zero" else name
+            if setting in plan.settings:
+                wanted.setdefault(name, (plan.settings[setting],))
+    planned = Planned(plan, cluster, planner.device, with_measured=asked.measured is not None)
     if asked.search or not plan.choices:
-        _check_searched(plan)
-        found = _found(plan, planner, asked)
-        planned = Planned(plan, cluster, planner.device, found.best, searched=found)
+        found = _searched(plan, planner, wanted, asked.most)
+        planned = replace(planned, outcomes=found.best, searched=found)
     else:
-        planned = _named(plan, planner)
-    planned = replace(planned, with_measured=asked.measured is not None)
+        outcomes, refused = _named(plan, planner)
+        planned = replace(planned, outcomes=outcomes, refused=refused)
     if asked.scale:
-        wanted = _wanted(plan, asked.search)
-        planned = replace(planned, scaled=_scaled(planned, planner, wanted, machine, network))
+        scaled = tuple(_scaled(planned, planner, wanted, machine, network))
+        planned = replace(planned, scaled=scaled)
     return planned
 
 
-def _check_of_times(plan: Plan, asked: Asked) -> None:
-    """Nothing is asked of a machine that stated times do without."""
-    given = [
-        name
-        for name in ("machine", "nodes", "network", "search", "scale", "measured")
-        if getattr(asked, name)
-    ]
-    if given:
-        options = ", ".join(f"--{name}" for name in given)
-        raise plan.origin.error(("gradients",), f"stated times need no machine; leave out {options}")
+def _plain(problem: Exception) -> str:
+    """Return the problem of a layout, without the words that its place in the file says already."""
+    return str(problem).removeprefix("layout: ").removeprefix("strategy: ").removeprefix("search: ")
 
 
-def _check_searched(plan: Plan) -> None:
-    """A search needs for all layouts what a plan may say for each of several."""
+def _searched(plan: Plan, planner: Planner, wanted: Wanted, most: int) -> Searched:
+    # A search needs for all layouts what a plan may say for each of several.
     for key in ("global_batch", "sequence"):
         if key not in plan.settings:
             raise plan.origin.error(
                 (key,), f"stands in single layouts only; a search needs one: write '{key}:' above the layouts"
             )
-
-
-def _opened(plan: Plan, asked: Asked, machine: str, network: str | None) -> Cluster:
-    """The plan's machine; what is wrong with it is told with the line that says it."""
     try:
-        return open_cluster(machine, asked.nodes or plan.nodes, network)
-    except MachineError as problem:
-        key = "network" if str(problem).startswith("network:") else "machine"
-        if getattr(asked, key) is not None:
-            raise
-        raise plan.origin.error((key,), str(problem).removeprefix("network: ")) from None
-
-
-def _plain(problem: Exception) -> str:
-    """What is wrong with a layout, without the words that its place in the file says already."""
-    return str(problem).removeprefix("layout: ").removeprefix("strategy: ").removeprefix("search: ")
-
-
-def _found(plan: Plan, planner: Planner, asked: Asked) -> Searched:
-    """What a search of the plan finds; where that is nothing, told with the line that asks for it."""
-    try:
-        return search(planner, plan.settings, _wanted(plan, asked.search), planner.cluster.ranks, asked.most)
+        return search(planner, plan.settings, wanted, planner.cluster.ranks, most)
     except UsageError as problem:
+        # Where nothing is found, it is told with the line that asks for it.
         asks = [key for key in ("search", "layout", "layouts") if (key,) in plan.origin.lines]
         raise plan.origin.error((asks[0] if asks else "search",), _plain(problem)) from None
 
 
-def _wanted(plan: Plan, everything: bool) -> Wanted:
-    """What a search keeps to: what ``search`` says, else what the plan says for all layouts.
-
-    everything: what ``search`` does not name is free, whatever the plan says.
-    """
-    values = dict(plan.wanted or {})
-    if not everything:
-        for name, setting in SETTING_OF.items():
-            if setting in plan.settings and name not in values:
-                values[name] = (plan.settings[setting],)
-    return values
-
-
-def _named(plan: Plan, planner: Planner) -> Planned:
+def _named(plan: Plan, planner: Planner) -> tuple[tuple[Outcome, ...], dict[str, str]]:
+    """Outcomes of the plan's own layouts, and why others cannot be; SuiteError where none can."""
     outcomes: list[Outcome] = []
     refused: dict[str, str] = {}
     for choice in plan.choices:
@@ -489,14 +438,13 @@ def _named(plan: Plan, planner: Planner) -> Planned:
     if not outcomes:
         first, reason = next(iter(refused.items()))
         raise plan.origin.error(("layouts",), f"none can be: {first}: {reason}")
-    return Planned(plan, planner.cluster, planner.device, tuple(outcomes), refused)
+    return tuple(outcomes), refused
 
 
 def _scaled(
     planned: Planned, planner: Planner, wanted: Wanted, machine: str, network: str | None
-) -> tuple[Scaled, ...]:
+) -> Iterator[Scaled]:
     """The first layout, or the best of each size where layouts are searched, on 8 to 131,072 devices."""
-    found = []
     for ranks in SCALES:
         nodes = -(-ranks // len(planner.cluster.node.gpus))
         try:
@@ -505,40 +453,36 @@ def _scaled(
                     f"{ranks} devices are several {machine}, which no network joins; give --network"
                 )
             cluster = open_cluster(machine, nodes, network if nodes > 1 else None, ranks)
-            outcome = _at(planned, replace(planner, cluster=cluster), wanted, ranks)
+            outcome = _resized(planned, replace(planner, cluster=cluster), wanted, ranks)
         except (UsageError, MachineError) as problem:  # one size may fail, the rest go on
-            found.append(Scaled(ranks, None, _plain(problem)))
+            yield Scaled(ranks, None, _plain(problem))
         else:
-            found.append(Scaled(ranks, outcome))
-    return tuple(found)
+            yield Scaled(ranks, outcome)
 
 
-def _at(planned: Planned, planner: Planner, wanted: Wanted, ranks: int) -> Outcome:
+def _resized(planned: Planned, planner: Planner, wanted: Wanted, ranks: int) -> Outcome:
     plan, base = planned.plan, planned.outcomes[0]
-    if planned.searched is not None:
-        settings = dict(plan.settings)
-        settings["global_batch"] = _batch(plan, settings["global_batch"], ranks, base.ranks)
+    chosen = next((one for one in plan.choices if one.name == base.name), None)
+    settings = plan.settings
+    if planned.searched is None and chosen is not None:
+        settings = chosen.settings
+        other = base.ranks // base.strategy.layout.dp
+        if ranks % other:
+            raise UsageError(f"{ranks} devices hold no whole copy of the model, which takes {other}")
+    # Weak scaling: as many sequences for each device as the plan has; strong: as many for all.
+    batch = settings["global_batch"]
+    if plan.scaling == "weak":
+        wanted_batch, rest = divmod(batch * ranks, base.ranks)
+        if rest or wanted_batch < 1:
+            raise UsageError(f"{batch} sequences on {base.ranks} devices are no whole number on {ranks}")
+        batch = wanted_batch
+    settings = {**settings, "global_batch": batch}
+    if planned.searched is not None or chosen is None:
         return search(planner, settings, wanted, ranks, 1).best[0]
-    choice = next(one for one in plan.choices if one.name == base.name)
-    layout = base.strategy.layout
-    other = layout.ranks // layout.dp
-    if ranks % other:
-        raise UsageError(f"{ranks} devices hold no whole copy of the model, which takes {other}")
-    settings = dict(choice.settings)
-    settings["global_batch"] = _batch(plan, settings["global_batch"], ranks, base.ranks)
-    axes: dict[str, int | str] = {name: size for name, size in choice.axes.items() if name != "dp"}
-    resized = Choice(choice.name, axes, settings, choice.spot)
-    outcome = planner.outcome(choice.name, resized.strategy(ranks), choice.hide_pipeline)
+    # Only data parallel ranks become more or fewer.
+    axes = {name: size for name, size in chosen.axes.items() if name != "dp"}
+    resized = Choice(chosen.name, axes, settings, chosen.spot)
+    outcome = planner.outcome(chosen.name, resized.strategy(ranks), chosen.hide_pipeline)
     if not outcome.fits:
         raise UsageError(f"{outcome.memory.total_bytes / 1e9:.0f} GB a device are needed")
     return outcome
-
-
-def _batch(plan: Plan, global_batch: int, ranks: int, base: int) -> int:
-    """Weak scaling: as many sequences for each device as the plan has; strong: as many for all."""
-    if plan.scaling == "strong":
-        return global_batch
-    wanted, rest = divmod(global_batch * ranks, base)
-    if rest or wanted < 1:
-        raise UsageError(f"{global_batch} sequences on {base} devices are no whole number on {ranks}")
-    return wanted

@@ -1,8 +1,6 @@
-"""What one launch of a communication takes: predicted for where its groups stand, or taken from measured
-points.
+"""The time of one training step: computing, what of the communication shows, what hides, and the bubble.
 
-The time of one training step: computing, what of the communication shows, what hides, and the bubble.
-
+One launch of a communication takes what is predicted for where its groups stand, or what was measured.
 A micro-batch on a stage is its computing and whatever of its communication is waited for: around split layers
 (tensor, context, expert parallel) and, with sharded weights, for weights that come late. The stages are a
 pipeline (``pipeline``); after the last micro-batch come the gradients that its backward pass could not hide,
@@ -18,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from ccbench.cases import ALL_GROUPS, OVERLAP
 from ccbench.errors import UsageError
-from ccbench.groups import Groups, Layout
+from ccbench.groups import Groups, Layout, parse_groups
 from ccbench.model.cluster import Cluster
 from ccbench.model.group_points import group_points
 from ccbench.model.group_systems import GroupPlacement, axis_placement, placement_of
@@ -33,7 +31,7 @@ from ccbench.plan.pipeline import (
     gathered_exposed,
 )
 from ccbench.plan.strategy import Strategy
-from ccbench.results import Point, Run
+from ccbench.results import Run
 
 Key = tuple[str, int, int, str]
 """Collective, ranks of one group, nodes that one group is spread over, traffic."""
@@ -64,18 +62,25 @@ class MeasuredPoints:
 
 
 def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
-    """What of ``runs`` can stand for a prediction: cases that are OK, measured and no emulation, one after
-    the other as a training step has them.
+    """Everything of ``runs`` that can stand for a prediction. UsageError where runs hold nothing.
 
-    Of several that are alike (algorithms, backends, types) the fastest counts, since a library would choose
-    it. UsageError where runs hold none.
+    Of several points that are alike (algorithms, backends, types) the fastest counts, since a library would
+    choose it.
     """
     fastest: dict[Key, dict[int, float]] = {}
-    for run in runs:
-        for point in filter(_can_stand, run.points):
-            nodes = _group_nodes(point.groups, point.ranks, max(1, point.nodes))
-            curve = fastest.setdefault((point.collective, point.group_ranks, nodes, point.traffic), {})
-            curve[point.size_bytes] = min(point.median_seconds or 0.0, curve.get(point.size_bytes, math.inf))
+    for point in (point for run in runs for point in run.points):
+        # One launch of all groups with nothing else at the same time, as a training step has them.
+        measured = point.is_timed and not point.simulated and not point.emulated
+        alone = not point.concurrent and not point.pair and point.mode != OVERLAP and point.aggregation == 1
+        if not (measured and alone and point.active_group == ALL_GROUPS):
+            continue
+        spread = nodes = max(1, point.nodes)
+        if point.groups and nodes > 1 and point.ranks % nodes == 0:
+            # Ranks lie on nodes in blocks of equal size.
+            groups = parse_groups(point.groups, point.ranks)
+            spread, _ = _nodes_and_groups(groups, point.ranks // nodes)
+        curve = fastest.setdefault((point.collective, point.group_ranks, spread, point.traffic), {})
+        curve[point.size_bytes] = min(point.median_seconds or 0.0, curve.get(point.size_bytes, math.inf))
     if not fastest:
         names = ", ".join(str(run.path) for run in runs)
         if any(point.simulated for run in runs for point in run.points):
@@ -88,23 +93,6 @@ def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
             "the machine that the plan is for"
         )
     return MeasuredPoints({key: tuple(sorted(curve.items())) for key, curve in fastest.items()})
-
-
-def _can_stand(point: Point) -> bool:
-    """Whether the point was measured as one launch of all groups with nothing else at the same time."""
-    measured = point.is_timed and not point.simulated and not point.emulated
-    by_itself = not point.concurrent and not point.pair and point.mode != OVERLAP and point.aggregation == 1
-    return measured and by_itself and point.active_group == ALL_GROUPS
-
-
-def _group_nodes(groups: str, ranks: int, nodes: int) -> int:
-    """Nodes that one group is spread over; ranks lie on nodes in blocks of equal size."""
-    if not groups or nodes == 1 or ranks % nodes:
-        return nodes
-    from ccbench.groups import parse_groups
-
-    each = ranks // nodes
-    return max(len({rank // each for rank in group}) for group in parse_groups(groups, ranks))
 
 
 PREDICTED, MEASURED = "predicted", "measured"
@@ -130,7 +118,7 @@ class Price:
 
 
 Placed = GroupPlacement | Groups
-"""Where groups stand: alike on all nodes, or listed."""
+"""The places of groups: alike on all nodes, or listed."""
 
 NOTHING = Price(0.0, "", PREDICTED, 1, 1)
 
@@ -159,31 +147,25 @@ class Prices:
         number, groups = self._placements[place]
         key = (number, communication.collective, communication.size_bytes, communication.traffic)
         if key not in self._prices:
-            self._prices[key] = self._asked(groups, communication)
+            collective, size, traffic = key[1:]
+            request = LibraryRequest(collective, (size,), traffic=traffic)
+            (point,) = group_points(self.cluster, groups, request)
+            found = point.prediction
+            nodes, on_node = _nodes_and_groups(groups, self._gpus)
+            price = Price(
+                found.predicted_seconds, found.bottleneck, PREDICTED, nodes, on_node, point.extrapolated
+            )
+            if self.measured is not None:
+                seconds = self.measured.seconds((collective, communication.ranks, nodes, traffic), size)
+                # The bottleneck stays the prediction's: a measurement does not name one.
+                if seconds is not None:
+                    price = replace(price, seconds=seconds, source=MEASURED, extrapolated="")
+            self._prices[key] = price
         return self._prices[key]
 
-    def _asked(self, groups: Placed, communication: Communication) -> Price:
-        size, collective = communication.size_bytes, communication.collective
-        request = LibraryRequest(collective, (size,), traffic=communication.traffic)
-        (point,) = group_points(self.cluster, groups, request)
-        nodes, on_node = _spread(groups, self._gpus)
-        if self.measured is not None:
-            key = (collective, communication.ranks, nodes, communication.traffic)
-            seconds = self.measured.seconds(key, size)
-            if seconds is not None:
-                return Price(seconds, point.prediction.bottleneck, MEASURED, nodes, on_node)
-        return Price(
-            point.prediction.predicted_seconds,
-            point.prediction.bottleneck,
-            PREDICTED,
-            nodes,
-            on_node,
-            point.extrapolated,
-        )
 
-
-def _spread(groups: Placed, gpus_per_node: int) -> tuple[int, int]:
-    """(nodes of one group, groups on one node)."""
+def _nodes_and_groups(groups: Placed, gpus_per_node: int) -> tuple[int, int]:
+    """(nodes that one group is spread over, groups on one node)."""
     if isinstance(groups, GroupPlacement):
         return groups.nodes, groups.groups_per_node
     on_first = sum(1 for group in groups if any(rank < gpus_per_node for rank in group))
@@ -191,7 +173,7 @@ def _spread(groups: Placed, gpus_per_node: int) -> tuple[int, int]:
 
 
 def _stands(layout: Layout, axis: str, ends: bool, gpus_per_node: int) -> Placed:
-    """Where the groups stand; of ``ends``, the first and the last rank of each group are one of two."""
+    """The places of the groups; of ``ends``, the first and the last rank of each group are one of two."""
     try:
         placement = axis_placement(layout, axis, gpus_per_node)
     except UsageError:
@@ -238,7 +220,7 @@ class Line:
 
     @property
     def hidden_seconds(self) -> float:
-        """What of it runs behind computing."""
+        """The part of it that runs behind computing."""
         return max(0.0, self.total_seconds - self.exposed_seconds)
 
 
@@ -295,11 +277,9 @@ class _Stage:
         return self.forward_seconds + self.backward_seconds
 
     def room(self, phase: str, lines: Sequence[Line]) -> float:
-        """Behind how much of a pass ``lines`` run: not while split layers' messages use the same links.
-
-        Whether these are waited for or hide does not matter: counted by what is waited for alone, faster
-        computing, which leaves less to hide behind, would make a step longer.
-        """
+        """Seconds of a pass that hide ``lines``: those in which split layers leave the same links free."""
+        # Whether these are waited for or hide does not matter: counted by what is waited for alone, faster
+        # computing, which leaves less to hide behind, would make a step longer.
         across = any(line.price.nodes > 1 for line in lines)
         whole = self.forward_seconds if phase == FORWARD else self.backward_seconds
         return max(0.0, whole - self.busy[phase, across])
@@ -322,7 +302,17 @@ def step_of(
     stages = {kind: _stage(strategy, kind, computing[kind], lines) for kind, lines in listed.items()}
     slowest = max(stages.values(), key=lambda stage: stage.seconds)
     hops = [line for line in listed[slowest.kind] if line.communication.phase == PIPELINE]
-    pipeline = _pipeline(strategy, stages, hops, hide_pipeline)
+    order, v = stage_order(strategy.layout.pp), strategy.virtual_stages
+    hides = all(line.communication.can_hide for line in hops) if hide_pipeline is None else hide_pipeline
+    pipeline = Pipeline(
+        micro_batches=strategy.micro_batches,
+        chunks=v,
+        forward_seconds=tuple(stages[kind].forward_seconds / v for kind in order),
+        backward_seconds=tuple(stages[kind].backward_seconds / v for kind in order),
+        hop_seconds=sum(line.price.seconds for line in hops) / max(len(hops), 1),
+        overlapped=hides,
+        all_forward_first=strategy.pipeline == "gpipe",
+    )
     ends = [_ending(strategy, stage, stages, listed[kind]) for kind, stage in stages.items()]
     last = max(ends, key=lambda lines: sum(line.exposed_seconds for line in lines))
     # What shows of messages between stages while the pipeline fills and drains is a part of the bubble.
@@ -338,34 +328,41 @@ def step_of(
 
 
 def is_data(strategy: Strategy, one: Communication) -> bool:
-    """Whether it is of gradients or weights, over ranks that hold the same."""
+    """True if it is of gradients or weights, over ranks that hold the same."""
     return one.axis in (strategy.data_axis, "edp")
 
 
 def is_sent_once(strategy: Strategy, one: Communication) -> bool:
-    """Whether it is of gradients that only the last micro-batch's backward pass sends."""
+    """True if it is of gradients that only the last micro-batch's backward pass sends."""
     gradients = one.phase == BACKWARD and one.collective != "all_gather" and is_data(strategy, one)
     return gradients and (strategy.zero_stage < 2 or strategy.keep_gradients)
 
 
 def is_at_the_end(strategy: Strategy, one: Communication) -> bool:
-    """Whether it is of the end of the step: the last micro-batch's gradients, the optimizer."""
+    """True if it is of the end of the step: the last micro-batch's gradients, the optimizer."""
     return one.phase == OPTIMIZER or is_sent_once(strategy, one)
 
 
 def _stage(strategy: Strategy, kind: str, computing: Computing, wanted: Sequence[Line]) -> _Stage:
-    """What one micro-batch waits for, and the lines of it."""
+    """One kind of stage with everything that a micro-batch waits for, and the lines of it."""
+    turns = strategy.micro_batches
     found: list[Line] = []
     busy: dict[tuple[str, bool], float] = {}
     passes = {FORWARD: computing.forward_seconds, BACKWARD: computing.backward_seconds}
     for phase, seconds in passes.items():
         inside = [line for line in wanted if line.communication.phase == phase]
         inside = [line for line in inside if not is_data(strategy, line.communication)]
-        lines = _inside(inside, strategy.micro_batches * seconds)
+        # Between parts of a layer all is waited for, but for what may run behind the computing.
+        hiding = sum(line.total_seconds for line in inside if line.communication.can_hide)
+        share = max(0.0, 1 - turns * seconds / hiding) if hiding > 0 else 0.0
         for across in (False, True):
-            sent = sum(line.total_seconds for line in lines if (line.price.nodes > 1) == across)
-            busy[phase, across] = sent / strategy.micro_batches
-        passes[phase] += sum(line.exposed_seconds for line in lines) / strategy.micro_batches
+            sent = sum(line.total_seconds for line in inside if (line.price.nodes > 1) == across)
+            busy[phase, across] = sent / turns
+        lines = [
+            replace(line, exposed_seconds=line.total_seconds * (share if line.communication.can_hide else 1))
+            for line in inside
+        ]
+        passes[phase] += sum(line.exposed_seconds for line in lines) / turns
         found += lines
     stage = _Stage(kind, computing, passes[FORWARD], passes[BACKWARD], tuple(found), busy)
     if strategy.zero_stage < 2:
@@ -375,19 +372,9 @@ def _stage(strategy: Strategy, kind: str, computing: Computing, wanted: Sequence
     lines = _every_micro_batch(data, stage, strategy)
     for line in lines:
         phase = line.communication.phase
-        busy[phase, line.price.nodes > 1] += line.total_seconds / strategy.micro_batches
-        passes[phase] += line.exposed_seconds / strategy.micro_batches
+        busy[phase, line.price.nodes > 1] += line.total_seconds / turns
+        passes[phase] += line.exposed_seconds / turns
     return _Stage(kind, computing, passes[FORWARD], passes[BACKWARD], (*found, *lines), busy)
-
-
-def _inside(lines: Sequence[Line], room_seconds: float) -> list[Line]:
-    """Communication between parts of a layer: waited for, but for what may run behind the computing."""
-    hiding = sum(line.total_seconds for line in lines if line.communication.can_hide)
-    share = max(0.0, 1 - room_seconds / hiding) if hiding > 0 else 0.0
-    return [
-        replace(line, exposed_seconds=line.total_seconds * (share if line.communication.can_hide else 1.0))
-        for line in lines
-    ]
 
 
 def _every_micro_batch(lines: Sequence[Line], stage: _Stage, strategy: Strategy) -> list[Line]:
@@ -397,7 +384,12 @@ def _every_micro_batch(lines: Sequence[Line], stage: _Stage, strategy: Strategy)
     turns = strategy.micro_batches
     forward_room, backward_room = stage.room(FORWARD, lines), stage.room(BACKWARD, lines)
     if strategy.zero_stage == 2:
-        return _spread_out(backward, _steady_gradients(backward, forward_room, backward_room, turns))
+        # Gradients run on behind the next micro-batch's passes; the last ones do not.
+        one_turn = sum(line.total_seconds for line in backward) / turns
+        steady = max(0.0, one_turn - forward_room - backward_room)
+        shown = (turns - 1) * steady + _gradients_exposed(backward, backward_room, turns)
+        hides = all(line.communication.can_hide for line in backward)
+        return _spread_out(backward, shown if hides else one_turn * turns)
     gathers = turns if strategy.reshard else 1
     found = _spread_out(forward, gathers * _pass(forward, [], forward_room, gathers))
     weights = [line for line in backward if line.communication.collective == "all_gather"]
@@ -406,22 +398,8 @@ def _every_micro_batch(lines: Sequence[Line], stage: _Stage, strategy: Strategy)
     return found
 
 
-def _steady_gradients(
-    lines: Sequence[Line], forward_seconds: float, backward_seconds: float, turns: int
-) -> float:
-    """Of gradients reduced in each micro-batch: they run on behind the next one's passes, the last ones do
-    not.
-    """
-    one_turn = sum(line.total_seconds for line in lines) / turns
-    if not all(line.communication.can_hide for line in lines):
-        return one_turn * turns
-    steady = max(0.0, one_turn - forward_seconds - backward_seconds)
-    count = sum(line.communication.times for line in lines) // turns
-    return (turns - 1) * steady + even_gradients_exposed(count, one_turn / max(count, 1), backward_seconds)
-
-
 def _pass(gathered: Sequence[Line], sent: Sequence[Line], seconds: float, turns: int) -> float:
-    """What shows in one pass over layers whose weights are gathered and whose gradients are sent."""
+    """The part that shows of one pass over layers whose weights are gathered and whose gradients are sent."""
     lines = [*gathered, *sent]
     if not lines:
         return 0.0
@@ -442,55 +420,32 @@ def _spread_out(lines: Sequence[Line], exposed_seconds: float) -> list[Line]:
     return [replace(line, exposed_seconds=line.total_seconds * share) for line in lines]
 
 
-def _pipeline(
-    strategy: Strategy, stages: Mapping[str, _Stage], hops: Sequence[Line], hide: bool | None
-) -> Pipeline:
-    v = strategy.virtual_stages
-    order = stage_order(strategy.layout.pp)
-    hidden = all(line.communication.can_hide for line in hops) if hide is None else hide
-    return Pipeline(
-        micro_batches=strategy.micro_batches,
-        chunks=v,
-        forward_seconds=tuple(stages[kind].forward_seconds / v for kind in order),
-        backward_seconds=tuple(stages[kind].backward_seconds / v for kind in order),
-        hop_seconds=sum(line.price.seconds for line in hops) / max(len(hops), 1),
-        overlapped=hidden,
-        all_forward_first=strategy.pipeline == "gpipe",
-    )
-
-
 def _ending(
     strategy: Strategy, stage: _Stage, stages: Mapping[str, _Stage], wanted: Sequence[Line]
 ) -> tuple[Line, ...]:
-    """What a kind of stage does after its last micro-batch, before the next step can begin.
-
-    A stage that is not the first has been done before the first is, by the backward passes between them.
-    """
+    """Lines of a kind of stage after its last micro-batch, before the next step can begin."""
     found: list[Line] = []
     lines = [line for line in wanted if is_sent_once(strategy, line.communication)]
     if lines:
+        # A stage that is not the first has been done before the first is, by the backward passes between
+        # them; of those in the middle the nearest to it counts.
+        order = stage_order(strategy.layout.pp)
+        before = () if stage.kind in (ONLY, FIRST) else order[:1] if stage.kind == MIDDLE else order[:-1]
+        ahead = sum(stages[one].backward_seconds for one in before) / strategy.virtual_stages
         shown = _gradients_exposed(lines, stage.room(BACKWARD, lines))
-        found += _spread_out(lines, max(0.0, shown - _ahead_seconds(strategy, stage.kind, stages)))
+        found += _spread_out(lines, max(0.0, shown - ahead))
     late = [line for line in wanted if line.communication.phase == OPTIMIZER]
     weights = [line for line in late if is_data(strategy, line.communication)]
     found += [replace(line, exposed_seconds=line.total_seconds) for line in late if line not in weights]
+    # Weights are gathered behind the first forward pass of the next step.
     found += _spread_out(weights, _pass(weights, [], stage.room(FORWARD, weights), 1))
     return tuple(found)
 
 
-def _gradients_exposed(lines: Sequence[Line], backward_seconds: float) -> float:
-    """Of buckets that become ready during the last backward pass, what it cannot hide."""
-    total = sum(line.total_seconds for line in lines)
+def _gradients_exposed(lines: Sequence[Line], backward_seconds: float, turns: int = 1) -> float:
+    """Of buckets that become ready during one of ``turns`` backward passes, what it cannot hide."""
+    total = sum(line.total_seconds for line in lines) / turns
     if not all(line.communication.can_hide for line in lines):
         return total
-    count = sum(line.communication.times for line in lines)
+    count = sum(line.communication.times for line in lines) // turns
     return even_gradients_exposed(count, total / max(count, 1), backward_seconds)
-
-
-def _ahead_seconds(strategy: Strategy, kind: str, stages: Mapping[str, _Stage]) -> float:
-    """How long before the first stage a kind of stage is done: of those in the middle, the nearest to it."""
-    if kind in (ONLY, FIRST):
-        return 0.0
-    order = stage_order(strategy.layout.pp)
-    before = order[:1] if kind == MIDDLE else order[:-1]
-    return sum(stages[one].backward_seconds for one in before) / strategy.virtual_stages

@@ -1,14 +1,13 @@
-"""What a plan comes to: lines for a terminal, plain values for JSON (docs/parallelism.md names the keys)."""
+"""The result of a plan: lines for a terminal, plain values for JSON (docs/parallelism.md names the keys)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ccbench.plan.pipeline import Bucketed
 from ccbench.plan.planner import Outcome, Planned, Scaled
-from ccbench.plan.step import MEASURED, Line, Step
+from ccbench.plan.step import MEASURED, Step
 from ccbench.tables import Table, aligned, columns
 from ccbench.units import format_seconds, format_size
 
@@ -40,32 +39,8 @@ def plan_lines(planned: Planned) -> Iterator[str]:
     if planned.textbook:
         yield from textbook_lines(planned)
         return
-    yield from _head(planned)
-    if len(planned.outcomes) > 1:
-        yield ""
-        yield from _ranking(planned)
-    for name, reason in planned.refused.items():
-        yield f"left out: {name}: {reason}"
-    best = planned.outcomes[0] if planned.searched is not None else _fastest(planned.outcomes)
-    yield ""
-    yield from _one(best)
-    yield ""
-    yield from _communication(best.step)
-    if planned.scaled:
-        yield ""
-        yield from _scaling(planned.scaled)
-    yield ""
-    yield from _remarks(planned)
-
-
-def _fastest(outcomes: Iterable[Outcome]) -> Outcome:
-    """Of those that fit, if any does."""
-    return min(outcomes, key=lambda one: (not one.fits, -one.tflops))
-
-
-def _head(planned: Planned) -> Iterator[str]:
-    plan = planned.plan
     shape, cluster, device = planned.where
+    plan, found = planned.plan, planned.searched
     billions = shape.parameters / 1e9
     yield f"{shape.name}, {billions:.4g} billion parameters, on {cluster.ranks} devices: {cluster.name}"
     share = plan.efficiency.matrix * device.achieved
@@ -73,15 +48,28 @@ def _head(planned: Planned) -> Iterator[str]:
         f"{device.name}: {device.peak(plan.dtype) / 1e12:.4g} TFLOP/s {plan.dtype} peak, of which large "
         f"matrix products reach {share:.0%}; {device.memory_bytes / 1e9:.4g} GB"
     )
-    found = planned.searched
     if found is not None:
         yield (
             f"searched {found.candidates} combinations, of which {found.fitting} fit into memory; the "
             f"{len(found.best)} fastest of them:"
         )
+    if len(planned.outcomes) > 1:
+        yield ""
+        yield from _ranking(planned.outcomes)
+    for name, reason in planned.refused.items():
+        yield f"left out: {name}: {reason}"
+    # The fastest of those that fit, if any does, in detail.
+    best = planned.outcomes[0]
+    if found is None:
+        best = min(planned.outcomes, key=lambda one: (not one.fits, -one.tflops))
+    for part in (_one(best), _communication(best.step), _scaling(planned.scaled), _remarks(planned)):
+        lines = list(part)
+        if lines:
+            yield ""
+            yield from lines
 
 
-def _ranking(planned: Planned) -> list[str]:
+def _ranking(outcomes: Sequence[Outcome]) -> list[str]:
     times = ("step", "computing", "bubble", "exposed", "hidden")
     rows = [
         (
@@ -89,7 +77,7 @@ def _ranking(planned: Planned) -> list[str]:
             f"{one.memory.total_bytes / 1e9:.1f} GB", f"{one.tflops:.1f}", f"{one.utilization:.1%}",
             "" if one.fits else "does not fit",
         )
-        for one in planned.outcomes
+        for one in outcomes
     ]  # fmt: skip
     return aligned(Table(columns("<layout", *times, "memory", "TFLOP/s", "MFU", "<"), rows))
 
@@ -146,34 +134,25 @@ def _communication(step: Step) -> list[str]:
         return ["no communication"]
     rows = []
     for line in lines:
-        one = line.communication
-        times = (line.price.seconds, line.total_seconds, line.hidden_seconds, line.exposed_seconds)
+        one, price = line.communication, line.price
+        times = (price.seconds, line.total_seconds, line.hidden_seconds, line.exposed_seconds)
         cells = [format_seconds(seconds) if seconds else "-" for seconds in times]
         purpose = one.purpose + ("" if one.stage == "only" else f" ({one.stage} stage)")
-        asked = (one.axis, str(one.ranks), one.collective, _size(one.size_bytes), str(one.times))
-        rows.append((*asked, *cells, purpose, _bottleneck(line)))
+        # Sizes of models are rarely round: two digits are enough.
+        size = format_size(one.size_bytes)
+        if len(size) > 10:
+            units = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+            name, bytes_each = next(unit for unit in units if one.size_bytes >= unit[1])
+            size = f"{one.size_bytes / bytes_each:.2f} {name}"
+        limits = "measured; " * (price.source == MEASURED) + shortened(price.bottleneck)
+        asked = (one.axis, str(one.ranks), one.collective, size, str(one.times))
+        rows.append((*asked, *cells, purpose, limits))
     titles = ("<axis", "ranks", "<collective", "size", "times", "each", "total", "hidden", "exposed")
     return aligned(Table(columns(*titles, "<of", "<bottleneck"), rows))
 
 
-def _size(size_bytes: int) -> str:
-    """Short: sizes of models are rarely round."""
-    text = format_size(size_bytes)
-    if len(text) <= 10:
-        return text
-    for unit, bytes_each in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size_bytes >= bytes_each:
-            return f"{size_bytes / bytes_each:.2f} {unit}"
-    return text
-
-
-def _bottleneck(line: Line) -> str:
-    short = shortened(line.price.bottleneck)
-    return f"measured; {short}" if line.price.source == MEASURED else short
-
-
 def shortened(bottleneck: str) -> str:
-    """What limits, the rate or the largest of several terms, and who shares it; JSON has all of it."""
+    """The limit, the rate or the largest of several terms, and who shares it; JSON has all of it."""
     told, semicolon, sharing = bottleneck.partition("; ")
     head, opens, detail = told.removesuffix(")").partition(" (")
     way = detail.partition(" through ")[2]
@@ -183,6 +162,8 @@ def shortened(bottleneck: str) -> str:
 
 
 def _scaling(scaled: tuple[Scaled, ...]) -> list[str]:
+    if not scaled:
+        return []
     rows = []
     for one in scaled:
         if (found := one.outcome) is None:
@@ -224,13 +205,13 @@ def textbook_lines(planned: Planned) -> Iterator[str]:
     )
     yield ""
     open_ended = gradients.startup_seconds is None
-    rows = [
-        (
-            _way(one, open_ended), str(one.messages), _milliseconds(one.seconds),
-            _milliseconds(one.exposed_seconds), _milliseconds(one.hidden_seconds),
-        )
-        for one in planned.textbook
-    ]  # fmt: skip
+    rows = []
+    for one in planned.textbook:
+        ends = "" if not open_ended else ", all bytes" if one.startup_seconds == 0 else ", all start-up"
+        usual = {0: "in series", 1: "overlapped, each gradient on its own"}
+        way = usual.get(one.bucket, f"overlapped, buckets of {one.bucket}{ends}")
+        times = (one.seconds, one.exposed_seconds, one.hidden_seconds)
+        rows.append((way, str(one.messages), *map(_milliseconds, times)))
     yield from aligned(Table(columns("<", "messages", "step", "exposed", "hidden"), rows))
     if open_ended:
         yield ""
@@ -239,15 +220,6 @@ def textbook_lines(planned: Planned) -> Iterator[str]:
             "is, the plan does not say; the truth lies between the two lines of a bucket. Write startup: to "
             "know."
         )
-
-
-def _way(one: Bucketed, open_ended: bool) -> str:
-    if one.bucket == 0:
-        return "in series"
-    if one.bucket == 1:
-        return "overlapped, each gradient on its own"
-    part = "" if not open_ended else ", all bytes" if one.startup_seconds == 0 else ", all start-up"
-    return f"overlapped, buckets of {one.bucket}{part}"
 
 
 def _milliseconds(seconds: float) -> str:
@@ -296,6 +268,14 @@ def plan_document(planned: Planned) -> dict[str, Any]:
 def outcome_document(one: Outcome) -> dict[str, Any]:
     """One layout's step."""
     step, strategy, layout = one.step, one.strategy, one.strategy.layout
+    lines = []
+    for line in step.lines:
+        price = asdict(line.price)
+        limit = {key: price.pop(key) for key in ("bottleneck", "source", "extrapolated")}
+        launches = {"nodes": price["nodes"], "groups_on_node": price["groups_on_node"]}
+        times = ("total_seconds", "hidden_seconds", "exposed_seconds")
+        seconds = {"seconds": price["seconds"], **{name: getattr(line, name) for name in times}}
+        lines.append({**asdict(line.communication), **launches, **seconds, **limit})
     return {
         "name": one.name,
         "layout": str(layout),
@@ -308,22 +288,5 @@ def outcome_document(one: Outcome) -> dict[str, Any]:
         "tokens_per_second": one.tokens_per_second,
         "fits": one.fits,
         "memory": asdict(one.memory),
-        "communication": [line_document(line) for line in step.lines],
-    }
-
-
-def line_document(line: Line) -> dict[str, Any]:
-    """One communication with its price."""
-    price = line.price
-    return {
-        **asdict(line.communication),
-        "nodes": price.nodes,
-        "groups_on_node": price.groups_on_node,
-        "seconds": price.seconds,
-        "total_seconds": line.total_seconds,
-        "hidden_seconds": line.hidden_seconds,
-        "exposed_seconds": line.exposed_seconds,
-        "bottleneck": price.bottleneck,
-        "source": price.source,
-        "extrapolated": price.extrapolated,
+        "communication": lines,
     }

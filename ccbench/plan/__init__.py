@@ -1,1 +1,1 @@
-"""What a training step asks of the fabric: shapes of models, strategies, communication and memory."""
+"""A training step and its demands on the fabric: shapes of models, strategies, communication and memory."""

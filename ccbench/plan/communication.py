@@ -1,4 +1,4 @@
-"""What a training step communicates: each collective with its group, size and number of launches.
+"""The communication of a training step: each collective with its group, size and number of launches.
 
 Volumes are those of the papers, named at each function. Sizes are exact: libraries pad portions so that they
 divide among ranks, which is left out. Left out as well, because they are of a few bytes: the norm of all
@@ -9,10 +9,9 @@ communicates among tensor parallel ranks like any other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ccbench.collectives import shares
 from ccbench.plan.memory import FIRST, LAST, ONLY, Holding, holdings
 from ccbench.plan.shape import ModelShape
 from ccbench.plan.strategy import Strategy, check_strategy
@@ -24,7 +23,7 @@ Recomputation is in the backward pass; so are gradients, even where only the las
 """
 
 LAYER, MICRO_BATCH, BUCKET, STEP = UNITS = ("layer", "micro_batch", "bucket", "step")
-"""What asks for one launch."""
+"""The unit that asks for one launch."""
 
 LOSS_BYTES = 4
 """A number of the loss, float32."""
@@ -68,18 +67,14 @@ def communications(shape: ModelShape, strategy: Strategy) -> tuple[Communication
     check_strategy(shape, strategy)
     found: list[Communication] = []
     for holding in holdings(shape, strategy):
-        stage = _Stage(shape, strategy, holding)
-        found += _tensor(stage)
-        found += _vocabulary(stage)
-        found += _context(stage)
-        found += _experts(stage)
-        found += _pipeline(stage)
-        found += _data(stage)
+        stage = Stage(shape, strategy, holding)
+        for part in PARTS:
+            found += part(stage)
     return tuple(found)
 
 
 @dataclass(frozen=True)
-class _Stage:
+class Stage:
     """One kind of stage; ``one`` makes a communication of it."""
 
     shape: ModelShape
@@ -115,21 +110,21 @@ class _Stage:
 
     @property
     def stream_bytes(self) -> int:
-        """What one micro-batch is between two layers, on a context parallel rank: b s h / cp."""
+        """Bytes of one micro-batch between two layers, on a context parallel rank: b s h / cp."""
         return self.strategy.rank_tokens * self.shape.hidden * self.strategy.activation_bytes
 
 
-def _tensor(stage: _Stage) -> Iterator[Communication]:
+def tensor_parallel(stage: Stage) -> Iterator[Communication]:
     """Around each split attention and feed-forward part.
 
     Without sequence parallelism an all_reduce of b s h each, forward and backward: 4 for a layer and
     micro-batch, 8 b s h (t - 1) / t numbers sent (Shoeybi et al. 2019, section 3; Narayanan et al. 2021,
     section 3.2). With it an all_gather before and a reduce_scatter after, forward and backward, and one more
     all_gather of the inputs for the gradient of the weights, which hides behind the gradient of the inputs
-    (Korthikanti et al. 2022, section 4.2.2). Routed experts take tokens as the sequence splits them; shared
-    ones are dense.
+    (Korthikanti et al. 2022, section 4.2.2).
     """
     strategy, held = stage.strategy, stage.holding
+    # Routed experts take tokens as the sequence splits them; shared ones are dense.
     parts = held.layers + held.dense_layers + (held.moe_layers if stage.shape.shared_experts else 0)
     times = parts * strategy.micro_batches
     if strategy.layout.tp == 1 or not times:
@@ -156,7 +151,7 @@ def _tensor(stage: _Stage) -> Iterator[Communication]:
         yield stage.one("tp", "all_reduce", size, 1, name, OPTIMIZER, STEP)
 
 
-def _vocabulary(stage: _Stage) -> Iterator[Communication]:
+def vocabulary_parallel(stage: Stage) -> Iterator[Communication]:
     """Embedding, head and loss split by the vocabulary (Shoeybi et al. 2019, section 3).
 
     The loss needs the largest logit, the sum of exponentials and the target's logit: three all_reduces of b s
@@ -184,20 +179,44 @@ def _vocabulary(stage: _Stage) -> Iterator[Communication]:
         yield stage.one("tp", "all_reduce", loss, 3 * times, "loss", FORWARD, MICRO_BATCH)
 
 
-Exchanges = list[tuple[str, int, int, str]]
-"""Of one layer's attention: (collective, size in bytes, how many, purpose)."""
-
-
-def _context(stage: _Stage) -> Iterator[Communication]:
+def context_parallel(stage: Stage) -> Iterator[Communication]:
     """Attention over a split sequence; where it is recomputed as a whole, it communicates again.
 
-    Fused attention computes scores again inside its backward kernel, so that ``selective`` adds nothing.
+    ring: blocks go round, behind the attention on the block before, in cp - 1 shifts (Liu, Zaharia and Abbeel
+    2023, section 3: a block of c tokens is 4 c d bytes in two bytes a number). Backward they go round again
+    with their gradients, which end at their owner. all_gather: all of them on every rank, not hidden
+    (Grattafiori et al. 2024, section 3.3.2). ulysses: from split sequence to split heads and back (Jacobs et
+    al. 2023, section 3.2), an all_to_all each of queries, keys, values and outputs: 3 N h and N h numbers
+    over all ranks, backward as many.
     """
-    strategy = stage.strategy
-    if strategy.layout.cp == 1:
+    shape, strategy, layout = stage.shape, stage.strategy, stage.strategy.layout
+    if layout.cp == 1:
         return
-    forward, backward = (_ulysses if strategy.context_kind == "ulysses" else _keys_and_values)(stage)
+    # Of one layer's attention: (collective, size in bytes, how many, purpose).
+    heads, kv_heads = shape.heads // layout.tp, max(shape.kv_heads // layout.tp, 1)
+    if strategy.context_kind == "ulysses":
+        head = strategy.rank_tokens * shape.head_size * strategy.activation_bytes
+        # Fewer heads of keys and values than ranks are repeated first.
+        kv = math.lcm(kv_heads, layout.cp) * head
+        forward = [
+            ("all_to_all", heads * head, 1, "queries"),
+            ("all_to_all", kv, 2, "keys and values"),
+            ("all_to_all", heads * head, 1, "outputs of attention"),
+        ]
+        backward = [(name, size, count, f"gradients of {of}") for name, size, count, of in forward]
+    else:
+        kv_head = shape.kv_width // shape.kv_heads * strategy.activation_bytes
+        size = strategy.rank_tokens * kv_heads * kv_head
+        gather, scatter, count = "send_recv", "send_recv", layout.cp - 1
+        if strategy.context_kind == "all_gather":
+            gather, scatter, count, size = "all_gather", "reduce_scatter", 1, size * layout.cp
+        forward = [(gather, size, count, "keys and values")]
+        backward = [
+            (gather, size, count, "keys and values again"),
+            (scatter, size, count, "gradients of keys and values"),
+        ]
     passes = [(FORWARD, forward, ""), (BACKWARD, backward, "")]
+    # Fused attention computes scores again inside its backward kernel, so that ``selective`` adds nothing.
     if strategy.recompute == "full" or (strategy.recompute == "selective" and not strategy.fused_attention):
         passes.insert(1, (BACKWARD, forward, ", recomputed"))
     times, hide = stage.holding.layers * strategy.micro_batches, strategy.context_kind == "ring"
@@ -206,46 +225,7 @@ def _context(stage: _Stage) -> Iterator[Communication]:
             yield stage.one("cp", collective, size, count * times, f"{name}{again}", phase, LAYER, hide)
 
 
-def _keys_and_values(stage: _Stage) -> tuple[Exchanges, Exchanges]:
-    """Keys and values to the ranks that have the queries, forward and backward.
-
-    ring: blocks go round, behind the attention on the block before, in cp - 1 shifts (Liu, Zaharia and Abbeel
-    2023, section 3: a block of c tokens is 4 c d bytes in two bytes a number). Backward they go round again
-    with their gradients, which end at their owner. all_gather: all of them on every rank, not hidden
-    (Grattafiori et al. 2024, section 3.3.2).
-    """
-    shape, strategy, cp = stage.shape, stage.strategy, stage.strategy.layout.cp
-    heads = max(shape.kv_heads // strategy.layout.tp, 1)
-    size = strategy.rank_tokens * heads * (shape.kv_width // shape.kv_heads) * strategy.activation_bytes
-    gather, scatter, count = "send_recv", "send_recv", cp - 1
-    if strategy.context_kind == "all_gather":
-        gather, scatter, count, size = "all_gather", "reduce_scatter", 1, size * cp
-    again = (gather, size, count, "keys and values again")
-    gradients = (scatter, size, count, "gradients of keys and values")
-    return [(gather, size, count, "keys and values")], [again, gradients]
-
-
-def _ulysses(stage: _Stage) -> tuple[Exchanges, Exchanges]:
-    """From split sequence to split heads and back (Jacobs et al. 2023, section 3.2).
-
-    An all_to_all each of queries, keys, values and outputs: 3 N h and N h numbers over all ranks, backward as
-    many. Fewer heads of keys and values than ranks are repeated first.
-    """
-    shape, strategy, layout = stage.shape, stage.strategy, stage.strategy.layout
-    head = strategy.rank_tokens * shape.head_size * strategy.activation_bytes
-    whole = shape.heads // layout.tp * head
-    kv = math.lcm(max(shape.kv_heads // layout.tp, 1), layout.cp) * head
-    forward = [
-        ("all_to_all", whole, 1, "queries"),
-        ("all_to_all", kv, 2, "keys and values"),
-        ("all_to_all", whole, 1, "outputs of attention"),
-    ]
-    return forward, [
-        (collective, size, count, f"gradients of {name}") for collective, size, count, name in forward
-    ]
-
-
-def _experts(stage: _Stage) -> Iterator[Communication]:
+def expert_parallel(stage: Stage) -> Iterator[Communication]:
     """Tokens to their experts and back, in each layer with experts: 2 exchanges forward, 2 backward.
 
     GShard (Lepikhin et al. 2020, section 3), Switch (Fedus et al. 2021, section 2.2): with a capacity every
@@ -257,17 +237,14 @@ def _experts(stage: _Stage) -> Iterator[Communication]:
     times = stage.holding.moe_layers * strategy.micro_batches
     if not times:
         return
-    rows = strategy.sharded_tokens * shape.top_k
-    if strategy.capacity:
-        rows = shape.experts * math.ceil(rows * strategy.capacity / shape.experts)
-    size = rows * shape.hidden * strategy.activation_bytes
+    size = strategy.expert_rows(shape) * shape.hidden * strategy.activation_bytes
     found: list[tuple[str, str, int, str]] = []
     if layout.ep > 1:
         collective = "all_to_all_v" if strategy.traffic else "all_to_all"
         found += [("ep", collective, size, name) for name in ("dispatch", "combine")]
     if layout.expert_tp > 1:
-        busiest = float(shares(strategy.traffic, layout.ep).sum(axis=0).max()) if strategy.traffic else 1.0
-        whole = round(size * busiest) * layout.expert_tp
+        # They gather what arrived, on the busiest rank more than was sent.
+        whole = round(size * strategy.busiest_share) * layout.expert_tp
         found.append(("etp", "all_gather", whole, "tokens of experts"))
         found.append(("etp", "reduce_scatter", whole, "outputs of experts"))
     passes = [(FORWARD, ""), (BACKWARD, "gradients of ")]
@@ -278,7 +255,7 @@ def _experts(stage: _Stage) -> Iterator[Communication]:
             yield stage.one(axis, collective, each, times, f"{word}{name}", phase, LAYER, hide)
 
 
-def _pipeline(stage: _Stage) -> Iterator[Communication]:
+def pipeline_parallel(stage: Stage) -> Iterator[Communication]:
     """Activations forward and their gradients back, b s h for each boundary of stages and micro-batch.
 
     Narayanan et al. 2021, sections 2.2 and 4.1: v times as often when interleaved; with the scatter/gather
@@ -306,53 +283,52 @@ def _pipeline(stage: _Stage) -> Iterator[Communication]:
         yield stage.one("pp", "all_reduce", size, 1, name, OPTIMIZER, STEP, ranks=2)
 
 
-def _data(stage: _Stage) -> Iterator[Communication]:
-    """Gradients and parameters over ranks that hold the same: outside the experts, and inside."""
-    held = stage.holding
-    dense = [(held.around, 1), (held.layer.dense, held.dense_layers), (held.moe_layer.dense, held.moe_layers)]
-    experts = [(held.moe_layer.experts, held.moe_layers)]
-    for axis, portions, of in (
-        (stage.strategy.data_axis, dense, ""),
-        ("edp", experts, " of experts"),
-    ):
-        if stage.strategy.layout.size(axis) > 1:
-            sharded = _by_layer if stage.strategy.zero_stage == 3 else _by_bucket
-            yield from sharded(stage, axis, [(size, count) for size, count in portions if size * count], of)
-
-
-def _by_bucket(stage: _Stage, axis: str, portions: list[tuple[int, int]], of: str) -> Iterator[Communication]:
-    """``portions``: (parameters, how many such).
+def data_parallel(stage: Stage) -> Iterator[Communication]:
+    """Gradients and parameters over ranks that hold the same: outside the experts, and inside.
 
     Rajbhandari et al. 2020, section 7: 2 psi numbers up to stage 2, 3 psi with stage 3, counting an
-    all_reduce as 2 psi. From stage 2 on gradients are reduced after every micro-batch unless they are kept.
-    Buckets as in Li et al. 2020 (PyTorch DDP).
+    all_reduce as 2 psi. Buckets as in Li et al. 2020 (PyTorch DDP), units of stage 3 as in Zhao et al. 2023
+    (FSDP), each a layer.
     """
-    strategy = stage.strategy
-    parameters = sum(size * count for size, count in portions)
-    often = strategy.micro_batches if strategy.zero_stage == 2 and not strategy.keep_gradients else 1
-    summed = "reduce_scatter" if strategy.zero_stage else "all_reduce"
-    found = [(summed, strategy.gradient_bytes, often, "gradients", BACKWARD, strategy.overlap_gradients)]
-    if strategy.zero_stage:
-        hide = strategy.overlap_parameters
-        found.append(("all_gather", strategy.parameter_bytes, 1, "parameters", OPTIMIZER, hide))
-    for collective, item, times, name, phase, hide in found:
-        full, rest = divmod(parameters * item, strategy.bucket_bytes)
-        for size, count in ((strategy.bucket_bytes, full), (rest, 1)):
-            if size and count:
-                yield stage.one(axis, collective, size, count * times, f"{name}{of}", phase, BUCKET, hide)
+    strategy, held = stage.strategy, stage.holding
+    # (parameters, how many such)
+    dense = [(held.around, 1), (held.layer.dense, held.dense_layers), (held.moe_layer.dense, held.moe_layers)]
+    experts = [(held.moe_layer.experts, held.moe_layers)]
+    turns, zero = strategy.micro_batches, strategy.zero_stage
+    # From stage 2 on gradients are reduced after every micro-batch unless they are kept.
+    often = turns if zero >= 2 and not strategy.keep_gradients else 1
+    hides, hides_weights = strategy.overlap_gradients, strategy.overlap_parameters
+    summed = "reduce_scatter" if zero else "all_reduce"
+    gradients = (summed, strategy.gradient_bytes, often, "gradients{}", BACKWARD, hides)
+    weights = ("all_gather", strategy.parameter_bytes)
+    if zero == 3:
+        gathers = turns if strategy.reshard else 1
+        found = [(*weights, gathers, "parameters{}", FORWARD, hides_weights)]
+        # Weights that were let go after the forward pass are gathered once more.
+        if strategy.reshard:
+            found.append((*weights, gathers, "parameters{} again", BACKWARD, hides_weights))
+        found.append(gradients)
+    else:
+        found = [gradients]
+        found += [(*weights, 1, "parameters{}", OPTIMIZER, hides_weights)] if zero else []
+    for axis, portions, of in ((strategy.data_axis, dense, ""), ("edp", experts, " of experts")):
+        if strategy.layout.size(axis) == 1:
+            continue
+        units = [(size, count) for size, count in portions if size * count]
+        every = sum(size * count for size, count in units)
+        for collective, item, times, name, phase, hide in found if zero < 3 else ():
+            full, rest = divmod(every * item, strategy.bucket_bytes)
+            for size, count in ((strategy.bucket_bytes, full), (rest, 1)):
+                if size and count:
+                    purpose, launches = name.format(of), count * times
+                    yield stage.one(axis, collective, size, launches, purpose, phase, BUCKET, hide)
+        for parameters, count in units if zero == 3 else ():
+            for collective, item, times, name, phase, hide in found:
+                purpose, launches = name.format(of), count * times
+                yield stage.one(axis, collective, parameters * item, launches, purpose, phase, LAYER, hide)
 
 
-def _by_layer(stage: _Stage, axis: str, portions: list[tuple[int, int]], of: str) -> Iterator[Communication]:
-    """``portions``: (parameters, how many such), units of FSDP, each a layer (Zhao et al. 2023)."""
-    strategy, turns = stage.strategy, stage.strategy.micro_batches
-    gathers, scatters = turns if strategy.reshard else 1, 1 if strategy.keep_gradients else turns
-    hide = strategy.overlap_parameters
-    found = [("all_gather", strategy.parameter_bytes, gathers, f"parameters{of}", FORWARD, hide)]
-    if strategy.reshard:
-        name = f"parameters{of} again"
-        found.append(("all_gather", strategy.parameter_bytes, gathers, name, BACKWARD, hide))
-    hide, name = strategy.overlap_gradients, f"gradients{of}"
-    found.append(("reduce_scatter", strategy.gradient_bytes, scatters, name, BACKWARD, hide))
-    for parameters, count in portions:
-        for collective, item, times, name, phase, hide in found:
-            yield stage.one(axis, collective, parameters * item, count * times, name, phase, LAYER, hide)
+PARTS: tuple[Callable[[Stage], Iterator[Communication]], ...] = (
+    tensor_parallel, vocabulary_parallel, context_parallel, expert_parallel, pipeline_parallel, data_parallel,
+)  # fmt: skip
+"""Everything that communicates, a function for each kind of parallelism."""

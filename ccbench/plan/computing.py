@@ -1,4 +1,4 @@
-"""What a training step computes: operations as the papers count them, and the time that devices take.
+"""The computing of a training step: operations as the papers count them, and the time that devices take.
 
 Counted: matrix products, 2 operations for each weight and token, backward twice as many (Narayanan et al.
 2021, section 5.1); attention between queries and keys in full, although a causal kernel computes half.
@@ -13,7 +13,6 @@ import math
 import operator
 from dataclasses import astuple, dataclass
 
-from ccbench.collectives import shares
 from ccbench.plan.memory import Device, Holding
 from ccbench.plan.shape import ModelShape
 from ccbench.plan.strategy import Strategy
@@ -24,7 +23,7 @@ LOGIT_BYTES = 12
 
 @dataclass(frozen=True)
 class Efficiency:
-    """How much of a device's rates a training step reaches; every number may be stated by the user.
+    """Shares of a device's rates that a training step reaches; every number may be stated by the user.
 
     matrix: of what the device's best product reached (``Device.achieved``), for products with wide matrices.
     narrow: a product takes 1 + narrow x balance / width times as long, where the balance is the device's peak
@@ -46,7 +45,7 @@ class Efficiency:
 
 @dataclass(frozen=True)
 class Work:
-    """What one rank computes.
+    """The work of one rank.
 
     matrix_flops: of products with weights. narrow_flops: their sum, each over the width of its matrix.
     weight_bytes: that they read. attention_flops: in full; fused_flops: those of a fused kernel, which
@@ -81,7 +80,7 @@ def product(rows: float, inner: float, outer: float, bytes_each: int, width: flo
 
 
 def seconds_of(work: Work, device: Device, efficiency: Efficiency, dtype: str = "") -> float:
-    """How long a device takes. dtype: of the products, the device's usual one unless said."""
+    """Seconds that a device takes. dtype: of the products, the device's usual one unless said."""
     peak = device.peak(dtype or device.usual_dtype)
     memory = device.memory_bytes_per_second * efficiency.memory
     wide = efficiency.narrow * peak / device.memory_bytes_per_second
@@ -112,16 +111,12 @@ def step_flops(shape: ModelShape, strategy: Strategy) -> int:
     Of a GPT with full recomputation: 96 B s l h^2 (1 + s / 6h + V / 16lh) (Narayanan et al. 2021, equation
     3).
     """
-    tokens = strategy.global_batch * strategy.sequence
-    again = 0
-    if strategy.recompute == "full":
-        again = _weights_flops(shape, strategy.capacity) + shape.layers * _attention_flops(
-            shape, strategy.sequence
-        )
-    elif strategy.recompute == "selective":
-        again = shape.layers * _attention_flops(shape, strategy.sequence)
+    attention = shape.layers * _attention_flops(shape, strategy.sequence)
+    again = {"none": 0, "selective": attention}.get(strategy.recompute)
+    if again is None:
+        again = _weights_flops(shape, strategy.capacity) + attention
     counted = model_flops(shape, strategy.global_batch, strategy.sequence, capacity=strategy.capacity)
-    return counted + tokens * again
+    return counted + strategy.global_batch * strategy.sequence * again
 
 
 def _attention_flops(shape: ModelShape, sequence: int) -> int:
@@ -193,11 +188,7 @@ def _expert_work(shape: ModelShape, strategy: Strategy) -> Work:
     Products with few tokens for an expert are slow like narrow ones: four times the tokens count as a width.
     """
     layout, each = strategy.layout, strategy.parameter_bytes
-    rows = float(strategy.sharded_tokens * shape.top_k)
-    if strategy.capacity:
-        rows = shape.experts * math.ceil(rows * strategy.capacity / shape.experts)
-    if strategy.traffic:
-        rows *= float(shares(strategy.traffic, layout.ep).sum(axis=0).max())
+    rows = strategy.expert_rows(shape) * strategy.busiest_share
     experts = shape.experts // layout.ep
     # Tensor parallel ranks gather each other's tokens and have a part of each expert's width.
     of_an_expert = rows * layout.expert_tp / experts
@@ -210,27 +201,22 @@ def _expert_work(shape: ModelShape, strategy: Strategy) -> Work:
     return one.times(experts * shape.ffn_matrices) + router + moved
 
 
-def head_work(shape: ModelShape, strategy: Strategy) -> Work:
-    """Logits and loss of one micro-batch, forward, on one rank of the last stage."""
-    columns, tokens = -(-shape.vocabulary // strategy.layout.tp), strategy.rank_tokens
-    logits = Work(moved_bytes=tokens * columns * LOGIT_BYTES)
-    return product(tokens, shape.hidden, columns, strategy.parameter_bytes) + logits
-
-
 def stage_work(shape: ModelShape, strategy: Strategy, holding: Holding) -> tuple[Work, Work]:
-    """Forward and backward (with what is recomputed) of one micro-batch on a rank of this kind of stage.
-
-    Fused attention computes scores again in any case, so that selective recomputation adds nothing to it.
-    """
+    """Forward and backward (with what is recomputed) of one micro-batch on a rank of this kind of stage."""
     layers = layer_work(shape, strategy).times(holding.dense_layers)
     if holding.moe_layers:
         layers = layers + layer_work(shape, strategy, with_experts=True).times(holding.moe_layers)
-    head = head_work(shape, strategy) if holding.kind in ("only", "last") else Work()
+    head = Work()
+    if holding.kind in ("only", "last"):
+        columns, tokens = -(-shape.vocabulary // strategy.layout.tp), strategy.rank_tokens
+        head = product(tokens, shape.hidden, columns, strategy.parameter_bytes)
+        head = head + Work(moved_bytes=tokens * columns * LOGIT_BYTES)
     backward = (layers + head).times(2)
     if strategy.fused_attention:
         # Five products instead of two, the first of them the scores once more.
         half = layers.attention_flops / 2
         backward = backward + Work(attention_flops=half, fused_flops=half)
+    # Fused attention computes scores again in any case: selective recomputation adds nothing to it.
     if strategy.recompute == "full":
         backward = backward + layers
     elif strategy.recompute == "selective" and not strategy.fused_attention:

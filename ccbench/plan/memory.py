@@ -1,4 +1,4 @@
-"""What a rank keeps in its device's memory, so that a search can leave out what does not fit.
+"""Memory of a rank's device that training fills, so that a search can leave out what does not fit.
 
 States: 2 + 2 + 12 bytes for each parameter with Adam in mixed precision, divided by data parallel ranks as
 the ZeRO stage says (Rajbhandari et al. 2020, sections 3 and 5). Activations: s b h (34 + 5 a s / h) bytes
@@ -6,7 +6,7 @@ for a layer of a GPT and its refinements (Korthikanti et al. 2022, sections 4 an
 tensor so that it holds for other widths. Not counted: the runtime, communication buffers of the library,
 fragmentation.
 
-What one rank holds: its share of the parameters of its pipeline stage, by who else holds the same.
+One rank holds its share of the parameters of its pipeline stage, by who else holds the same.
 
 Matrices are split among tensor parallel ranks as in Megatron-LM (Shoeybi et al. 2019): queries, keys, values
 and the first matrices of a feed-forward part by columns, the matrices after them by rows, embedding and head
@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
 
-from ccbench.collectives import shares
 from ccbench.errors import UsageError
 from ccbench.plan.shape import ModelShape
 from ccbench.plan.strategy import Strategy, check_strategy
@@ -58,11 +57,11 @@ class Device:
 
     @property
     def usual_dtype(self) -> str:
-        """What it trains in unless said: bfloat16, or float16 on devices without it."""
+        """The dtype that it trains in unless said: bfloat16, or float16 on devices without it."""
         return self.peak_flops[0][0]
 
     def with_rates(self, tflops: float | None = None, memory_bytes: int | None = None) -> Device:
-        """The same with a peak (of every dtype) or a memory that the user states."""
+        """Return the device with a peak (of every dtype) or a memory that the user states."""
         peaks = self.peak_flops
         if tflops is not None:
             peaks = tuple((name, tflops * 1e12) for name, _ in peaks)
@@ -171,7 +170,17 @@ def stage_order(stages: int) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def layer_shares(shape: ModelShape, tp: int, ep: int, etp: int) -> tuple[LayerShare, LayerShare]:
     """(of a layer without experts, of one with) on one rank."""
-    split, whole = _attention(shape, tp)
+    bias_split, whole = shape.attention_bias_parameters
+    if shape.latent:
+        # What goes down into the latent space is on every rank.
+        down = shape.hidden * (shape.query_rank + shape.kv_rank + shape.rope_head_size)
+        split = (shape.attention_matrix_parameters - down) // tp
+        whole = down + shape.inner_norm_parameters
+    else:
+        # Keys and values of fewer heads than ranks are on several.
+        kv_width = 2 * max(shape.kv_heads // tp, 1) * shape.head_size
+        split = shape.hidden * (shape.query_width + shape.attention_width) // tp + shape.hidden * kv_width
+        split += shape.query_width // tp + kv_width if bias_split else 0
     whole += 2 * shape.norm_parameters
     bias_split, bias_whole = shape.ffn_bias_parameters(shape.ffn_hidden)
     ffn = (shape.ffn_matrix_parameters(shape.ffn_hidden) + bias_split) // tp
@@ -187,25 +196,13 @@ def layer_shares(shape: ModelShape, tp: int, ep: int, etp: int) -> tuple[LayerSh
     return dense, LayerShare(split + whole + shared, whole, experts)
 
 
-def _attention(shape: ModelShape, tp: int) -> tuple[int, int]:
-    """Parameters of attention on one rank: (split, whole)."""
-    bias_split, bias_whole = shape.attention_bias_parameters
-    if shape.latent:
-        down = shape.hidden * (shape.query_rank + shape.kv_rank + shape.rope_head_size)
-        return (shape.attention_matrix_parameters - down) // tp, down + shape.inner_norm_parameters
-    out = shape.hidden * (shape.query_width + shape.attention_width) // tp
-    kv_width = 2 * max(shape.kv_heads // tp, 1) * shape.head_size
-    biases = shape.query_width // tp + kv_width if bias_split else 0
-    return out + shape.hidden * kv_width + biases, bias_whole
-
-
 def embedding_share(shape: ModelShape, tp: int) -> int:
     """Parameters of token embedding or head on one rank; the vocabulary is padded to a multiple of tp."""
     return -(-shape.vocabulary // tp) * shape.hidden
 
 
 def holdings(shape: ModelShape, strategy: Strategy) -> tuple[Holding, ...]:
-    """What a rank of each kind of stage holds; of stages in the middle, one that holds most."""
+    """Parameters of a rank of each kind of stage; of stages in the middle, one that holds most."""
     layout = strategy.layout
     layer, moe_layer = layer_shares(shape, layout.tp, layout.ep, layout.expert_tp)
     layers = [sum(parts) for parts in strategy.stage_layers(shape)]
@@ -213,7 +210,9 @@ def holdings(shape: ModelShape, strategy: Strategy) -> tuple[Holding, ...]:
     embedding = embedding_share(shape, layout.tp)
     found = []
     for kind in dict.fromkeys(stage_order(layout.pp)):
-        stage = _stage(kind, layers, moe_layers)
+        stage = {ONLY: 0, FIRST: 0, LAST: len(layers) - 1}.get(kind, -1)
+        if kind == MIDDLE:
+            stage = max(range(1, len(layers) - 1), key=lambda one: (moe_layers[one], layers[one]))
         starts, ends = kind in (ONLY, FIRST), kind in (ONLY, LAST)
         shared = shape.tied_embeddings and kind in (FIRST, LAST)
         heads = ends and (shared or not shape.tied_embeddings)
@@ -233,14 +232,6 @@ def holdings(shape: ModelShape, strategy: Strategy) -> tuple[Holding, ...]:
             )
         )
     return tuple(found)
-
-
-def _stage(kind: str, layers: list[int], moe_layers: tuple[int, ...]) -> int:
-    if kind in (ONLY, FIRST):
-        return 0
-    if kind == LAST:
-        return len(layers) - 1
-    return max(range(1, len(layers) - 1), key=lambda stage: (moe_layers[stage], layers[stage]))
 
 
 LOGIT_BYTES = 4
@@ -269,9 +260,22 @@ class Memory:
 
 
 def memory_of(shape: ModelShape, strategy: Strategy) -> tuple[Memory, ...]:
-    """What a rank of each kind of stage keeps at its fullest; UsageError where the model does not divide."""
+    """Memory of a rank of each kind of stage at its fullest; UsageError where the model does not divide."""
     check_strategy(shape, strategy)
-    return tuple(_stage_use(shape, strategy, holding) for holding in holdings(shape, strategy))
+    found = []
+    for holding in holdings(shape, strategy):
+        # Each stage of ZeRO shards one state more: the optimizer, gradients, parameters.
+        dense = -(-holding.dense // strategy.data_ranks)
+        sharded = dense - (-holding.experts // strategy.layout.expert_dp)
+        whole, zero = holding.parameters, strategy.zero_stage
+        held = [sharded if zero >= stage else whole for stage in (3, 2, 1)]
+        held[1] = whole if strategy.keep_gradients else held[1]
+        each = (strategy.parameter_bytes, strategy.gradient_bytes, strategy.optimizer_bytes)
+        states = [number * size for number, size in zip(held, each, strict=True)]
+        activations = _activations(shape, strategy, holding)
+        working = _working(shape, strategy, holding)
+        found.append(Memory(holding.kind, states[0], states[1], states[2], activations, working))
+    return tuple(found)
 
 
 def largest_memory(shape: ModelShape, strategy: Strategy) -> Memory:
@@ -303,19 +307,13 @@ def _kept(shape: ModelShape, strategy: Strategy, with_experts: bool, scores: boo
     elif scores:
         of_a_score = item + strategy.dropout * (item + 1)
         kept += tokens * strategy.sequence * shape.heads * of_a_score // tp
-    return kept + (_kept_by_experts(shape, strategy) if with_experts else 0)
-
-
-def _kept_by_experts(shape: ModelShape, strategy: Strategy) -> int:
-    """Tokens as they arrive, between the matrices, and as they leave, on the busiest rank."""
-    layout = strategy.layout
-    rows = float(strategy.sharded_tokens * shape.top_k)
-    if strategy.capacity:
-        rows = shape.experts * math.ceil(rows * strategy.capacity / shape.experts)
-    if strategy.traffic:
-        rows *= float(shares(strategy.traffic, layout.ep).sum(axis=0).max())
-    of_a_row = shape.hidden * (layout.expert_tp + 1) + shape.ffn_matrices * shape.expert_ffn_hidden
-    return math.ceil(rows * of_a_row * strategy.activation_bytes)
+    if with_experts:
+        # Tokens as they arrive, between the matrices, and as they leave, on the busiest rank.
+        rows = strategy.expert_rows(shape) * strategy.busiest_share
+        of_a_row = shape.hidden * (strategy.layout.expert_tp + 1)
+        of_a_row += shape.ffn_matrices * shape.expert_ffn_hidden
+        kept += math.ceil(rows * of_a_row * item)
+    return kept
 
 
 def parts_in_flight(strategy: Strategy, stage: int) -> int:
@@ -331,25 +329,6 @@ def parts_in_flight(strategy: Strategy, stage: int) -> int:
     if parts == 1:
         return min(stages - stage, every)
     return min(2 * (stages - stage - 1) + (parts - 1) * stages + 1, every)
-
-
-def _stage_use(shape: ModelShape, strategy: Strategy, holding: Holding) -> Memory:
-    dense, experts = holding.dense, holding.experts
-    dense_ranks, expert_ranks = strategy.data_ranks, strategy.layout.expert_dp
-
-    def held(bytes_each: int, sharded_from: int) -> int:
-        if strategy.zero_stage < sharded_from:
-            return (dense + experts) * bytes_each
-        return (-(-dense // dense_ranks) - (-experts // expert_ranks)) * bytes_each
-
-    return Memory(
-        holding.kind,
-        held(strategy.parameter_bytes, 3),
-        held(strategy.gradient_bytes, 4 if strategy.keep_gradients else 2),
-        held(strategy.optimizer_bytes, 1),
-        _activations(shape, strategy, holding),
-        _working(shape, strategy, holding),
-    )
 
 
 def _activations(shape: ModelShape, strategy: Strategy, holding: Holding) -> int:
@@ -370,7 +349,7 @@ def _activations(shape: ModelShape, strategy: Strategy, holding: Holding) -> int
 
 
 def _working(shape: ModelShape, strategy: Strategy, holding: Holding) -> int:
-    """What is there for a moment: with stage 3 two gathered layers and one's gradients; a recomputed one."""
+    """Bytes there for a moment: with stage 3 two gathered layers and one's gradients; a recomputed one."""
     most = max(
         holding.layer.dense if holding.dense_layers else 0,
         holding.moe_layer.dense + holding.moe_layer.experts if holding.moe_layers else 0,

@@ -1,7 +1,8 @@
-"""How a model is trained: ranks, batches, sharding, pipeline, recomputation; and what must divide what."""
+"""A way to train a model: ranks, batches, sharding, pipeline, recomputation; and what must divide what."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -90,8 +91,13 @@ class Strategy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "traffic", read_traffic(self.traffic))
+        split = self.layout.cp * (self.layout.tp if self.sequence_parallel else 1)
         self._check_pipeline()
-        self._check_sequence()
+        if self.sequence % split:
+            raise UsageError(
+                f"strategy: a sequence of {self.sequence} does not divide among cp x tp = {split} ranks; "
+                f"choose a multiple of {split}"
+            )
         if self.capacity and self.traffic:
             raise UsageError(
                 f"strategy: traffic {self.traffic} with a capacity, which balances it; write one of them"
@@ -119,15 +125,6 @@ class Strategy:
                 f"{a_turn * self.layout.pp}"
             )
 
-    def _check_sequence(self) -> None:
-        layout = self.layout
-        split = layout.cp * (layout.tp if self.sequence_parallel else 1)
-        if self.sequence % split:
-            raise UsageError(
-                f"strategy: a sequence of {self.sequence} does not divide among cp x tp = {split} ranks; "
-                f"choose a multiple of {split}"
-            )
-
     @cached_property
     def micro_batches(self) -> int:
         """Of each data parallel rank in one step."""
@@ -152,6 +149,17 @@ class Strategy:
     def data_ranks(self) -> int:
         """Ranks of a group of data_axis."""
         return self.layout.dp * self.layout.cp
+
+    @cached_property
+    def busiest_share(self) -> float:
+        """Tokens that the busiest rank of experts gets, over those of a rank where traffic is balanced."""
+        return float(shares(self.traffic, self.layout.ep).sum(axis=0).max()) if self.traffic else 1.0
+
+    def expert_rows(self, shape: ModelShape) -> int:
+        """Tokens of a micro-batch that one rank sends to experts, each as often as experts it visits."""
+        rows = self.sharded_tokens * shape.top_k
+        # With a capacity every expert has as many places for each rank, filled or not.
+        return shape.experts * math.ceil(rows * self.capacity / shape.experts) if self.capacity else rows
 
     def stage_layers(self, shape: ModelShape) -> tuple[tuple[int, ...], ...]:
         """Layers by stage, for each of its virtual stages; UsageError where they do not divide."""
@@ -184,7 +192,7 @@ class Strategy:
 
 
 def check_strategy(shape: ModelShape, strategy: Strategy) -> None:
-    """Whether the shape can be split this way; UsageError says what does not divide and what would."""
+    """Raise UsageError where the shape cannot be split this way: what does not divide, and what would."""
     layout = strategy.layout
     strategy.stage_layers(shape)
     for what, number in (("heads", shape.heads), ("ffn_hidden", shape.ffn_hidden)):
@@ -207,17 +215,6 @@ def check_strategy(shape: ModelShape, strategy: Strategy) -> None:
     _check_experts(shape, strategy)
 
 
-def _check_traffic(strategy: Strategy) -> None:
-    """Every rank has as many tokens in a step, so every row of a matrix has the same sum."""
-    routed = shares(strategy.traffic, strategy.layout.ep).sum(axis=1)
-    if routed.min() < (1 - SAME_SUM) * routed.max():
-        share = f"{routed.min() / routed.max():.0%}"
-        raise UsageError(
-            f"strategy: traffic {strategy.traffic}: row {routed.argmin()} has {share} of what row "
-            f"{routed.argmax()} has, but every rank has as many tokens; give rows of one sum"
-        )
-
-
 def _check_experts(shape: ModelShape, strategy: Strategy) -> None:
     layout = strategy.layout
     if not shape.experts:
@@ -227,7 +224,14 @@ def _check_experts(shape: ModelShape, strategy: Strategy) -> None:
             )
         return
     if strategy.traffic:
-        _check_traffic(strategy)
+        # Every rank has as many tokens in a step, so every row of a matrix has the same sum.
+        routed = shares(strategy.traffic, strategy.layout.ep).sum(axis=1)
+        if routed.min() < (1 - SAME_SUM) * routed.max():
+            share = f"{routed.min() / routed.max():.0%}"
+            raise UsageError(
+                f"strategy: traffic {strategy.traffic}: row {routed.argmin()} has {share} of what row "
+                f"{routed.argmax()} has, but every rank has as many tokens; give rows of one sum"
+            )
     if shape.experts % layout.ep:
         raise UsageError(
             f"strategy: ep {layout.ep} does not divide {shape.experts} experts; choose one that does"

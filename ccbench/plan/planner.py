@@ -107,18 +107,18 @@ class Planner:
         flops, masked = (
             model_flops(self.shape, batch, sequence, share, strategy.capacity) for share in (1.0, 0.5)
         )
-        device_seconds = step.seconds * strategy.layout.ranks
+        ranks, seconds = strategy.layout.ranks, step.seconds
         return Outcome(
             name,
             strategy,
             step,
             memory,
             self.fits(memory),
-            tflops=flops / device_seconds / 1e12,
-            masked_tflops=masked / device_seconds / 1e12,
-            hardware_tflops=step_flops(self.shape, strategy) / device_seconds / 1e12,
-            utilization=utilization(flops, step.seconds, strategy.layout.ranks, self.device, self.dtype),
-            tokens_per_second=batch * sequence / step.seconds,
+            tflops=flops / seconds / ranks / 1e12,
+            masked_tflops=masked / seconds / ranks / 1e12,
+            hardware_tflops=step_flops(self.shape, strategy) / seconds / ranks / 1e12,
+            utilization=utilization(flops, seconds, ranks, self.device, self.dtype),
+            tokens_per_second=batch * sequence / seconds,
         )
 
     def computing(self, strategy: Strategy) -> dict[str, Computing]:

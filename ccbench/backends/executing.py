@@ -15,7 +15,6 @@ from ccbench.backends.cpu.lane import amounts_of
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes, numpy_dtype
-from ccbench.model.rank_subset import ByIdentity
 from ccbench.schedules.placement import Layout
 from ccbench.schedules.schedule import Schedule, Step
 from ccbench.verification import GROUP_SEEDS, Array, Part, fill, part_of, poison
@@ -41,12 +40,12 @@ def wrong_elements(schedule: Schedule, case: Case, seeds: int = 0) -> tuple[int,
     size_bytes = row.size_bytes(count, case.group_ranks, item_bytes(case.dtype))
     # Two cases that differ in size alone then ask for the same check, which is made once.
     small = replace(case, suite="", algorithm="", mode="", backend="", count=count, size_bytes=size_bytes)
-    return _checked(ByIdentity(schedule), small, seeds), count
+    return _checked(schedule, small, seeds), count
 
 
 @lru_cache(maxsize=256)
-def _checked(key: ByIdentity, case: Case, seeds: int) -> int:
-    return sum(_of_group(key.schedule, case, members, seeds) for members in case.members)
+def _checked(schedule: Schedule, case: Case, seeds: int) -> int:
+    return sum(_of_group(schedule, case, members, seeds) for members in case.members)
 
 
 def _of_group(schedule: Schedule, case: Case, members: tuple[int, ...], seeds: int) -> int:

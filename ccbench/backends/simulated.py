@@ -23,12 +23,12 @@ from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import CcbenchError, ScheduleError
 from ccbench.groups import format_ranks
 from ccbench.model.cluster import Cluster
-from ccbench.model.concurrent import schedules_at_once
 from ccbench.model.context import schedule_prediction
+from ccbench.model.group_points import schedules_at_once
 from ccbench.model.loads import StepLoad, step_loads
 from ccbench.model.machine import Machine
 from ccbench.model.pricing import case_prices
-from ccbench.model.rank_subset import ByIdentity, schedule_of, subset_of
+from ccbench.model.rank_subset import schedule_of, subset_of
 from ccbench.schedules import algorithms_of, parse_algorithm
 from ccbench.schedules.schedule import Schedule
 from ccbench.stats import stop_reason
@@ -238,7 +238,7 @@ class SimulatedTeam:
 
     def _host_seconds(self, case: Case, schedule: Schedule, machine: Machine) -> float:
         subset = subset_of(case)
-        key = (ByIdentity(schedule), case.in_place, subset)
+        key = (schedule, case.in_place, subset)
         if key not in self._loads:
             self._loads[key] = step_loads(schedule, machine.fabric.cores, case.in_place, subset)
         return float(case_prices(case, machine, schedule, self._loads[key]).seconds[0])

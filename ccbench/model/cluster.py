@@ -66,8 +66,40 @@ class Cluster:
     def _known(self) -> dict[Hashable, Any]:
         return {}
 
+    @cached_property
+    def entrances(self) -> tuple[float, float]:
+        """Bytes per second into or out of the GPU that has most, and a node; of one or two nodes like all."""
+        fabric = (self if self.nodes <= 2 else replace(self, nodes=2)).fabric
+        rates = fabric.link_bytes_per_second
+        most = max(
+            float(np.bincount(ends, rates, fabric.vertices)[: fabric.ranks].max())
+            for ends in (fabric.link_source, fabric.link_target)
+        )
+        levels = [level.bytes_per_second for level in fabric.levels if level.name == "node"]
+        network = self.system.network
+        return most, max([*levels, network.node_bytes_per_second if network is not None else 0.0])
+
+    @cached_property
+    def costs(self) -> FabricCosts:
+        """Costs of schedules on its links; the same object each time, so that loads are found once."""
+        fabric, links = self.fabric, read_table(LINKS_FILE)
+        kinds = fabric.link_kind_codes
+        latencies = np.array([links[kind.value][1] if kind.value in links else 0.0 for kind in LINK_KINDS])
+        stated = fabric.link_latency_seconds
+        by_kind = kind_efficiency(self.system)
+        efficiency = np.array([by_kind.get(kind, 1.0) for kind in LINK_KINDS])[kinds]
+        if self.network is not None:
+            # What joins a NIC is taken to be as fast as its port where nobody said how fast it is, so the
+            # port's efficiency, not that of PCIe, is what holds there. Links of one bundle are as fast as one
+            # another: the rate of one is what a port has.
+            ports = fabric.link_bytes_per_second / np.maximum(fabric.link_counts, 1)
+            pcie = kinds == LINK_KINDS.index(LinkKind.PCIE)
+            at_nic = pcie & np.isclose(ports, self.network.bytes_per_second)
+            efficiency[at_nic] = by_kind[self.network.kind]
+        return FabricCosts(SENDER_SECONDS, np.where(stated > 0, stated, latencies[kinds]), efficiency)
+
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` gives, made once for each ``key``; begins anew after MOST_KEPT of them."""
+        """The value that ``make`` gives, made once for each ``key``; begins anew after MOST_KEPT of them."""
         if key not in self._known:
             if len(self._known) > MOST_KEPT:
                 self._known.clear()
@@ -77,7 +109,7 @@ class Cluster:
 
     @property
     def adds_in_network(self) -> bool:
-        """Whether switches can combine what passes (NVLink SHARP, SHARP): a bound of its own."""
+        """True if switches can combine what passes (NVLink SHARP, SHARP): a bound of its own."""
         network = self.system.network
         return self.system.multicast or (network is not None and network.in_network_reduction)
 
@@ -100,7 +132,7 @@ def open_cluster(
 def cluster_of(
     node: Topology, nodes: int | None = None, network: str | None = None, ranks: int | None = None
 ) -> Cluster:
-    """The same for a topology at hand."""
+    """As many machines like ``node`` as asked for; see ``open_cluster``."""
     held = len(node.gpus)
     if not held:
         raise MachineError(f"{node.name}: has no GPU to price; name a machine with some, or predict on a CPU")
@@ -182,9 +214,14 @@ def kind_efficiency(system: LibrarySystem) -> dict[LinkKind, float]:
 
 
 def library_points(cluster: Cluster, request: LibraryRequest, root: int = 0) -> tuple[ClusterPoint, ...]:
-    """What the collective library should take; bounds are of any algorithm on the cluster's links."""
+    """Predictions for the collective library; bounds are of any algorithm on the cluster's links."""
     bounds = bound_seconds(cluster, request.collective, request.size_bytes, root)
-    shared = _shared_links(cluster, request, root)
+    name, shared = PAIRWISE_SCHEDULES.get(request.collective), None
+    if name is not None and cluster.ranks > 1 and cluster.system.intra is not Intra.NVSWITCH:
+        # The library's model knows one GPU's links and one node's NICs; where messages of several GPUs share
+        # a link in between (PCIe trees, cube meshes, two sockets), the graph knows better.
+        asked = request.collective, name, cluster.fabric, request.size_bytes, cluster.costs
+        shared = price_algorithm(*asked, root=root)
     found = []
     for index, point in enumerate(predict_library(cluster.system, request)):
         # Of the library's own figure and what links in between allow, the slower holds.
@@ -215,25 +252,11 @@ PAIRWISE_SCHEDULES = {
 """The schedule with the traffic of grouped send and receive."""
 
 
-def _shared_links(cluster: Cluster, request: LibraryRequest, root: int) -> FabricPrices | None:
-    """Prices of the same messages on the graph's links.
-
-    The library's model knows one GPU's links and one node's NICs; where messages of several GPUs share a
-    link in between (PCIe trees, cube meshes, two sockets), the graph knows better.
-    """
-    name = PAIRWISE_SCHEDULES.get(request.collective)
-    if name is None or cluster.ranks < 2 or cluster.system.intra is Intra.NVSWITCH:
-        return None
-    costs = fabric_costs(cluster)
-    return price_algorithm(request.collective, name, cluster.fabric, request.size_bytes, costs, root=root)
-
-
 def schedule_points(
     cluster: Cluster, collective: str, algorithm: str, size_bytes: Sequence[int], root: int = 0
 ) -> tuple[ClusterPoint, ...]:
-    """What ccbench's own schedule should take on the cluster's links, each with its usual efficiency."""
-    costs = fabric_costs(cluster)
-    prices = price_algorithm(collective, algorithm, cluster.fabric, size_bytes, costs, root=root)
+    """Predictions for ccbench's own schedule on the cluster's links, each with its usual efficiency."""
+    prices = price_algorithm(collective, algorithm, cluster.fabric, size_bytes, cluster.costs, root)
     bounds = bound_seconds(cluster, collective, size_bytes, root)
     return points_of(prices, algorithm, cluster.ranks, size_bytes, bounds)
 
@@ -259,35 +282,6 @@ def points_of(
         )
         for index, (size, bound) in enumerate(zip(size_bytes, bounds, strict=True))
     )
-
-
-def fabric_costs(cluster: Cluster) -> FabricCosts:
-    """What schedules pay on the cluster's links; the same object each time, so that loads are found once."""
-
-    def made() -> FabricCosts:
-        fabric = cluster.fabric
-        links = read_table(LINKS_FILE)
-        latencies = np.array([links[kind.value][1] if kind.value in links else 0.0 for kind in LINK_KINDS])
-        stated = fabric.link_latency_seconds
-        by_kind = latencies[fabric.link_kind_codes]
-        return FabricCosts(SENDER_SECONDS, np.where(stated > 0, stated, by_kind), _efficiencies(cluster))
-
-    return cluster.once("costs", made)
-
-
-def _efficiencies(cluster: Cluster) -> Floats:
-    """One per link. What joins a NIC is taken to be as fast as its port where nobody said how fast it is, so
-    the port's efficiency, not that of PCIe, is what holds there.
-    """
-    fabric, efficiency = cluster.fabric, kind_efficiency(cluster.system)
-    found = np.array([efficiency.get(kind, 1.0) for kind in LINK_KINDS])[fabric.link_kind_codes]
-    if cluster.network is not None:
-        pcie = fabric.link_kind_codes == LINK_KINDS.index(LinkKind.PCIE)
-        # Links of one bundle are as fast as one another: the rate of one is what a port has.
-        ports = fabric.link_bytes_per_second / np.maximum(fabric.link_counts, 1)
-        at_nic = pcie & np.isclose(ports, cluster.network.bytes_per_second)
-        found[at_nic] = efficiency[cluster.network.kind]
-    return found
 
 
 def bound_seconds(cluster: Cluster, collective: str, size_bytes: Sequence[int], root: int = 0) -> Floats:

@@ -23,8 +23,13 @@ from ccbench.dtypes import item_bytes
 from ccbench.errors import CcbenchError, MachineError
 from ccbench.model import Prediction
 from ccbench.model.cluster import Cluster, cluster_of, library_points, schedule_points
-from ccbench.model.concurrent import cheapest, library_at_once, schedules_at_once
-from ccbench.model.group_points import group_points, subset_points
+from ccbench.model.group_points import (
+    cheapest,
+    group_points,
+    library_at_once,
+    schedules_at_once,
+    subset_points,
+)
 from ccbench.model.host_collectives import predict_host_library
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest

@@ -1,7 +1,7 @@
-"""Where groups of GPUs stand, and what a group is to a collective library: a system of its own.
+"""Places of groups of GPUs, and what a group is to a collective library: a system of its own.
 
-A group's place is how many of its ranks share a node, over how many nodes, beside which others. Of groups
-that are alike only that matters to a price, so 131,072 ranks are no more than a few numbers.
+A group's place is how many of its ranks share a node, over how many nodes, and which groups stand on the same
+nodes. Of groups that are alike only that matters to a price, so 131,072 ranks are no more than a few numbers.
 
 Links among the members of a full mesh and ways through an NVSwitch are a group's own. NICs near its GPUs are
 shared with the groups that stand near them too; links of PCIe trees, cube meshes and host memory are shared
@@ -11,7 +11,7 @@ as the machine's graph says.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -81,7 +81,7 @@ def standing(group: Sequence[int], gpus_per_node: int) -> dict[int, GpuSet]:
 
 
 def placement_of(groups: Groups, gpus_per_node: int) -> GroupPlacement | None:
-    """How ``groups`` stand, None where they are not alike: then they are to be priced as they are listed."""
+    """The placement of ``groups``, None where they are not alike: then they are priced as they are listed."""
     of_groups = [standing(group, gpus_per_node) for group in groups]
     if not of_groups or any(len(set(stands.values())) != 1 for stands in of_groups):
         return None
@@ -101,41 +101,41 @@ def placement_of(groups: Groups, gpus_per_node: int) -> GroupPlacement | None:
 
 
 def axis_placement(layout: Layout, axis: str, gpus_per_node: int) -> GroupPlacement:
-    """How the groups of ``axis`` (or axes joined by ``-``) stand, no ranks listed.
+    """The placement of the groups of ``axis`` (or axes joined by ``-``), no ranks listed.
 
     UsageError where a node's GPUs cut an axis at a place that is not one of its steps (6 of 8 GPUs, say), for
     then groups of one axis do not stand alike: list them with ``layout.groups`` instead.
     """
     layout.size(axis)
     joined = axis.split("-")
+    # Axes of the kind (dense or experts) that ``axis`` is of, the fastest varying first.
+    names = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
+    if set(joined) <= set(DENSE_AXES):
+        names = {name: name for name in DENSE_AXES}
     gpus = min(gpus_per_node, layout.ranks)
     # Of each axis how many steps stay within a node, and how many GPUs on one of them moves.
-    inside: list[tuple[int, int, bool]] = []
+    ours: list[tuple[int, int]] = []
+    others: list[tuple[int, int]] = []
     stride = nodes = 1
-    for name, size in _sizes(layout, axis):
+    for name in (names[name] for name in layout.order.split("-") if name in names):
+        size = layout.size(name)
         within = min(size, max(1, gpus // stride))
         filled = stride * within
-        if stride < gpus and (gpus % filled or size % within or (within < size and filled != gpus)):
-            raise _cut(layout, name, gpus_per_node)
-        if stride >= gpus and stride % gpus:
-            raise _cut(layout, name, gpus_per_node)
-        inside.append((within, stride, name in joined))
+        if stride < gpus:
+            cut = gpus % filled or size % within or (within < size and filled != gpus)
+        else:
+            cut = stride % gpus
+        if cut:
+            raise UsageError(
+                f"layout: {layout} on nodes of {gpus_per_node} GPUs cuts {name} unevenly; choose sizes whose "
+                f"products divide {gpus_per_node} or are multiples of it"
+            )
+        (ours if name in joined else others).append((within, stride))
         nodes *= size // within if name in joined else 1
         stride *= size
-    ours = _offsets([(size, step) for size, step, own in inside if own])
-    starts = _offsets([(size, step) for size, step, own in inside if not own])
-    sets = tuple(tuple(start + offset for offset in ours) for start in starts)
-    return GroupPlacement(len(ours) * nodes, len(ours), nodes, len(starts), sets)
-
-
-def _sizes(layout: Layout, axis: str) -> list[tuple[str, int]]:
-    """Axes of the kind (dense or experts) that ``axis`` is of, the fastest varying first."""
-    dense = set(axis.split("-")) <= set(DENSE_AXES)
-    names = {"tp": "tp", "cp": "cp", "dp": "dp", "pp": "pp"}
-    if not dense:
-        names = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
-    order = [names[name] for name in layout.order.split("-") if name in names]
-    return [(name, layout.size(name)) for name in order]
+    offsets = _offsets(ours)
+    sets = tuple(tuple(start + offset for offset in offsets) for start in _offsets(others))
+    return GroupPlacement(len(offsets) * nodes, len(offsets), nodes, len(sets), sets)
 
 
 def _offsets(axes: Sequence[tuple[int, int]]) -> list[int]:
@@ -145,40 +145,23 @@ def _offsets(axes: Sequence[tuple[int, int]]) -> list[int]:
     return sorted(found)
 
 
-def _cut(layout: Layout, name: str, gpus_per_node: int) -> UsageError:
-    return UsageError(
-        f"layout: {layout} on nodes of {gpus_per_node} GPUs cuts {name} unevenly; choose sizes whose "
-        f"products divide {gpus_per_node} or are multiples of it"
-    )
-
-
 UNSHARED = frozenset({Intra.NVSWITCH, Intra.NONE, *FULL_MESHES})
 """Where groups that have no GPU in common have no link inside a node in common."""
 
 
 @dataclass(frozen=True)
 class GroupSystem:
-    """Some groups' own system. nic_users: groups on its busiest NIC. link_users: by how much links inside a
-    node are slower for being shared, 1 where they are not. ranks: of a group; the system has more where
-    the group stands unevenly on its nodes.
+    """Own system of some groups.
+
+    ranks: of a group; the system has more where the group stands unevenly on its nodes. nic_users: groups on
+    its busiest NIC. link_users: by how much links inside a node are slower for being shared, 1 where they are
+    not.
     """
 
     ranks: int
     system: LibrarySystem
     nic_users: int
     link_users: float
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """Groups that cost the same. inside: each GPU set that they have, with all sets that run on its node."""
-
-    ranks: int
-    ranks_per_node: int
-    nodes: int
-    nics: int
-    nic_users: int
-    inside: tuple[tuple[GpuSet, tuple[GpuSet, ...]], ...]
 
 
 def group_systems(
@@ -189,41 +172,27 @@ def group_systems(
     alone: only the first group runs. Listed groups may stand anyhow: of one with more ranks on some nodes
     than on others, every node counts as its fullest. Raises MachineError for ranks that it does not have.
     """
+    return cluster.once(("group systems", groups, alone), lambda: _group_systems(cluster, groups, alone))
+
+
+def _group_systems(cluster: Cluster, groups: Groups | GroupPlacement, alone: bool) -> tuple[GroupSystem, ...]:
     whole = cluster.system
-
-    def found() -> tuple[_Kind, ...]:
-        if isinstance(groups, GroupPlacement):
-            return _kinds_of_placement(groups, whole, alone)
-        return _kinds_of_list(groups[:1] if alone else groups, whole)
-
-    kinds = cluster.once(("kinds of groups", groups, alone), found)
-    return tuple(cluster.once(("group system", kind), partial(_system, cluster, kind)) for kind in kinds)
-
-
-def _kinds_of_placement(placement: GroupPlacement, whole: LibrarySystem, alone: bool) -> tuple[_Kind, ...]:
-    sets = placement.sets[:1] if alone else placement.sets
-    if placement.nodes > whole.nodes or max(gpu for one in sets for gpu in one) >= whole.ranks_per_node:
-        raise MachineError(
-            f"{whole.name}: groups of {placement.ranks_per_node} GPUs on {placement.nodes} nodes, "
-            f"{len(sets)} a node, but there are {whole.nodes} nodes of {whole.ranks_per_node} GPUs"
-        )
-    # All nodes are alike: two of them show what is shared, inside a node and across.
-    stands = [dict.fromkeys(range(min(2, placement.nodes)), one) for one in sets]
-    kinds = (replace(kind, ranks=placement.ranks, nodes=placement.nodes) for kind in _kinds(stands, whole))
-    return tuple(dict.fromkeys(kinds))
-
-
-def _kinds_of_list(groups: Groups, whole: LibrarySystem) -> tuple[_Kind, ...]:
-    stands = [standing(group, whole.ranks_per_node) for group in groups]
-    if not stands or max(max(one, default=0) for one in stands) >= whole.nodes:
-        raise MachineError(
-            f"{whole.name}: has {whole.ranks} ranks, 0 to {whole.ranks - 1}; the groups name others"
-        )
-    return _kinds(stands, whole)
-
-
-def _kinds(stands: Sequence[Mapping[int, GpuSet]], whole: LibrarySystem) -> tuple[_Kind, ...]:
-    """stands: of each group, its GPUs on each of its nodes."""
+    if isinstance(groups, GroupPlacement):
+        one_node = groups.sets[:1] if alone else groups.sets
+        if groups.nodes > whole.nodes or max(gpu for one in one_node for gpu in one) >= whole.ranks_per_node:
+            raise MachineError(
+                f"{whole.name}: groups of {groups.ranks_per_node} GPUs on {groups.nodes} nodes, "
+                f"{len(one_node)} a node, but there are {whole.nodes} nodes of {whole.ranks_per_node} GPUs"
+            )
+        # All nodes are alike: two of them show what is shared, inside a node and across.
+        stands = [dict.fromkeys(range(min(2, groups.nodes)), one) for one in one_node]
+    else:
+        stands = [standing(group, whole.ranks_per_node) for group in (groups[:1] if alone else groups)]
+        if not stands or max(max(one, default=0) for one in stands) >= whole.nodes:
+            raise MachineError(
+                f"{whole.name}: has {whole.ranks} ranks, 0 to {whole.ranks - 1}; the groups name others"
+            )
+    # All groups' GPUs, and the groups on each NIC, node by node.
     sets: dict[int, list[GpuSet]] = {}
     users: dict[int, Counter[int]] = {}
     for one in stands:
@@ -231,30 +200,27 @@ def _kinds(stands: Sequence[Mapping[int, GpuSet]], whole: LibrarySystem) -> tupl
             sets.setdefault(node, []).append(gpus)
             if len(one) > 1:
                 users.setdefault(node, Counter()).update(_nics(gpus, whole))
-    return tuple(dict.fromkeys(_kind(one, sets, users, whole) for one in stands))
-
-
-def _kind(
-    own: Mapping[int, GpuSet],
-    sets: Mapping[int, Sequence[GpuSet]],
-    users: Mapping[int, Counter[int]],
-    whole: LibrarySystem,
-) -> _Kind:
-    """The kind of one group; sets, users: all groups' GPUs, and the groups on each NIC, node by node."""
-    nics, most = 0, 1
-    if len(own) > 1:
-        nics = min(len(_nics(gpus, whole)) for gpus in own.values())
-        counts = (users[node][nic] for node, gpus in own.items() for nic in _nics(gpus, whole))
-        most = max(counts, default=1)
-    inside: set[tuple[GpuSet, tuple[GpuSet, ...]]] = set()
-    for node, gpus in own.items():
-        if len(gpus) > 1 and whole.intra is not Intra.NVSWITCH:
-            shared = (
-                (gpus,) if whole.intra in UNSHARED else tuple(sorted(s for s in sets[node] if len(s) > 1))
+    found: dict[GroupSystem, None] = {}
+    for own in stands:
+        ranks, nodes = sum(map(len, own.values())), len(own)
+        if isinstance(groups, GroupPlacement):
+            ranks, nodes = groups.ranks, groups.nodes
+        nics, most = 0, 1
+        if len(own) > 1:
+            nics = min(len(_nics(gpus, whole)) for gpus in own.values())
+            most = max(
+                (users[node][nic] for node, gpus in own.items() for nic in _nics(gpus, whole)), default=1
             )
-            inside.add((gpus, shared))
-    ranks = sum(map(len, own.values()))
-    return _Kind(ranks, max(map(len, own.values())), len(own), nics, most, tuple(sorted(inside)))
+        # Each GPU set that the group has, with all sets that run on its node where these share its links.
+        inside: set[tuple[GpuSet, tuple[GpuSet, ...]]] = set()
+        for node, gpus in own.items():
+            if len(gpus) > 1 and whole.intra not in UNSHARED:
+                inside.add((gpus, tuple(sorted(one for one in sets[node] if len(one) > 1))))
+            elif len(gpus) > 1 and whole.intra is not Intra.NVSWITCH:
+                inside.add((gpus, (gpus,)))
+        kind = ranks, max(map(len, own.values())), nodes, nics, most, tuple(sorted(inside))
+        found[cluster.once(("group system", kind), partial(_group_system, cluster, *kind))] = None
+    return tuple(found)
 
 
 def _nics(gpus: GpuSet, whole: LibrarySystem) -> frozenset[int]:
@@ -269,54 +235,55 @@ def _nics(gpus: GpuSet, whole: LibrarySystem) -> frozenset[int]:
     )
 
 
-def _system(cluster: Cluster, kind: _Kind) -> GroupSystem:
+def _group_system(
+    cluster: Cluster,
+    ranks: int,
+    ranks_per_node: int,
+    nodes: int,
+    nics: int,
+    nic_users: int,
+    inside: tuple[tuple[GpuSet, tuple[GpuSet, ...]], ...],
+) -> GroupSystem:
+    """The system of groups that cost the same; inside: its GPU sets, each with all that share its links."""
     whole, network = cluster.system, cluster.system.network
     if network is not None:
-        network = replace(
-            network,
-            bytes_per_second=network.bytes_per_second / kind.nic_users,
-            per_node=max(1, kind.nics),
-        )
-    # Groups that share a NIC get equal shares of it.
+        # Groups that share a NIC get equal shares of it.
+        each = network.bytes_per_second / nic_users
+        network = replace(network, bytes_per_second=each, per_node=max(1, nics))
     system = replace(
-        whole,
-        ranks_per_node=kind.ranks_per_node,
-        nodes=kind.nodes,
-        network=network if kind.nodes > 1 else None,
+        whole, ranks_per_node=ranks_per_node, nodes=nodes, network=network if nodes > 1 else None
     )
-    if kind.ranks_per_node == 1:
-        alone = replace(
+    users = 1.0
+    if ranks_per_node == 1:
+        system = replace(
             system, intra=Intra.NONE, intra_bytes_per_second=0.0, links_per_gpu=0, multicast=False
         )
-        return GroupSystem(kind.ranks, alone, kind.nic_users, 1.0)
-    if not kind.inside:
-        return GroupSystem(kind.ranks, system, kind.nic_users, 1.0)
-    # Of several sets the one whose links are the slowest for it.
-    options = [(_alone(cluster, own), link_users(cluster, own, sets)) for own, sets in kind.inside]
-    slowest, users = min(options, key=lambda option: option[0].intra_bytes_per_second / option[1])
-    joined = replace(
-        system,
-        intra=slowest.intra,
-        intra_bytes_per_second=slowest.intra_bytes_per_second / users,
-        links_per_gpu=slowest.links_per_gpu,
-        multicast=slowest.multicast,
-    )
-    return GroupSystem(kind.ranks, joined, kind.nic_users, users)
+    elif inside:
+        # Of several sets the one whose links are the slowest for it.
+        options = []
+        for own, sets in inside:
+            apart = cluster.system
+            if own != tuple(range(apart.ranks_per_node)):
+                apart = cluster.once(("some GPUs", own), partial(_system_of, cluster.node, own))
+            options.append((apart, link_users(cluster, own, sets)))
+        slowest, users = min(options, key=lambda option: option[0].intra_bytes_per_second / option[1])
+        system = replace(
+            system,
+            intra=slowest.intra,
+            intra_bytes_per_second=slowest.intra_bytes_per_second / users,
+            links_per_gpu=slowest.links_per_gpu,
+            multicast=slowest.multicast,
+        )
+    return GroupSystem(ranks, system, nic_users, users)
 
 
-def _alone(cluster: Cluster, gpus: GpuSet) -> LibrarySystem:
-    """What joins some GPUs of one node when nothing else runs there."""
-    if gpus == tuple(range(cluster.system.ranks_per_node)):
-        return cluster.system
-    return cluster.once(("some GPUs", gpus), lambda: library_system(some_gpus(cluster.node, gpus)))
-
-
-def some_gpus(node: Topology, gpus: GpuSet) -> Topology:
-    """The first machine of ``node`` with those GPUs only; switches, NICs and processors stay."""
+def _system_of(node: Topology, gpus: GpuSet) -> LibrarySystem:
+    """The first machine of ``node`` with those GPUs only, when nothing else runs there."""
+    # Switches, NICs and processors stay.
     first = min(gpu.node for gpu in node.gpus)
     there = [gpu.name for gpu in node.gpus if gpu.node == first]
     kept = {there[gpu] for gpu in gpus}
-    return without_gpus(node, {gpu.name for gpu in node.gpus} - kept)
+    return library_system(without_gpus(node, {gpu.name for gpu in node.gpus} - kept))
 
 
 def link_users(cluster: Cluster, own: GpuSet, sets: Sequence[GpuSet]) -> float:

@@ -72,7 +72,7 @@ class _Cores:
 
     @staticmethod
     def of(schedule: Schedule, cores: int, subset: RankSubset) -> _Cores:
-        seats = subset.seats(schedule.ranks)
+        seats = subset.places(schedule.ranks)
         return _Cores(seats % cores, min(int(seats.max()) + 1, cores))
 
     def sums(self, seats: Integers | Indices, weights: Floats | Indices | None = None) -> Floats:

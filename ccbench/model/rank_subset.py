@@ -1,4 +1,4 @@
-"""Who takes part in a launch: groups of ranks that run the same schedule at once, a pair, uneven blocks.
+"""Ranks that take part in a launch: groups that run the same schedule at once, a pair, uneven blocks.
 
 A schedule is of one group, whose members it calls 0, 1, 2, ...; ``placed`` makes it one of all ranks, in
 which every group takes each step together with the others. That groups march in step is an assumption: the
@@ -18,7 +18,7 @@ from ccbench.collectives import shares
 from ccbench.groups import Groups
 from ccbench.schedules import parse_algorithm, schedule_for
 from ccbench.schedules.direct import one_way_send_recv
-from ccbench.schedules.schedule import Advance, Indices, Phase, Schedule
+from ccbench.schedules.schedule import Advance, Phase, Schedule
 
 Floats = NDArray[np.float64]
 
@@ -39,12 +39,12 @@ class RankSubset:
         """The members, all ``ranks`` of a schedule where none are named."""
         return self.members or (tuple(range(ranks)),)
 
-    def seats(self, ranks: int) -> NDArray[np.int64]:
-        """Shape (groups, ranks of a group): the rank of each seat."""
+    def places(self, ranks: int) -> NDArray[np.int64]:
+        """Shape (groups, ranks of a group): the rank behind each group rank."""
         return np.array(self.groups_of(ranks), dtype=np.int64)
 
     def weights(self, ranks: int) -> Floats | None:
-        """Size of the block from each seat to each, [source, target], in mean blocks; None for even ones."""
+        """Size of the block from each group rank to each, [source, target], in mean blocks; None for even."""
         return shares(self.traffic, ranks) * ranks if self.traffic else None
 
 
@@ -53,7 +53,7 @@ ALL_RANKS = RankSubset()
 
 
 def subset_of(case: Case) -> RankSubset:
-    """Who takes part in ``case``, what runs beside it left out."""
+    """The ranks that take part in ``case``, its concurrent collective left out."""
     pair = case.one_pair
     plain = case.everybody and not case.groups
     traffic = case.traffic if case.collective == UNEVEN else ""
@@ -81,44 +81,30 @@ def schedule_of(case: Case, algorithm: str, prove: bool = True) -> Schedule:
     )
 
 
+@lru_cache(maxsize=64)
 def placed(schedule: Schedule, groups: Groups, ranks: int) -> Schedule:
     """``schedule`` run by every one of ``groups`` at once: a schedule of ``ranks`` ranks.
 
     Ranks of no group do nothing. Only flows mean what they mean in a schedule of so many ranks: inputs and
     outputs are still those of a group. The same object for the same schedule and groups.
     """
-    return _placed(ByIdentity(schedule), groups, ranks)
-
-
-@dataclass(frozen=True, eq=False)
-class ByIdentity:
-    """A schedule as a key: ``schedule_for`` gives the same object again."""
-
-    schedule: Schedule
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ByIdentity) and self.schedule is other.schedule
-
-    def __hash__(self) -> int:
-        return id(self.schedule)
-
-
-@lru_cache(maxsize=64)
-def _placed(key: ByIdentity, groups: Groups, ranks: int) -> Schedule:
-    schedule = key.schedule
-    seats = np.array(groups, dtype=np.int32)
-    phases = tuple(
-        _seated(one, seats) for phase in schedule.phases for one in without_moving_ranks(phase, schedule)
-    )
-    return replace(schedule, ranks=ranks, phases=phases)
-
-
-def without_moving_ranks(phase: Phase, schedule: Schedule) -> tuple[Phase, ...]:
-    """``phase`` in turns between which no rank changes: itself where none does, else one phase for each."""
-    # Moving on by one within a group is no move by one among all ranks: such phases are written out.
-    if phase.repeat == 1 or not (phase.advance.source or phase.advance.target):
-        return (phase,)
-    return turns_of(phase, schedule)
+    places, count = np.array(groups, dtype=np.int32), len(groups)
+    phases = []
+    for phase in schedule.phases:
+        # Moving on by one within a group is no move by one among all ranks: such phases are written out.
+        moving = phase.repeat > 1 and (phase.advance.source or phase.advance.target)
+        phases += [
+            replace(
+                turn,
+                source=places[:, turn.source].ravel(),
+                target=places[:, turn.target].ravel(),
+                source_slot=np.tile(turn.source_slot, count),
+                target_slot=np.tile(turn.target_slot, count),
+                width=np.tile(turn.width, count),
+            )
+            for turn in (turns_of(phase, schedule) if moving else (phase,))
+        ]
+    return replace(schedule, ranks=ranks, phases=tuple(phases))
 
 
 def turns_of(phase: Phase, schedule: Schedule) -> tuple[Phase, ...]:
@@ -138,32 +124,16 @@ def turns_of(phase: Phase, schedule: Schedule) -> tuple[Phase, ...]:
     )
 
 
-def _seated(phase: Phase, seats: NDArray[np.int32]) -> Phase:
-    count = len(seats)
-
-    def everywhere(array: Indices) -> Indices:
-        return np.tile(array, count)
-
-    return replace(
-        phase,
-        source=seats[:, phase.source].ravel(),
-        target=seats[:, phase.target].ravel(),
-        source_slot=everywhere(phase.source_slot),
-        target_slot=everywhere(phase.target_slot),
-        width=everywhere(phase.width),
-    )
-
-
 def flow_weights(phase: Phase, schedule: Schedule, weights: Floats) -> Floats:
-    """What each flow of a phase moves, in the unit of ``weights``; flows of several blocks move their sum.
+    """Amount that each flow of a phase moves, in the unit of ``weights``; of several blocks their sum.
 
-    Block s of region 0 goes to seat s, block s of region 1 is from seat s.
+    Block s of region 0 goes to group rank s, block s of region 1 is from it.
     """
     ranks = schedule.ranks
     slots = phase.source_slot.astype(np.int64)
     moved = np.zeros(phase.flows)
     for step in range(int(phase.width.max(initial=0))):
-        # Region 0 of the slots is the input, region 1 the output; both have a block for each seat.
+        # Region 0 of the slots is the input, region 1 the output; both have a block for each rank.
         peer = (slots + step) % ranks
         outgoing = slots < ranks
         amounts = np.where(outgoing, weights[phase.source, peer], weights[peer, phase.source])

@@ -12,7 +12,7 @@ import os
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -94,7 +94,12 @@ def machine_from_samples(samples: Mapping[str, Any], measured_at: datetime) -> M
     """
     cores: int = samples["cores"]
     call_seconds = statistics.median(samples["call"])
-    times = _Times(samples["operations"], call_seconds)
+    # (kind, working set, processes) -> seconds per operation, without the fixed cost of its call.
+    times: dict[tuple[str, int, int], list[float]] = {}
+    for key, values in samples["operations"].items():
+        kind, working_set, processes = key.split("/")
+        seconds = [_without_call(value, call_seconds) for value in values]
+        times[kind, int(working_set), int(processes)] = seconds
     copy, reduce, peak = _rates(times, cores)
     flags: Sequence[float] = samples["flag"]
     shared: Sequence[float] = samples["shared_core"]
@@ -113,104 +118,63 @@ def machine_from_samples(samples: Mapping[str, Any], measured_at: datetime) -> M
             for key, seconds in samples["arithmetic"].items()
         },
     )
-    return Machine(
-        f"measured-{cores}-cores", fabric, _origins(len(flags), bool(shared), times.spread(), measured_at)
-    )
-
-
-def _origins(rounds: int, pinned: bool, spread: float, measured_at: datetime) -> dict[str, str]:
-    when = f"measured {measured_at:%Y-%m-%d %H:%M} UTC"
+    when, rounds = f"measured {measured_at:%Y-%m-%d %H:%M} UTC", len(flags)
     # Far above 1, something else was using the machine, and the rates are too low.
-    usual = f"median took {spread:.2f} times the best"
+    spread = statistics.median(statistics.median(values) / min(values) for values in times.values())
+    usual = f"cost of the call taken off; median took {spread:.2f} times the best"
     median, numpy = f"{when}, median of {rounds}", f"NumPy {np.__version__}"
-    return {
+    on_one_core = f"{median} windows, ping-pong of two processes on one core"
+    origins = {
         "cores": f"{when}, processors this process may use",
         "flag_latency_seconds": f"{median} windows, ping-pong of two pinned processes, half a round trip",
         "best_flag_latency_seconds": f"{when}, least of {rounds} windows of the same ping-pong",
         "flag_check_seconds": f"{median} windows",
-        "yield_seconds": f"{median} windows, ping-pong of two processes on one core"
-        if pinned
-        else "assumed, for processes cannot be pinned here",
+        "yield_seconds": on_one_core if shared else "assumed, for processes cannot be pinned here",
         "operation_seconds": f"{median} windows, {numpy}, one element",
-        "copy": f"{median}, {numpy} copyto on shared memory, cost of the call taken off; {usual}",
-        "reduce": f"{median}, {numpy} add with out= on shared memory, cost of the call taken off; {usual}",
+        "copy": f"{median}, {numpy} copyto on shared memory, {usual}",
+        "reduce": f"{median}, {numpy} add with out= on shared memory, {usual}",
         "operation_bytes_per_second": f"{median}, {numpy}, one process, blocks of {BLOCK_BYTES >> 10} KiB in "
         "cache, cost of the calls taken off",
         "peak_traffic": f"{when}, best of {rounds} copies and additions times {PEAK_MARGIN}",
     }
+    return Machine(f"measured-{cores}-cores", fabric, origins)
 
 
 def _without_call(seconds: float, call_seconds: float) -> float:
     return max(seconds - call_seconds, LEAST_SHARE_OF_WORK * seconds)
 
 
-class _Times:
-    """Seconds per operation, without the fixed cost of its call."""
+def _rates(times: Mapping[tuple[str, int, int], Sequence[float]], cores: int) -> tuple[Rates, Rates, Rates]:
+    """(copy, reduce, peak traffic), from seconds per operation by (kind, working set, processes).
 
-    def __init__(self, operations: Mapping[str, Sequence[float]], call_seconds: float) -> None:
-        self._seconds: dict[tuple[str, int, int], list[float]] = {}
-        for key, values in operations.items():
-            kind, working_set, processes = key.split("/")
-            self._seconds[(kind, int(working_set), int(processes))] = [
-                _without_call(value, call_seconds) for value in values
-            ]
-
-    @property
-    def working_sets(self) -> list[int]:
-        return sorted({working_set for _, working_set, _ in self._seconds})
-
-    def spread(self) -> float:
-        """Return how much longer than its best an operation usually took, a median over operations."""
-        return statistics.median(statistics.median(v) / min(v) for v in self._seconds.values())
-
-    def rate(
-        self, kind: str, working_set: int, processes: int, choose: Callable[[list[float]], float]
-    ) -> float:
-        """Payload bytes per second of all processes together."""
-        seconds = choose(self._seconds[(kind, working_set, processes)])
-        return payload_bytes(kind, working_set) * processes / seconds
-
-
-def _rates(times: _Times, cores: int) -> tuple[Rates, Rates, Rates]:
-    """(copy, reduce, peak traffic). Noise is not allowed to break what Machine demands of its curves:
-    prices are lowered and peaks are raised where that is needed."""
-    sizes = times.working_sets
-    priced: dict[str, list[list[float]]] = {COPY: [], REDUCE: []}
+    Noise is not allowed to break what Machine demands of its curves: no working set takes less time than a
+    smaller one, and no price exceeds a peak.
+    """
+    sizes = sorted({working_set for _, working_set, _ in times})
+    usual: dict[str, list[list[float]]] = {COPY: [], REDUCE: []}
     peaks: list[list[float]] = []
     for processes in (1, cores):
         best = [0.0] * len(sizes)
         for kind, traffic in ((COPY, COPY_TRAFFIC), (REDUCE, REDUCE_TRAFFIC)):
-            usual = [times.rate(kind, size, processes, statistics.median) for size in sizes]
-            priced[kind].append(_lowered(sizes, usual))
-            extreme = [PEAK_MARGIN * traffic * times.rate(kind, size, processes, min) for size in sizes]
-            best = [max(pair) for pair in zip(best, extreme, strict=True)]
-        peaks.append(_raised(sizes, best))
+            rates, least_seconds = [], 0.0
+            for place, size in enumerate(sizes):
+                seconds = times[kind, size, processes]
+                payload = payload_bytes(kind, size) * processes
+                best[place] = max(best[place], PEAK_MARGIN * traffic * (payload / min(seconds)))
+                # Prices are lowered where a larger working set seemed to be quicker.
+                least_seconds = max(least_seconds, size / (payload / statistics.median(seconds)))
+                rates.append(size / least_seconds)
+            usual[kind].append(rates)
+        # Peaks are raised there: the smaller working set's gives way.
+        most_seconds = math.inf
+        for place in reversed(range(len(sizes))):
+            most_seconds = min(most_seconds, sizes[place] / best[place])
+            best[place] = sizes[place] / most_seconds
+        peaks.append(best)
     # All cores together see at least what one of them does alone.
     peaks[1] = [max(pair) for pair in zip(*peaks, strict=True)]
     copy, reduce, peak = (
-        Rates(_points(sizes, one), _points(sizes, every))
-        for one, every in (priced[COPY], priced[REDUCE], peaks)
+        Rates(*(tuple(map(RatePoint, sizes, rates)) for rates in curves))
+        for curves in (usual[COPY], usual[REDUCE], peaks)
     )
     return copy, reduce, peak
-
-
-def _points(sizes: Sequence[int], rates: Sequence[float]) -> tuple[RatePoint, ...]:
-    return tuple(RatePoint(size, rate) for size, rate in zip(sizes, rates, strict=True))
-
-
-def _lowered(sizes: Sequence[int], rates: Sequence[float]) -> list[float]:
-    """Rates such that no working set takes less time than a smaller one."""
-    lowered, least_seconds = [], 0.0
-    for size, rate in zip(sizes, rates, strict=True):
-        least_seconds = max(least_seconds, size / rate)
-        lowered.append(size / least_seconds)
-    return lowered
-
-
-def _raised(sizes: Sequence[int], rates: Sequence[float]) -> list[float]:
-    """Rates as ``_lowered`` has them, from the other side: the smaller working set's rate gives way."""
-    raised, most_seconds = [], math.inf
-    for size, rate in zip(reversed(sizes), reversed(rates), strict=True):
-        most_seconds = min(most_seconds, size / rate)
-        raised.append(size / most_seconds)
-    return raised[::-1]

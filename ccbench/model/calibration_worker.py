@@ -16,6 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,8 +95,14 @@ class Arithmetic:
                 )
                 for _ in range(2)
             )
-            for kind in ARITHMETIC:
-                self._functions[arithmetic_key(dtype, kind)] = _function(kind, first, second)
+            result, remainder = np.empty_like(first), np.empty_like(first)
+            for kind, ufunc in _UFUNCS.items():
+                self._functions[arithmetic_key(dtype, kind)] = partial(ufunc, first, second, out=result)
+            two = np.asarray(2).astype(first.dtype)
+            average = partial(np.divide, first, two, out=result)
+            if first.dtype.kind in "iu":
+                average = partial(_whole_average, first, two, remainder, result)
+            self._functions[arithmetic_key(dtype, AVERAGE)] = average
 
     def seconds(self, key: str) -> float:
         """One operation of ``key``, after one that warms its block; key: one of KEYS."""
@@ -106,23 +113,11 @@ class Arithmetic:
         return time.perf_counter() - begin
 
 
-def _function(kind: str, first: Array, second: Array) -> Callable[[], object]:
-    result = np.empty_like(first)
-    if kind != AVERAGE:
-        ufunc = _UFUNCS[kind]
-        return lambda: ufunc(first, second, out=result)
-    two = np.asarray(2).astype(first.dtype)
-    if first.dtype.kind not in "iu":
-        return lambda: np.divide(first, two, out=result)
-    remainder = np.empty_like(first)
-
-    def average() -> None:
-        """Cut towards zero, as the CPU backend does it."""
-        np.fmod(first, two, out=remainder)
-        np.subtract(first, remainder, out=result)
-        np.floor_divide(result, two, out=result)
-
-    return average
+def _whole_average(first: Array, two: Array, remainder: Array, result: Array) -> None:
+    """Cut towards zero, as the CPU backend does it."""
+    np.fmod(first, two, out=remainder)
+    np.subtract(first, remainder, out=result)
+    np.floor_divide(result, two, out=result)
 
 
 @dataclass
@@ -316,7 +311,15 @@ class Probe:
         """
         if processes == 1 and self.rank:
             return 0.0
-        times = 0 if self.rank else self._times_of(kind, working_set_bytes)
+        times = 0
+        if not self.rank:
+            key = kind, working_set_bytes
+            if key not in self._times:
+                # The first warms its memory; the second says how many fill a sample.
+                self._work(*key, 1)
+                start, end = self._work(*key, 1)
+                self._times[key] = max(1, min(10_000, round(SAMPLE_SECONDS * 1e9 / max(end - start, 1))))
+            times = self._times[key]
         if processes > 1:
             times = self.gather(times)[0]
             self.gather(patient=False)  # all are awake now, and begin together
@@ -324,14 +327,6 @@ class Probe:
         if processes > 1:
             start, end = min(self.gather(start)), max(self.gather(end))
         return (end - start) / times / 1e9
-
-    def _times_of(self, kind: str, working_set_bytes: int) -> int:
-        key = kind, working_set_bytes
-        if key not in self._times:
-            self._work(kind, working_set_bytes, 1)
-            start, end = self._work(kind, working_set_bytes, 1)
-            self._times[key] = max(1, min(10_000, round(SAMPLE_SECONDS * 1e9 / max(end - start, 1))))
-        return self._times[key]
 
     def _work(self, kind: str, working_set_bytes: int, times: int) -> tuple[int, int]:
         """(start, end) in nanoseconds of ``times`` operations."""

@@ -1,4 +1,4 @@
-"""What the model says about a case, and on what: this host's processors, a machine's GPUs, or both."""
+"""The model's prediction for a case, and its context: this host's processors, a machine's GPUs, or both."""
 
 from __future__ import annotations
 
@@ -76,22 +76,16 @@ def predict_case(
             if able.priced_by is PricedBy.GPU_LIBRARY:
                 return _of_library(case, machine, algorithm_used, gpus_per_process)
         found = schedule_prediction(case, machine, algorithm_used) if algorithm_used else None
-        return _launched(found, gpus_per_process) if found and able.device_timed else found
     except CcbenchError:
         return None  # a library's own algorithm, or one that is unknown here: there is nothing to price
-
-
-def _launched(found: Prediction, gpus_per_process: int) -> Prediction:
-    """``found``, where launching may take longer than a small message: as a library's launches take."""
+    # Where a device takes the time, launching may take longer than a small message, as with a library.
     floor = gpus_per_process * shipped().table["launch_us"] * MICRO
-    if found.latency_seconds >= floor:
+    if found is None or not able.device_timed or found.latency_seconds >= floor:
         return found
+    told = found.bottleneck
+    if floor > found.bandwidth_seconds:
+        told = f"launches: {format_seconds(floor)} for one thread to launch on its GPUs"
     predicted = found.predicted_seconds + floor - found.latency_seconds
-    told = (
-        f"launches: {format_seconds(floor)} for one thread to launch on its GPUs"
-        if floor > found.bandwidth_seconds
-        else found.bottleneck
-    )
     return replace(found, predicted_seconds=predicted, latency_seconds=floor, bottleneck=told)
 
 
@@ -148,7 +142,7 @@ def _root(case: Case) -> int:
 
 @dataclass(frozen=True)
 class PredictionContext:
-    """Where prices come from; None where there is nothing of the kind.
+    """Machines that prices come from; None where there is nothing of the kind.
 
     host: for ranks that are processes. gpus: the machine whose GPUs are ranks. network: what joins several of
     them, as ``ccbench predict --network`` has it. host_networks: one host or several, as seen over a library,
@@ -178,32 +172,16 @@ class PredictionContext:
         processes = capabilities_of(case.backend).device is Device.PROCESS
         if machine is None or (isinstance(machine, Cluster) and processes):
             return None
-        return predict_case(case, machine, used, self._launched_by_one(case))
-
-    def _launched_by_one(self, case: Case) -> int:
-        """GPUs that one thread launches on while a sample runs: in other modes all is enqueued before."""
-        if case.mode != "streaming":
-            return 0
+        # GPUs that one thread launches on while a sample runs: in other modes all is enqueued before.
         one_process = capabilities_of(case.backend).one_process and case.processes == ONE_PROCESS
-        by_turns = one_process and not self.launched
-        return case.ranks // case.nodes if by_turns else 1
+        of_one_thread = case.ranks // case.nodes if one_process and not self.launched else 1
+        return predict_case(case, machine, used, of_one_thread if case.mode == "streaming" else 0)
 
     def machine_of(self, case: Case) -> Machine | Cluster | None:
-        """Whose model a case is of: its GPUs, where it runs on some or where there is nothing else."""
-        if capabilities_of(case.backend).gpu_ranks or self.host is None:
-            return self._cluster(case.ranks, case.nodes)
-        return self.host
-
-    def needed_machine(self, case: Case) -> Machine | Cluster:
-        """The same where there must be one; MachineError says why there is none."""
-        found = self.machine_of(case)
-        if found is not None:
-            return found
-        if self.gpus is None:
-            raise MachineError("no machine to price on; name one with --machine")
-        return cluster_of(self.gpus, case.nodes, self.network, case.ranks)
-
-    def _cluster(self, ranks: int, nodes: int) -> Cluster | None:
+        """The machine of a case: its GPUs, where it runs on some or where there is nothing else."""
+        if self.host is not None and not capabilities_of(case.backend).gpu_ranks:
+            return self.host
+        ranks, nodes = case.ranks, case.nodes
         if (ranks, nodes) not in self._clusters:
             self._clusters[ranks, nodes] = None
             # None where there are more ranks than GPUs, or no network named: nothing to price.
@@ -211,6 +189,15 @@ class PredictionContext:
                 if self.gpus is not None and self.gpus.gpus:
                     self._clusters[ranks, nodes] = cluster_of(self.gpus, nodes, self.network, ranks)
         return self._clusters[ranks, nodes]
+
+    def needed_machine(self, case: Case) -> Machine | Cluster:
+        """The machine of a case where there must be one; MachineError says why there is none."""
+        found = self.machine_of(case)
+        if found is not None:
+            return found
+        if self.gpus is None:
+            raise MachineError("no machine to price on; name one with --machine")
+        return cluster_of(self.gpus, case.nodes, self.network, case.ranks)
 
 
 def named_context(name: str, network: str | None = None) -> PredictionContext:

@@ -1,4 +1,4 @@
-"""What each step of a schedule asks of each core, in operations and slots: nothing here knows a size.
+"""Loads that each step of a schedule puts on each core, in operations and slots: nothing here knows a size.
 
 That is why a sweep over sizes is cheap: loads are found once and multiplied by the bytes of a slot.
 """
@@ -65,21 +65,21 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Cores:
-    """Which core each seat of each group is on, shape (groups, seats), and how many cores there are."""
+    """The core of each rank of each group, shape (groups, ranks of a group), and how many cores there are."""
 
-    of_seat: Integers
+    of_rank: Integers
     bins: int
 
     @staticmethod
     def of(schedule: Schedule, cores: int, subset: RankSubset) -> _Cores:
-        seats = subset.places(schedule.ranks)
-        return _Cores(seats % cores, min(int(seats.max()) + 1, cores))
+        places = subset.places(schedule.ranks)
+        return _Cores(places % cores, min(int(places.max()) + 1, cores))
 
-    def sums(self, seats: Integers | Indices, weights: Floats | Indices | None = None) -> Floats:
-        """Per core, how many of ``seats`` are on it over all groups, or the sum of their ``weights``."""
-        groups = len(self.of_seat)
+    def sums(self, ranks: Integers | Indices, weights: Floats | Indices | None = None) -> Floats:
+        """Per core, the number of group ranks on it over all groups, or the sum of their ``weights``."""
+        groups = len(self.of_rank)
         spread = None if weights is None else np.tile(weights, groups)
-        counts = np.bincount(self.of_seat[:, seats].ravel(), weights=spread, minlength=self.bins)
+        counts = np.bincount(self.of_rank[:, ranks].ravel(), weights=spread, minlength=self.bins)
         return np.asarray(counts, dtype=np.float64)
 
 
@@ -97,19 +97,28 @@ def step_loads(
     advance. Out of place, each rank first copies what it keeps from its input to its output buffer.
     """
     groups: list[_Group] = []
-    seated = _Cores.of(schedule, cores, subset)
+    placed = _Cores.of(schedule, cores, subset)
     weights = subset.weights(schedule.ranks)
     if weights is not None:
-        apart = tuple(one for phase in schedule.phases for one in turns_of(phase, schedule))
-        schedule = replace(schedule, phases=apart)
-    kept = None if in_place else _kept_work(schedule, seated)
+        turns = tuple(turn for phase in schedule.phases for turn in turns_of(phase, schedule))
+        schedule = replace(schedule, phases=turns)
+    kept = None if in_place else _kept_work(schedule, placed)
     if kept is not None:
         groups.append(_Group(kept, 1, waits=False, flags=0))
     touched = _Touched.nothing()
     for phase in schedule.phases:
         moved = None if weights is None else flow_weights(phase, schedule, weights)
-        work = _phase_work(phase, seated, moved)
-        flags = _most_flags(phase, schedule.ranks)
+        worker = phase.source if phase.executed_by_source else phase.target
+        work = np.zeros((3, placed.bins))
+        work[OPERATIONS] = placed.sums(worker)
+        work[REDUCED if phase.reduces else COPIED] = placed.sums(
+            worker, phase.width if moved is None else moved
+        )
+        apart = phase.source != phase.target
+        pairs = np.sort(phase.target[apart].astype(np.int64) * schedule.ranks + phase.source[apart])
+        # Equal neighbours after sorting are one pair; np.unique hashes, which takes ten times as long.
+        targets = pairs[np.append(True, pairs[1:] != pairs[:-1])] // schedule.ranks if len(pairs) else pairs
+        flags = int(np.bincount(targets).max()) if len(pairs) else 0
         # The first repetition follows another phase, the others one like themselves: they may wait where it
         # does not.
         for turn, repeat in ((0, 1), (1, phase.repeat - 1)):
@@ -129,7 +138,7 @@ def step_loads(
 
 @dataclass(frozen=True)
 class CompletedLoad:
-    """What completed reductions ask of each core, arrays of shape (distinct loads,).
+    """Loads of completed reductions on each core, arrays of shape (distinct loads,).
 
     operations: separate stretches of slots. slots: slots of payload. active_cores: cores with any.
     """
@@ -149,31 +158,21 @@ def completed_load(schedule: Schedule, cores: int, subset: RankSubset = ALL_RANK
     reducing = [phase for phase in schedule.phases if phase.reduces and phase.flows]
     if not reducing:
         return None
-    phase, seated = reducing[-1], _Cores.of(schedule, cores, subset)
+    phase, placed = reducing[-1], _Cores.of(schedule, cores, subset)
     touched = _Touched.by(phase, schedule, phase.repeat - 1, most_slots=None)
     _, first = np.unique(touched.written, return_index=True)
-    slots = seated.sums(touched.writer[first])
+    slots = placed.sums(touched.writer[first])
     starts = np.cumsum(phase.width) - phase.width
     _, first_flow = np.unique(touched.written[starts], return_index=True)
     writers = touched.writer[starts][first_flow]
-    operations = seated.sums(writers)
+    operations = placed.sums(writers)
     # Pieces may be completed one after another, of which the last turn shows only the last.
-    scale = max(1.0, schedule.pieces * len(seated.of_seat) / float(slots.sum()))
+    scale = max(1.0, schedule.pieces * len(placed.of_rank) / float(slots.sum()))
     distinct = np.unique(np.stack((operations, slots)), axis=1) * scale
     return CompletedLoad(distinct[0], distinct[1], int(np.count_nonzero(slots)))
 
 
-def _phase_work(phase: Phase, seated: _Cores, weights: Floats | None) -> Floats:
-    worker = phase.source if phase.executed_by_source else phase.target
-    work = np.zeros((3, seated.bins))
-    work[OPERATIONS] = seated.sums(worker)
-    work[REDUCED if phase.reduces else COPIED] = seated.sums(
-        worker, phase.width if weights is None else weights
-    )
-    return work
-
-
-def _kept_work(schedule: Schedule, seated: _Cores) -> Floats | None:
+def _kept_work(schedule: Schedule, placed: _Cores) -> Floats | None:
     """Copies of input slots that are output slots as well; None where there are none.
 
     In place they lie where they belong, and a sum of several is written anew anyway.
@@ -191,28 +190,15 @@ def _kept_work(schedule: Schedule, seated: _Cores) -> Floats | None:
     slots[root] = kept(root)
     if not slots.any():
         return None
-    seats = np.arange(ranks)
-    work = np.zeros((3, seated.bins))
-    work[OPERATIONS], work[COPIED] = (
-        seated.sums(seats[slots > 0]),
-        seated.sums(seats, slots.astype(np.float64)),
-    )
+    every, work = np.arange(ranks), np.zeros((3, placed.bins))
+    work[OPERATIONS] = placed.sums(every[slots > 0])
+    work[COPIED] = placed.sums(every, slots.astype(np.float64))
     return work
-
-
-def _most_flags(phase: Phase, ranks: int) -> int:
-    apart = phase.source != phase.target
-    pairs = np.sort(phase.target[apart].astype(np.int64) * ranks + phase.source[apart])
-    if not len(pairs):
-        return 0
-    # Equal neighbours after sorting are one pair; np.unique hashes, which takes ten times as long.
-    targets = pairs[np.append(True, pairs[1:] != pairs[:-1])] // ranks
-    return int(np.bincount(targets).max())
 
 
 @dataclass(frozen=True)
 class _Touched:
-    """Which rank read and wrote which slot since ranks last waited; a slot of a rank is one number.
+    """Slots that ranks read and wrote since they last waited; a slot of a rank is one number.
 
     known: False when there were too many to list, and then any step conflicts.
     """
@@ -255,7 +241,7 @@ class _Touched:
         return joined
 
     def conflicts_with(self, later: _Touched) -> bool:
-        """Whether some rank would touch what another rank wrote, or overwrite what another rank read."""
+        """True if some rank would touch what another rank wrote, or overwrite what another rank read."""
         if not (self.known and later.known):
             return True
         return (
@@ -276,7 +262,7 @@ def _places(slots_of: Indices, first: Indices, offset: int, phase: Phase, schedu
 
 
 def _by_another(earlier: Integers, earlier_rank: Integers, later: Integers, later_rank: Integers) -> bool:
-    """Whether a place occurs in both lists with different ranks."""
+    """True if a place occurs in both lists with different ranks."""
     if not len(earlier) or not len(later):
         return False
     places, position = np.unique(earlier, return_inverse=True)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -68,7 +68,23 @@ class Rates:
 
     def __post_init__(self) -> None:
         for name in ("one_process", "all_cores"):
-            _check_points(name, getattr(self, name))
+            points: tuple[RatePoint, ...] = getattr(self, name)
+            if not points:
+                raise MachineError(f"{name}: no points; give at least one working set and its rate")
+            for left, right in itertools.pairwise(points):
+                if right.working_set_bytes <= left.working_set_bytes:
+                    raise MachineError(
+                        f"{name}: working set {right.working_set_bytes} follows {left.working_set_bytes}; "
+                        "list them in rising order, each once"
+                    )
+                left_seconds = left.working_set_bytes / left.bytes_per_second
+                right_seconds = right.working_set_bytes / right.bytes_per_second
+                if right_seconds < left_seconds:
+                    raise MachineError(
+                        f"{name}: {right.working_set_bytes} bytes would take {right_seconds:.3g} s, less "
+                        f"than {left.working_set_bytes} bytes ({left_seconds:.3g} s); lower the larger one's "
+                        "rate"
+                    )
 
     def at(self, working_set_bytes: ArrayLike, processes: int, cores: int) -> Floats:
         """Total rate of ``processes`` (at most ``cores``) processes, shape of ``working_set_bytes``.
@@ -83,24 +99,6 @@ class Rates:
         exponent = math.log(min(processes, cores)) / math.log(cores)
         every = _interpolated(self.all_cores, working_set_bytes)
         return np.asarray(one ** (1.0 - exponent) * every**exponent)
-
-
-def _check_points(name: str, points: tuple[RatePoint, ...]) -> None:
-    if not points:
-        raise MachineError(f"{name}: no points; give at least one working set and its rate")
-    for left, right in itertools.pairwise(points):
-        if right.working_set_bytes <= left.working_set_bytes:
-            raise MachineError(
-                f"{name}: working set {right.working_set_bytes} follows {left.working_set_bytes}; "
-                "list them in rising order, each once"
-            )
-        left_seconds = left.working_set_bytes / left.bytes_per_second
-        right_seconds = right.working_set_bytes / right.bytes_per_second
-        if right_seconds < left_seconds:
-            raise MachineError(
-                f"{name}: {right.working_set_bytes} bytes would take {right_seconds:.3g} s, less than "
-                f"{left.working_set_bytes} bytes ({left_seconds:.3g} s); lower the larger one's rate"
-            )
 
 
 def _interpolated(points: tuple[RatePoint, ...], working_set_bytes: ArrayLike) -> Floats:
@@ -154,7 +152,14 @@ class SharedMemory:
         if self.best_flag_latency_seconds > self.flag_latency_seconds:
             raise MachineError("best_flag_latency_seconds: larger than flag_latency_seconds; it cannot be")
         for key, rate in self.operation_bytes_per_second.items():
-            _check_arithmetic(key, rate)
+            dtype, _, kind = key.partition(" ")
+            if dtype not in ITEM_BYTES or kind not in ARITHMETIC:
+                raise MachineError(
+                    f"operation_bytes_per_second: {shown(key)} is not a type and one of "
+                    f"{', '.join(ARITHMETIC)}; write for example 'float16 sum'"
+                )
+            if not (rate > 0 and math.isfinite(rate)):
+                raise MachineError(f"operation_bytes_per_second: {key}: {rate} is not a positive number")
         self._check_peak()
 
     def _check_peak(self) -> None:
@@ -186,17 +191,6 @@ class SharedMemory:
         one = self.peak_traffic.at(knots, 1, self.cores)
         if bool(np.any(one > slack * self.peak_traffic.at(knots, self.cores, self.cores))):
             raise MachineError("peak_traffic: all_cores lies below one_process; it cannot")
-
-
-def _check_arithmetic(key: str, rate: float) -> None:
-    dtype, _, kind = key.partition(" ")
-    if dtype not in ITEM_BYTES or kind not in ARITHMETIC:
-        raise MachineError(
-            f"operation_bytes_per_second: {shown(key)} is not a type and one of {', '.join(ARITHMETIC)}; "
-            "write for example 'float16 sum'"
-        )
-    if not (rate > 0 and math.isfinite(rate)):
-        raise MachineError(f"operation_bytes_per_second: {key}: {rate} is not a positive number")
 
 
 AVERAGE = "average"
@@ -235,7 +229,7 @@ REDUCE_TRAFFIC = 3
 
 @dataclass(frozen=True)
 class Machine:
-    """What predictions are priced on.
+    """A host that predictions are priced on.
 
     origins: for each number of the fabric, where it came from (measured when, published where, assumed).
     """
@@ -301,7 +295,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
 
 
 def is_machine_file(name: str | Path) -> bool:
-    """Whether it is a file that ``ccbench calibrate`` writes, not one that describes a topology."""
+    """True if it is a file that ``ccbench calibrate`` writes, not one that describes a topology."""
     path = Path(name)
     if path.suffix not in {".yaml", ".yml"} or not path.is_file():
         return False
@@ -340,17 +334,16 @@ def typed(kind: type[T], plain: object, place: str | Path) -> T:
         # Through JSON, because only there does strict checking take a list for a tuple.
         return TypeAdapter(kind).validate_json(json.dumps(plain), strict=True)
     except ValidationError as error:
-        raise MachineError(f"{place}: {_first_problem(error.errors(include_url=False)[0])}") from None
+        first = error.errors(include_url=False)[0]
     except (TypeError, MachineError) as error:
         raise MachineError(f"{place}: {error}") from None
-
-
-def _first_problem(first: Mapping[str, Any]) -> str:
-    if first["type"] == "unexpected_keyword_argument" and len(first["loc"]) == 1:
-        return f"{shown(first['loc'][0])} is not a field; remove it"
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-    seen = "" if first["type"] == "missing" else f"; seen {shown(first['input'])}"
-    text_number = isinstance(first["input"], str) and first["type"] in {"float_type", "int_type"}
-    cure = "; write numbers without quotes" if text_number else ""
+    loc, seen = first["loc"], shown(first["input"])
+    if first["type"] == "unexpected_keyword_argument" and len(loc) == 1:
+        raise MachineError(f"{place}: {shown(loc[0])} is not a field; remove it")
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
     message = first["msg"][0].lower() + first["msg"][1:]
-    return f"{place.lstrip('.') or 'the file'}: {message}{seen}{cure}"
+    if first["type"] != "missing":
+        message += f"; seen {seen}"
+    if isinstance(first["input"], str) and first["type"] in {"float_type", "int_type"}:
+        message += "; write numbers without quotes"
+    raise MachineError(f"{place}: {where or 'the file'}: {message}")

@@ -1,4 +1,4 @@
-"""What a schedule costs on a machine: the price of its steps, one after another.
+"""Price of a schedule on a host: its steps, one after another.
 
 Per step T = latency + work, Hockney's a + b n (Parallel Computing 20 (1994) 389) read on shared memory:
 latency is the flag that the step waits for, work is what the busiest core copies, adds and sets up while
@@ -9,7 +9,7 @@ docs/model-memory.md has the formulas, their sources and what is left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,38 +44,31 @@ def compulsory(row: Collective, ranks: int, root: int, subset: RankSubset = ALL_
     if subset.one_way:
         return 1.0, 1.0
     if weights is not None:
-        moved = groups * float(weights.sum() - np.trace(weights))
-        return moved, moved
-    inputs = _over_ranks(ranks, root, lambda rank: len(row.inputs(rank, ranks, ranks, root)))
-    outputs = _over_ranks(ranks, root, lambda rank: len(row.outputs(rank, ranks, ranks, root)))
-    if not row.reduces:
-        outputs -= _over_ranks(ranks, root, lambda rank: len(_kept(row, rank, ranks, root)))
-        inputs -= _over_ranks(ranks, root, lambda rank: _kept_alone(row, rank, ranks, root))
+        sent = groups * float(weights.sum() - np.trace(weights))
+        return sent, sent
     unit = 1.0 if row.blocked else 1.0 / ranks
-    return groups * inputs * unit, groups * outputs * unit
 
+    def origins(rank: int) -> set[tuple[int, int]]:
+        """Input slots behind the output of ``rank``, of each the first where several are combined."""
+        outputs = len(row.outputs(rank, ranks, ranks, root))
+        return {row.origins(rank, index, ranks, root)[0] for index in range(outputs)}
 
-def _over_ranks(ranks: int, root: int, value: Callable[[int], int]) -> float:
-    """Sum over ranks of a value that is the same for every rank but the root."""
-    return float(value(root) + (ranks - 1) * value((root + 1) % ranks))
+    def moved(rank: int) -> tuple[int, int]:
+        """Slots that ``rank`` has others read and gets from others."""
+        inputs, outputs = (
+            len(row.inputs(rank, ranks, ranks, root)),
+            len(row.outputs(rank, ranks, ranks, root)),
+        )
+        if row.reduces:
+            return inputs, outputs
+        kept = {origin for origin in origins(rank) if origin[0] == rank}
+        # A slot that goes to several ranks goes to all of them, so one other rank is asked.
+        return inputs - len(kept - origins((rank + 1) % ranks)), outputs - len(kept)
 
-
-def _kept(row: Collective, rank: int, ranks: int, root: int) -> set[tuple[int, int]]:
-    """Input slots of ``rank`` that end up, uncombined, in its own output."""
-    outputs = len(row.outputs(rank, ranks, ranks, root))
-    origins = (row.origins(rank, index, ranks, root)[0] for index in range(outputs))
-    return {origin for origin in origins if origin[0] == rank}
-
-
-def _kept_alone(row: Collective, rank: int, ranks: int, root: int) -> int:
-    """Input slots that end up in the rank's own output and in no other's.
-
-    A slot that goes to several ranks goes to all of them, so one other rank is asked.
-    """
-    other = (rank + 1) % ranks
-    outputs = len(row.outputs(other, ranks, ranks, root))
-    theirs = {row.origins(other, index, ranks, root)[0] for index in range(outputs)}
-    return len(_kept(row, rank, ranks, root) - theirs)
+    # Every rank but the root is like the others.
+    (read, written), (of_root_read, of_root_written) = moved((root + 1) % ranks), moved(root)
+    read, written = of_root_read + (ranks - 1) * read, of_root_written + (ranks - 1) * written
+    return groups * float(read) * unit, groups * float(written) * unit
 
 
 def working_set_bytes(
@@ -100,7 +93,9 @@ def working_set_bytes(
 
     root = max(root, 0)
     groups, weights = len(subset.groups_of(ranks)), subset.weights(ranks)
-    slots = _over_ranks(ranks, root, buffers) * (1.0 if row.blocked else 1.0 / ranks)
+    # Every rank but the root is like the others.
+    used = buffers(root) + (ranks - 1) * buffers((root + 1) % ranks)
+    slots = used * (1.0 if row.blocked else 1.0 / ranks)
     if weights is not None:
         slots = 2.0 * float(weights.sum())  # all that is sent and all that is received
     return np.asarray(groups * slots * size_of_count / min(groups * ranks, cores))
@@ -179,15 +174,6 @@ class Prices:
 
     def prediction(self, index: int) -> Prediction:
         """The prediction at ``counts[index]``."""
-        return Prediction(
-            bound_seconds=float(self.bound[index]),
-            predicted_seconds=float(self.seconds[index]),
-            latency_seconds=float(self.latency[index]),
-            bandwidth_seconds=float(self.bandwidth[index]),
-            bottleneck=self._bottleneck(index),
-        )
-
-    def _bottleneck(self, index: int) -> str:
         terms = {
             f"{self.synchronisations} waits for flags": self.flags,
             "fixed cost of array operations": self.operations,
@@ -195,12 +181,13 @@ class Prices:
             "adding through memory": self.reducing,
             f"arithmetic of {self.arithmetic}": self.computing,
         }
-        total = float(self.seconds[index])
-        if total <= 0:
-            return "nothing to do"
-        name, seconds = max(terms.items(), key=lambda term: float(term[1][index]))
-        cost = float(seconds[index])
-        return f"{name}: {cost / total:.0%} ({format_seconds(cost)})"
+        total, told = float(self.seconds[index]), "nothing to do"
+        if total > 0:
+            name, seconds = max(terms.items(), key=lambda term: float(term[1][index]))
+            cost = float(seconds[index])
+            told = f"{name}: {cost / total:.0%} ({format_seconds(cost)})"
+        parts = float(self.latency[index]), float(self.bandwidth[index])
+        return Prediction(float(self.bound[index]), total, *parts, told)
 
 
 def price_sizes(
@@ -233,7 +220,9 @@ def price_sizes(
     ranks = schedule.ranks * len(subset.groups_of(schedule.ranks))
     terms = np.zeros((len(TERMS), len(size_of_count)))
     steps = step_loads(schedule, fabric.cores, in_place, subset) if loads is None else loads
-    compute_rate = _arithmetic_rate(fabric, dtype, "sum" if op == "avg" else op)
+    # Where the machine does not say how fast it computes, memory alone limits.
+    key = arithmetic_key(dtype, "sum" if op == "avg" else op)
+    compute_rate = fabric.operation_bytes_per_second.get(key, math.inf)
     for load in steps:
         terms += load.repeat * _step_terms(load, slot_bytes, cached, ranks, fabric, compute_rate)
     if not steps:
@@ -274,11 +263,6 @@ def _step_terms(
     if load.waits:
         terms[FLAGS] = _wait_seconds(max(load.flags, 1), ranks, fabric)
     return np.asarray(terms)
-
-
-def _arithmetic_rate(fabric: SharedMemory, dtype: str, kind: str) -> float:
-    """Bytes per second and core; infinite, so that memory alone limits, where the machine does not say."""
-    return fabric.operation_bytes_per_second.get(arithmetic_key(dtype, kind), math.inf)
 
 
 def _average_terms(
@@ -330,7 +314,7 @@ def predict(case: Case, machine: Machine, schedule: Schedule) -> Prediction:
 def case_prices(
     case: Case, machine: Machine, schedule: Schedule, loads: Sequence[StepLoad] | None = None
 ) -> Prices:
-    """The price of one launch of ``case``, what runs beside it left out; loads as in ``price_sizes``."""
+    """The price of one launch of ``case`` without its concurrent collective; loads as in ``price_sizes``."""
     item, counts = bytes_of_item(case.dtype), [case.count]
     return price_sizes(
         schedule, counts, item, machine, case.in_place, loads, case.dtype, case.op, subset_of(case)

@@ -275,8 +275,16 @@ def _rate(
     if links and all(rate is not None for found in rates for rate in found):
         slowest = min(sum(rate for rate in found if rate is not None) for found in rates)
         if kind in DIRECT_LINKS and len(gpus) <= MOST_MESHED:
+            # A ring leaves every group of GPUs once, so the one with the least way out counts too. Row g is a
+            # group as bits; rates out of it are those to GPUs that are not in it.
+            place = {gpu.name: rank for rank, gpu in enumerate(gpus)}
+            between = np.zeros((len(gpus), len(gpus)))
+            for link in (link for found in egress for link in found):
+                between[place[link.source], place[link.target]] += link.bytes_per_second or 0.0
+            groups = (np.arange(1, 2 ** len(gpus) - 1)[:, None] >> np.arange(len(gpus))) & 1
+            narrowest = float(((groups @ between) * (1 - groups)).sum(axis=1).min())
             # Groups that nothing joins are refused where their routes are asked for, by name.
-            slowest = min(slowest, _narrowest(gpus, egress) or slowest)
+            slowest = min(slowest, narrowest or slowest)
         origin = next((link.origin for link in egress[0] if link.origin), "stated by the source")
         return slowest, links, origin
     # No source states the rates: those of the accelerators' model, by the links that were counted.
@@ -286,29 +294,18 @@ def _rate(
         if rate is not None:
             return rate, 1, f"assumed: PCIe {number} x16, the port of {generation.value} cards"
     elif kind is Intra.XGMI:
-        link = xgmi_rate(model, generation)
-        if link is not None:
-            count = links or len(gpus) - 1
-            return link[0] * count, count, f"{count} links of {link[0] / 1e9:g} GB/s; {link[1]}"
+        known = xgmi_rate(model, generation)
+        if known is not None:
+            count, (per_link, source) = links or len(gpus) - 1, known
+            return per_link * count, count, f"{count} links of {per_link / 1e9:g} GB/s; {source}"
     else:
-        per_link, count = nvlink_rate(generation, model), links or nvlinks_of(model) or 0
-        if per_link is not None and count and kind is not Intra.HCCS:
-            return per_link * count, count, f"assumed: {count} links of {per_link / 1e9:g} GB/s ({model})"
+        nvlink, count = nvlink_rate(generation, model), links or nvlinks_of(model) or 0
+        if nvlink is not None and count and kind is not Intra.HCCS:
+            return nvlink * count, count, f"assumed: {count} links of {nvlink / 1e9:g} GB/s ({model})"
     raise MachineError(
         f"{topology.name}: neither the source nor the GPUs' model says how fast {kind.value} is here; name a "
         "machine of the catalog, such as hgx-h100"
     )
-
-
-def _narrowest(gpus: Sequence[Device], egress: Sequence[Sequence[Link]]) -> float:
-    """Bytes per second out of the group of GPUs that has the least: a ring leaves every group once."""
-    place = {gpu.name: rank for rank, gpu in enumerate(gpus)}
-    rates = np.zeros((len(gpus), len(gpus)))
-    for link in (link for found in egress for link in found):
-        rates[place[link.source], place[link.target]] += link.bytes_per_second or 0.0
-    # Row g of the matrix is a group as bits; rates out of it are those to GPUs that are not in it.
-    groups = (np.arange(1, 2 ** len(gpus) - 1)[:, None] >> np.arange(len(gpus))) & 1
-    return float(((groups @ rates) * (1 - groups)).sum(axis=1).min())
 
 
 def _egress(topology: Topology, gpu: Device, gpus: Sequence[Device], kind: Intra) -> list[Link]:

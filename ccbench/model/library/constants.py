@@ -158,7 +158,7 @@ def kinds_of(system: LibrarySystem, request: LibraryRequest) -> tuple[tuple[str,
 
 
 def reasons(system: LibrarySystem, request: LibraryRequest, constants: LibraryConstants) -> tuple[str, ...]:
-    """Why each size of ``request`` is extrapolated, "" where it is not."""
+    """The reasons for which each size of ``request`` is extrapolated, "" where it is not."""
     domain = constants.domain
     seen, found = dict(domain.most_nodes), list[str]()
     for kind, word in kinds_of(system, request) if seen else ():

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import Case
-from ccbench.report.figures_across import bias_text
-from ccbench.report.writing import file_name
+from ccbench.report import file_name
+from ccbench.report.wording import bias_text
 from ccbench.tables import Column, Table, columns, csv_text, fitted_lines, markdown
 from ccbench.units import percent, plain, plural
 

@@ -62,7 +62,7 @@ def history(
     else:
         click.echo("\n".join(history_lines(found)))
     if file is not None:
-        from ccbench.report.page.history import history_page
+        from ccbench.report.page_history import history_page
 
         leave(file, history_page(found, f"History of {', '.join(str(folder) for folder in folders)}"))
     return 0 if found.long_enough else NO_VERDICT_EXIT_CODE

@@ -81,7 +81,7 @@ def _measured(paths: tuple[Path, ...]) -> MeasuredPoints | None:
 
 def _leave(planned: Planned, folder: Path) -> None:
     """Figures and texts in a folder."""
-    from ccbench.report.parallelism_figures import write_plan
+    from ccbench.report.plan_figures import write_plan
 
     for path in write_plan(planned, folder):
         say(f"wrote {path}")

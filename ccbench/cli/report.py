@@ -120,8 +120,7 @@ def _export(run: Run, form: str, output: Path | None) -> None:
 
 def _formats_for(output: Path | None) -> Sequence[str]:
     """The formats of a report without --format: the one that the file's name says, else the usual ones."""
-    from ccbench.report import DEFAULT_FORMATS
-    from ccbench.report.writing import ONE_FILE
+    from ccbench.report import DEFAULT_FORMATS, ONE_FILE
 
     ending = output.suffix.lstrip(".").lower() if output is not None and not output.is_dir() else ""
     form = {"prom": "prometheus", "json": "json"}.get(ending, ending)
@@ -130,7 +129,7 @@ def _formats_for(output: Path | None) -> Sequence[str]:
 
 def _beside(run: Run, baseline: Run | None) -> list[str]:
     from ccbench.report.baselines import baseline_lines
-    from ccbench.report.points import points_of
+    from ccbench.report.wording import points_of
 
     return [] if baseline is None else baseline_lines(points_of(run), baseline)
 

@@ -18,7 +18,7 @@ from ccbench.analysis.comparison import library_of, may_be_alike, middle_of
 from ccbench.analysis.findings import LEFT_OUT
 from ccbench.cases import NO_OP
 from ccbench.model.library.clusters import generations_in
-from ccbench.report.points import points_of, settings_of
+from ccbench.report.wording import points_of, settings_of
 from ccbench.results import Point, Run
 from ccbench.results.importers.same_machine import is_other_model
 from ccbench.tables import Table, aligned, columns, csv_file
@@ -35,7 +35,7 @@ MOST_LINES = 60
 
 @dataclass(frozen=True)
 class Pair:
-    """One point of a run and what the baseline has for the same work.
+    """One point of a run and the baseline's for the same work.
 
     baseline: the middle one by time where there are several, ``others`` how many more there are.
     """
@@ -62,7 +62,8 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
     """Points of ``baseline`` that did the same work as any of ``points``, at whatever size.
 
     What a source leaves open (nodes, element type, op) is taken to be as in the run, so that both are drawn
-    in one figure. Emulated times on either side have no like.
+    in one figure; what differs or is not known of a point stands in its detail. Emulated times on either side
+    have no like.
     """
     name = baseline.path.name.partition(":")[0]  # of published results the machine is in the small print
     theirs = [one for one in points_of(baseline, name=name, baseline=True) if _has_speed(one)]
@@ -70,34 +71,34 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
     for kind in _kinds(points):
         alike = [one for one in theirs if _same_work(one, kind)]
         of_type = {one.size_bytes for one in alike if _same_type(one, kind)}
-        found += [
-            _drawn_as(one, kind) for one in alike if _same_type(one, kind) or one.size_bytes not in of_type
-        ]
+        for one in alike:
+            same_type = _same_type(one, kind)
+            # Another element type stands in only where none of the same is there.
+            if not same_type and one.size_bytes in of_type:
+                continue
+            detail, run = [], one.run
+            if not one.nodes:
+                detail.append("nodes not stated")
+            elif not kind.nodes:
+                detail.append(f"of {plural(one.nodes, 'node')}, this run's are not stated")
+            if not same_type:
+                detail.append(f"measured with {one.dtype}")
+                run = f"{run} with {one.dtype}"
+            found.append(
+                replace(
+                    one, run=run, nodes=kind.nodes, dtype=kind.dtype, op=kind.op, detail="; ".join(detail)
+                )
+            )
     return tuple(found)
 
 
-def _drawn_as(baseline: Point, point: Point) -> Point:
-    """``baseline`` with what ``point`` asked for; what differs or is not known of it stands in its detail."""
-    detail, run = [], baseline.run
-    if not baseline.nodes:
-        detail.append("nodes not stated")
-    elif not point.nodes:
-        detail.append(f"of {plural(baseline.nodes, 'node')}, this run's are not stated")
-    if not _same_type(baseline, point):
-        detail.append(f"measured with {baseline.dtype}")
-        run = f"{run} with {baseline.dtype}"
-    return replace(
-        baseline, run=run, nodes=point.nodes, dtype=point.dtype, op=point.op, detail="; ".join(detail)
-    )
-
-
 def _kinds(points: Sequence[Point]) -> list[Point]:
-    """One point of every kind of work."""
+    """Return one point of every kind of work."""
     return list({_work(point): point for point in points if not point.emulated}.values())
 
 
 def _has_speed(point: Point) -> bool:
-    """Whether there is a time that may be compared."""
+    """True if there is a time that may be compared."""
     return bool(point.median_seconds) and not point.emulated
 
 
@@ -107,7 +108,7 @@ def _work(point: Point) -> tuple[object, ...]:
 
 
 def _same_work(baseline: Point, point: Point) -> bool:
-    """Whether sizes apart the two did the same; what a source does not say does not tell them apart."""
+    """True if sizes apart the two did the same; what a source does not say does not tell them apart."""
     alike = baseline.ranks == point.ranks and baseline.in_place == point.in_place
     return alike and settings_of(baseline) == settings_of(point) and may_be_alike(baseline, point)
 
@@ -142,16 +143,24 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     if not pairs:
         theirs = [one for one in points_of(baseline) if _has_speed(one)]
         kinds = _kinds(points) or theirs[:1]
-        theirs.sort(key=lambda one: (min(_unlike(one, kind) for kind in kinds), one.ranks, _offer(one)))
+        names = ("ranks", "nodes", "in_place", "network", "dtype", "op")
+
+        def unlike(one: Point) -> int:
+            # In how many things it differs from the nearest kind of the run, the collective before all.
+            return min(
+                sum(bool(getattr(one, name) != getattr(kind, name)) for name in names)
+                + (len(names) + 1) * (one.collective != kind.collective)
+                for kind in kinds
+            )
+
+        theirs.sort(key=lambda one: (unlike(one), one.ranks, _offer(one)))
         offered = list(dict.fromkeys(map(_offer, theirs)))
         near = f"nearest: {'; '.join(offered[:MOST_OFFERED])}" if offered else "it has no speed"
         over = "".join(f" over {one.network}" for one in points[:1] if one.network)
         return [f"{name}: nothing like this run's points{over}; {near}"]
     marks = {text: place for place, text in enumerate(dict.fromkeys(one.legend for one in pairs), 1)}
     lines = [f"Beside {name} (x: its time over this run's; above 1 this run is faster):"]
-    lines += [
-        f"  note: {one}" for one in (_other_gpus(points, baseline), *_own_figures(points, behind)) if one
-    ]
+    lines += [f"  note: {one}" for one in _cautions(points, behind, baseline)]
     cells = [
         (*_cells(pair), f"[{marks[pair.legend]}]" + f" (middle of {pair.others + 1})" * bool(pair.others))
         for pair in pairs
@@ -173,26 +182,26 @@ FEWEST_ALIKE = 3
 """Points with the very same time that make a coincidence unlikely: printed times have four digits or so."""
 
 
-def _own_figures(points: Sequence[Point], behind: Sequence[Point]) -> list[str]:
-    """One line for every source of the baseline whose every comparable time is one of the run's."""
+def _cautions(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -> list[str]:
+    """Lines that speak against the comparison: other GPUs, or the run's very own figures."""
+    lines = []
+    own_gpus = {_gpu(one.machine) for one in points} - {""}
+    gpus = {_gpu(model) for model in baseline.devices} - {""}
+    # Only where they surely differ: names of one GPU are many.
+    if own_gpus and gpus and all(is_other_model(one, other) for one in own_gpus for other in gpus):
+        lines.append(
+            f"this run is of {', '.join(sorted(own_gpus))}, the baseline of {', '.join(sorted(gpus))}"
+        )
     own = {(_work(one), one.size_bytes, one.median_seconds) for one in points if one.median_seconds}
     sources: dict[str, list[bool]] = defaultdict(list)
     for one in behind:
         sources[one.source or one.run].append((_work(one), one.size_bytes, one.median_seconds) in own)
-    return [
+    lines += [
         f"{source} has this run's very figures: the run is laid beside itself"
         for source, alike in sources.items()
         if len(alike) >= FEWEST_ALIKE and all(alike)
     ]
-
-
-def _other_gpus(points: Sequence[Point], baseline: Run) -> str:
-    """What GPUs the two are of, where they surely differ."""
-    own = {_gpu(one.machine) for one in points} - {""}
-    theirs = {_gpu(model) for model in baseline.devices} - {""}
-    if not own or not theirs or not all(is_other_model(one, other) for one in own for other in theirs):
-        return ""
-    return f"this run is of {', '.join(sorted(own))}, the baseline of {', '.join(sorted(theirs))}"
+    return lines
 
 
 def _gpu(words: str) -> str:
@@ -203,13 +212,6 @@ def _gpu(words: str) -> str:
         gpus = load_catalog(words).gpus
         words = str(gpus[0].attributes.get("model", "")) if gpus else ""
     return words if generations_in(words) else ""
-
-
-def _unlike(baseline: Point, point: Point) -> int:
-    """In how many things the two differ, the collective before all."""
-    names = ("ranks", "nodes", "in_place", "network", "dtype", "op")
-    differing = sum(bool(getattr(baseline, name) != getattr(point, name)) for name in names)
-    return differing + (len(names) + 1) * (baseline.collective != point.collective)
 
 
 def _offer(point: Point) -> str:
@@ -232,14 +234,11 @@ _TITLES = ("size", "time", "busbw", "its time", "its busbw", "ratio", "<baseline
 
 def _cells(pair: Pair) -> tuple[str, ...]:
     """A pair under _TITLES, without what its baseline is."""
-    times = [
-        (format_seconds(one.median_seconds or 0.0), _rate(one.busbw)) for one in (pair.point, pair.baseline)
-    ]
-    return (format_size(pair.point.size_bytes), *times[0], *times[1], f"x{pair.speed_ratio:.3g}")
-
-
-def _rate(rate: float | None) -> str:
-    return "no rate" if rate is None else f"{rate:.4g} GB/s"
+    cells = [format_size(pair.point.size_bytes)]
+    for one in (pair.point, pair.baseline):
+        rate = "no rate" if one.busbw is None else f"{one.busbw:.4g} GB/s"
+        cells += [format_seconds(one.median_seconds or 0.0), rate]
+    return (*cells, f"x{pair.speed_ratio:.3g}")
 
 
 _COLUMNS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -12,8 +12,8 @@ from ccbench.analysis.findings import provenance
 from ccbench.analysis.pair_matrix import pair_matrices
 from ccbench.cases import AXES, Status
 from ccbench.report.maps import pair_lines
-from ccbench.report.points import imported_from, meaning_of, points_of
 from ccbench.report.sharing import sharing_lines, sharing_of
+from ccbench.report.wording import imported_from, meaning_of, points_of
 from ccbench.results import Point, Run
 from ccbench.tables import Column, Table, csv_file, fitted, folded, wrapped
 from ccbench.units import format_seconds, format_size, percent, plain, plural
@@ -63,17 +63,13 @@ def _time(point: Point) -> str:
     return f"{text} [{point.low_seconds * factor:.4g}, {point.high_seconds * factor:.4g}]"
 
 
-def _rate(rate: float | None) -> str:
-    return "-" if rate is None else f"{rate:.2f}" if rate >= 0.1 else f"{rate:.2g}"
+def _rate(rate: float) -> str:
+    return f"{rate:.2f}" if rate >= 0.1 else f"{rate:.2g}"
 
 
 def _flags(point: Point) -> str:
-    """What is doubtful, or why there is no result."""
+    """Doubts, or the reason why there is no result."""
     return "; ".join(point.flags) if point.status == Status.OK else point.detail or point.status.value
-
-
-def _seconds(seconds: float | None) -> str:
-    return "-" if seconds is None else format_seconds(seconds)
 
 
 def _telling(title: str, text: Callable[[Point], str], usual: bool = False) -> CaseColumn:
@@ -86,25 +82,17 @@ def _count(name: str, usual: bool) -> CaseColumn:
 
 
 def _number(
-    title: str, keep: int, name: str, number: Callable[[Point], Any], text: Callable[[Any], str], usual: bool
+    title: str, keep: int, name: str, text: Callable[[Any], str], number: Callable[[Point], Any] | None = None
 ) -> CaseColumn:
-    return CaseColumn(title, True, keep, False, lambda point: text(number(point)), name, number, usual)
+    """A column of the field ``name``, or of ``number`` where that is another; a dash where there is none."""
+    value = number or attrgetter(name)
 
+    def cell(point: Point) -> str:
+        found = value(point)
+        return "-" if found is None else text(found)
 
-def _bus_rate(point: Point) -> float | None:
-    return point.busbw if point.group_ranks > 1 else None
+    return CaseColumn(title, True, keep, False, cell, name, value, usual=True)
 
-
-def _share(share: float | None) -> str:
-    return "-" if share is None else percent(share)
-
-
-def _wrong(count: int | None) -> str:
-    return "-" if count is None else str(count)
-
-
-_ESTIMATE = "library_estimate_seconds"
-_MEDIAN = attrgetter("median_seconds")
 
 COLUMNS: tuple[CaseColumn, ...] = (
     _telling("run", attrgetter("run")),
@@ -116,15 +104,17 @@ COLUMNS: tuple[CaseColumn, ...] = (
     _count("nodes", usual=False),
     _telling("dtype", attrgetter("dtype"), usual=True),
     _telling("op", attrgetter("op")),
-    _number("size", 10, "size_bytes", attrgetter("size_bytes"), format_size, usual=True),
-    CaseColumn("time [interval]", True, 10, False, _time, "median_seconds", _MEDIAN, usual=True),
-    _number("algbw", 4, "algbw_GB_s", attrgetter("algbw"), _rate, usual=True),
-    _number("busbw", 9, "busbw_GB_s", _bus_rate, _rate, usual=True),
-    _number("predicted", 5, "predicted_seconds", attrgetter("predicted_seconds"), _seconds, usual=True),
-    _number("library says", 4, _ESTIMATE, attrgetter(_ESTIMATE), _seconds, usual=False),
-    _number("of bound", 6, "bound_share", attrgetter("bound_share"), _share, usual=True),
+    _number("size", 10, "size_bytes", format_size),
+    CaseColumn(
+        "time [interval]", True, 10, False, _time, "median_seconds", attrgetter("median_seconds"), usual=True
+    ),
+    _number("algbw", 4, "algbw_GB_s", _rate, attrgetter("algbw")),
+    _number("busbw", 9, "busbw_GB_s", _rate, lambda point: point.busbw if point.group_ranks > 1 else None),
+    _number("predicted", 5, "predicted_seconds", format_seconds),
+    replace(_number("library says", 4, "library_estimate_seconds", format_seconds), usual=False),
+    _number("of bound", 6, "bound_share", percent),
     CaseColumn("slowest part", right=False, keep=6, text=attrgetter("slowest_group")),
-    _number("wrong", 7, "wrong_elements", attrgetter("wrong_elements"), _wrong, usual=True),
+    _number("wrong", 7, "wrong_elements", str),
     CaseColumn(FLAGS, right=False, keep=3, text=_flags, usual=True),
 )
 """Bandwidths are in GB/s; "of bound" is the share of the speed of light that was reached, "library
@@ -175,25 +165,26 @@ def screen_table(run: Run, width: int) -> str:
 
 
 def _flag_lines(points: Sequence[Point]) -> list[str]:
-    """What the column of flags would say, once for every flag and every reason, most frequent first."""
+    """Lines for the column of flags: every flag and every reason once, the most frequent first."""
     found: dict[str, dict[str, list[Point]]] = {"flags": defaultdict(list), "no result": defaultdict(list)}
     for point in points:
         if point.status != Status.OK:
             found["no result"][_flags(point)].append(point)
         for flag in point.flags if point.status == Status.OK else ():
             found["flags"][flag].append(point)
-    return [f"{heading}: {_counted(groups, len(points))}" for heading, groups in found.items() if groups]
-
-
-def _counted(groups: Mapping[str, Sequence[Point]], of: int) -> str:
-    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    texts = []
-    for text, members in ordered[:MOST_FLAGS]:
-        first = f"{_algorithm(members[0])} {format_size(members[0].size_bytes)}"
-        several = f"{plural(len(members), 'case')}, first " if len(members) > 1 else ""
-        texts.append(f"{text} ({'every case' if len(members) == of else several + first})")
-    more = len(ordered) - len(texts)
-    return "; ".join(texts) + (f"; and {more} more, in the report's table" if more else "")
+    lines = []
+    for heading, groups in found.items():
+        ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+        texts = []
+        for text, members in ordered[:MOST_FLAGS]:
+            first = f"{_algorithm(members[0])} {format_size(members[0].size_bytes)}"
+            several = f"{plural(len(members), 'case')}, first " if len(members) > 1 else ""
+            whole = len(members) == len(points)
+            texts.append(f"{text} ({'every case' if whole else several + first})")
+        more = len(ordered) - len(texts)
+        rest = f"; and {more} more, in the report's table" if more else ""
+        lines += [f"{heading}: {'; '.join(texts)}{rest}"] if texts else []
+    return lines
 
 
 HIDDEN_WHERE_ALIKE = ("run", "nodes", "dtype", "op", *SHOWN_WHERE_SET)
@@ -209,7 +200,9 @@ def page_table(points: Sequence[Point]) -> dict[str, Any]:
         entry = {"header": column.title, "right": column.right, **stored(texts)}
         entry["csv"] = column.name or column.title
         if column.number is not None:
-            entry["numbers"] = [_digits(column.number(point)) for point in points]
+            # Nobody copies more than seven digits of a time; counts stay as they are.
+            numbers = [column.number(point) for point in points]
+            entry["numbers"] = [float(f"{one:.7g}") if isinstance(one, float) else one for one in numbers]
         found.append(entry)
     statuses = stored([point.status.value for point in points])
     baselines = [place for place, point in enumerate(points) if point.baseline]
@@ -221,10 +214,6 @@ def stored(texts: Sequence[str]) -> dict[str, Any]:
     places: dict[str, int] = {}
     index = [places.setdefault(text, len(places)) for text in texts]
     return {"texts": list(texts)} if 2 * len(places) > len(texts) else {"words": list(places), "index": index}
-
-
-def _digits(number: float | None) -> float | int | None:
-    return number if number is None or isinstance(number, int) else float(f"{number:.7g}")
 
 
 CSV_NAMES = (

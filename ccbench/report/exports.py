@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.analysis.findings import provenance
 from ccbench.cases import AXES, OVERLAP, SETTINGS, Status
-from ccbench.report.points import imported_from, meaning_of
-from ccbench.results import Manifest, Point, Run
+from ccbench.report.wording import imported_from, meaning_of
+from ccbench.results import Point, Run
 from ccbench.results.points import BYTES_PER_GIGABYTE, ORDER
 from ccbench.units import plain, plural
 
@@ -97,110 +97,87 @@ def _table(points: Sequence[Point]) -> Table:
     words += [f"{first.nodes}nodes"] * (first.nodes > 1) + [first.run] * bool(first.run)
     words += [first.setting] * bool(first.setting)
     lines = [*_preamble(points), *_HEADER]
-    rows: dict[tuple[object, ...], dict[bool, Point]] = defaultdict(dict)
+    rows: dict[tuple[str, str, int, int, int], dict[bool, Point]] = defaultdict(dict)
     for point in points:
         rows[point.dtype, point.op, point.root, point.size_bytes, point.count][point.in_place] = point
-    for placements in (rows[key] for key in sorted(rows, key=_row_order)):
-        lines.append(_row(next(iter(placements.values())), placements))
-        lines += [_remark(one) for one in placements.values() if one.status != Status.OK]
-        lines += [_flags(one) for one in placements.values() if one.flags]
-    return Table("-".join(words), "\n".join([*lines, *_summary(points)]) + "\n")
+    for dtype, op, root, size, count in sorted(rows, key=lambda key: key[:4]):
+        placements = rows[dtype, op, root, size, count]
+        kind = TYPE_NAMES.get(dtype, dtype)
+        lines.append(
+            f"{size:>12}  {count:>12}  {kind:>8}  {op:>6}  {root:>6}"
+            + "".join(_placement(placements.get(in_place)) for in_place in (False, True))
+        )
+        for one in placements.values():
+            if one.status != Status.OK:
+                # Readers pass over the figures of a placement without a time, wrong elements included.
+                parts = [plural(one.wrong_elements, "wrong element")] if one.wrong_elements else []
+                parts += [plain(one.detail, 200)] if one.detail else []
+                lines.append(f"# {_where(one)}: {one.status.value} {': '.join(parts)}".rstrip())
+        # Flags are one word each, so that importing gives the same.
+        lines += [
+            f"# {_where(one)}: flags {' '.join('_'.join(flag.split()) for flag in one.flags)}"
+            for one in placements.values()
+            if one.flags
+        ]
+    # Like nccl-tests', the average is over all sizes and says little.
+    wrong = sum(bool(point.wrong_elements) for point in points)
+    timed = [point for point in points if point.median_seconds is not None and point.mode != OVERLAP]
+    rates = [point.busbw or 0.0 for point in timed]
+    average = f"{sum(rates) / len(rates):g}" if rates else "N/A"
+    lines += [
+        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}",
+        f"# Avg bus bandwidth    : {average} ",
+        "#",
+    ]
+    return Table("-".join(words), "\n".join(lines) + "\n")
 
 
-def _row_order(key: tuple[object, ...]) -> tuple[str, str, int, int]:
-    dtype, op, root, size, _ = key
-    return str(dtype), str(op), int(str(root)), int(str(size))
+def _where(point: Point) -> str:
+    return f"{point.size_bytes} B {'in place' if point.in_place else 'out of place'}"
 
 
 def _preamble(points: Sequence[Point]) -> list[str]:
     first = points[0]
     sizes = [point.size_bytes for point in points]
     label, origin = provenance(points), imported_from(points)
+    program = f"{COLLECTIVE_NAMES.get(first.collective, first.collective)}_perf"
+    # For a collective without a program the first line says so and claims nothing.
+    starting = f"# Collective test starting: {program}"
+    if first.collective not in PROGRAMS:
+        starting = f"# {program}: nccl-tests has no such program, this is ccbench's own table in its layout"
+    kinds = {"median": "medians", "mean": "means as printed", "printed": "as printed"}
+    times = ", ".join(kinds.get(kind, kind) for kind in sorted({point.time_statistic for point in points}))
     lines = [
-        _program(first.collective),
+        starting,
         f"# nThread 1 nGpus {first.ranks} minBytes {min(sizes)} maxBytes {max(sizes)}",
         "#",
         f"# written by ccbench: backend {first.backend}, algorithm {first.algorithm}, protocol "
         f"{first.protocol}, mode {first.mode}" + (f", {first.setting}" if first.setting else ""),
         f"# {plural(first.ranks, 'rank')} on {plural(first.nodes, 'node')}; "
         f"{'0 nodes: not known; ' if not first.nodes else ''}host {first.host or 'unknown'}, "
-        f"machine {first.machine or 'unknown'}; times are {_times(points)}",
+        f"machine {first.machine or 'unknown'}; times are {times}",
     ]
     versions = sorted({point.backend_version for point in points if point.backend_version})
     lines += [f"# measured with {'; '.join(versions)}"] * bool(versions) + [f"# {origin}"] * bool(origin)
-    if label:
-        lines.append(f"# {label}: {meaning_of(label)}")
+    lines += [f"# {label}: {meaning_of(label)}"] if label else []
     return [*lines, "#"]
-
-
-def _program(collective: str) -> str:
-    """The line that names the program; for a collective without one it says so and claims nothing."""
-    name = COLLECTIVE_NAMES.get(collective, collective)
-    if collective in PROGRAMS:
-        return f"# Collective test starting: {name}_perf"
-    return f"# {name}_perf: nccl-tests has no such program, this is ccbench's own table in its layout"
-
-
-def _times(points: Sequence[Point]) -> str:
-    """What the times are: medians, or what an imported output printed."""
-    kinds = sorted({point.time_statistic for point in points})
-    names = {"median": "medians", "mean": "means as printed", "printed": "as printed"}
-    return ", ".join(names.get(kind, kind) for kind in kinds)
-
-
-def _row(point: Point, placements: dict[bool, Point]) -> str:
-    kind = TYPE_NAMES.get(point.dtype, point.dtype)
-    start = f"{point.size_bytes:>12}  {point.count:>12}  {kind:>8}  {point.op:>6}  {point.root:>6}"
-    return start + "".join(_placement(placements.get(in_place)) for in_place in (False, True))
 
 
 def _placement(point: Point | None) -> str:
     """Four columns of one placement; N/A wherever nothing was measured."""
-    if point is None or point.median_seconds is None:
-        time = algbw = busbw = "N/A"
-    else:
-        time = _microseconds(point.median_seconds)
+    time = algbw = busbw = wrong = "N/A"
+    if point is not None and point.median_seconds is not None:
+        # As nccl-tests writes times: two decimals below 100 us, one below 10000, none above.
+        microseconds = point.median_seconds * 1e6
+        decimals = 2 if microseconds < 100 else 1 if microseconds < 10_000 else 0
+        time = f"{microseconds:.{decimals}f}"
         # A case that moves no data has no bandwidth here; nccl-tests prints zero for it. A computation and a
         # collective together have none either, and zero would be taken for the collective's.
         none = "N/A" if point.mode == OVERLAP else "0.00"
         algbw, busbw = (f"{rate:.2f}" if rate else none for rate in (point.algbw, point.busbw))
-    wrong = "N/A" if point is None or point.wrong_elements is None else f"{point.wrong_elements:g}"
+    if point is not None and point.wrong_elements is not None:
+        wrong = f"{point.wrong_elements:g}"
     return f"  {time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>5}"
-
-
-def _microseconds(seconds: float) -> str:
-    """As nccl-tests writes times: two decimals below 100 us, one below 10000, none above."""
-    value = seconds * 1e6
-    return f"{value:.2f}" if value < 100 else f"{value:.1f}" if value < 10_000 else f"{value:.0f}"
-
-
-def _remark(point: Point) -> str:
-    where = "in place" if point.in_place else "out of place"
-    detail = plain(point.detail, 200)
-    if point.wrong_elements:
-        # Readers pass over the figures of a placement without a time, the count of wrong elements included.
-        count = plural(point.wrong_elements, "wrong element")
-        detail = f"{count}: {detail}" if detail else count
-    return f"# {point.size_bytes} B {where}: {point.status.value} {detail}".rstrip()
-
-
-def _flags(point: Point) -> str:
-    """What makes the figures doubtful, one word each, so that importing gives the same flags."""
-    where = "in place" if point.in_place else "out of place"
-    return f"# {point.size_bytes} B {where}: flags {' '.join('_'.join(one.split()) for one in point.flags)}"
-
-
-def _summary(points: Sequence[Point]) -> list[str]:
-    """The two closing lines; like nccl-tests', the average is over all sizes and says little."""
-    wrong = sum(bool(point.wrong_elements) for point in points)
-    timed = [point for point in points if point.median_seconds is not None and point.mode != OVERLAP]
-    rates = [point.busbw or 0.0 for point in timed]
-    average = f"{sum(rates) / len(rates):g}" if rates else "N/A"
-    return [
-        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}",
-        f"# Avg bus bandwidth    : {average} ",
-        "#",
-    ]
 
 
 SUMMARY_FORMAT = "ccbench-summary"
@@ -243,36 +220,41 @@ def prometheus_text(run: Run) -> str:
 
     class OneRun(Collector):
         def collect(self) -> Iterable[Metric]:
-            return _metrics(run)
+            return (_gauge(*row) for row in _samples(run))
 
     registry = CollectorRegistry()
     registry.register(OneRun())
     return generate_latest(registry).decode()
 
 
-def _metrics(run: Run) -> Iterator[Metric]:
+def _samples(run: Run) -> Iterator[tuple[str, str, Samples]]:
+    """(name, help, samples) of every metric of a run."""
     common = {"host": run.manifest.host, "suite": run.suite}
-    told = {"machine": run.manifest.machine, "ccbench_version": run.manifest.ccbench_version}
-    info = [({**common, **told, "run": run.path.name}, 1.0)]
-    yield _gauge("run_info", "The run that the other samples are of.", info)
-    created = _created_seconds(run.manifest)
-    if created is not None:
+    made = {"machine": run.manifest.machine, "ccbench_version": run.manifest.ccbench_version}
+    info = [({**common, **made, "run": run.path.name}, 1.0)]
+    yield "run_info", "The run that the other samples are of.", info
+    try:
+        moment: datetime | None = datetime.fromisoformat(run.manifest.created_at)
+    except ValueError:
+        moment = None
+    # Without a zone nobody knows when it was.
+    if moment is not None and moment.tzinfo is not None:
         about = "When the run began, seconds since 1970."
-        yield _gauge("run_created_timestamp_seconds", about, [(common, created)])
+        yield "run_created_timestamp_seconds", about, [(common, moment.timestamp())]
     counts = sorted(Counter(point.status.value for point in run.points).items())
     by_status = [({**common, "status": status}, count) for status, count in counts]
-    yield _gauge("run_cases", "Cases of the run by how they ended.", by_status)
+    yield "run_cases", "Cases of the run by how they ended.", by_status
     unreadable = [(common, len(run.problems))]
-    yield _gauge("run_unreadable_files", "Files of the run that could not be read.", unreadable)
+    yield "run_unreadable_files", "Files of the run that could not be read.", unreadable
     labels = [{**common, **_point_labels(point)} for point in run.points]
     for name, (about, field, scale) in METRICS.items():
         values = [_finite(getattr(point, field)) for point in run.points]
-        samples = [(own, one * scale) for own, one in zip(labels, values, strict=True) if one is not None]
-        if samples:
-            yield _gauge(name, about, samples)
-    flagged = [(own, len(point.flags)) for own, point in zip(labels, run.points, strict=True)]
-    if flagged:
-        yield _gauge("flags", "Reasons to doubt the case's figures.", flagged)
+        found = [(own, one * scale) for own, one in zip(labels, values, strict=True) if one is not None]
+        if found:
+            yield name, about, found
+    if labels:
+        flagged = [(own, len(point.flags)) for own, point in zip(labels, run.points, strict=True)]
+        yield "flags", "Reasons to doubt the case's figures.", flagged
 
 
 def _gauge(name: str, about: str, samples: Samples) -> Metric:
@@ -304,12 +286,12 @@ def json_summary(run: Run) -> dict[str, Any]:
     Times in seconds, sizes in bytes, rates in bytes per second; what is not known is null. docs/feeds.md
     lists the keys.
     """
-    flags = Counter(flag for point in run.points for flag in point.flags)
     curves: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
     for point in run.points:
         if point.is_timed:
             key = (*point.curve, point.simulated)
             curves[key].append(point)
+    names = ("case_id", "collective", "backend", "algorithm", "size_bytes", "ranks", "detail")
     return {
         "format": SUMMARY_FORMAT,
         "version": SUMMARY_VERSION,
@@ -323,9 +305,11 @@ def json_summary(run: Run) -> dict[str, Any]:
         },
         "cases": {"total": len(run.points), **Counter(point.status.value for point in run.points)},
         "curves": [_curve(members) for _, members in sorted(curves.items())],
-        "flags": dict(sorted(flags.items())),
+        "flags": dict(sorted(Counter(flag for point in run.points for flag in point.flags).items())),
         "failures": [
-            _failure(point) for point in run.points if point.status not in (Status.OK, Status.UNSUPPORTED)
+            {"status": point.status.value, **{name: getattr(point, name) for name in names}}
+            for point in run.points
+            if point.status not in (Status.OK, Status.UNSUPPORTED)
         ],
         "unreadable_files": [plain(problem, LONGEST_TEXT) for problem in run.problems],
     }
@@ -354,16 +338,3 @@ def _figures(point: Point) -> dict[str, Any]:
         "busbw_bytes_per_second": None if bandwidth is None else bandwidth * BYTES_PER_GIGABYTE,
         **{name: _finite(getattr(point, name)) for name in times},
     }
-
-
-def _failure(point: Point) -> dict[str, Any]:
-    names = ("case_id", "collective", "backend", "algorithm", "size_bytes", "ranks", "detail")
-    return {"status": point.status.value, **{name: getattr(point, name) for name in names}}
-
-
-def _created_seconds(manifest: Manifest) -> float | None:
-    try:
-        moment = datetime.fromisoformat(manifest.created_at)
-    except ValueError:
-        return None
-    return moment.timestamp() if moment.tzinfo is not None else None

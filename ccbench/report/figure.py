@@ -1,4 +1,7 @@
-"""A figure as data: what is drawn, where, with which words. Nothing here knows how to draw."""
+"""A figure as data: what is drawn, where, with which words. Nothing here knows how to draw.
+
+Ends, ticks and labels of axes are alike in every renderer: KiB and us, never powers of ten.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from typing import Literal
+
+from ccbench.units import format_seconds, format_size
 
 Scale = Literal["linear", "log2", "log10"]
 Topic = Literal[
@@ -16,7 +22,7 @@ Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank", "ranks", "r
 
 
 class Kind(str, Enum):
-    """What a series shows; the renderer has one look for each."""
+    """Meaning of a series; the renderer has one look for each."""
 
     MEASURED = "measured"
     PREDICTED = "predicted"
@@ -121,58 +127,6 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One colour of stacked bars: a value for every bar, from below in the order of the layers.
-
-    hatched: drawn with stripes, so that a grey print tells it from its neighbours.
-    """
-
-    label: str
-    style: int
-    values: tuple[float, ...]
-    hatched: bool = False
-
-
-@dataclass(frozen=True)
-class Bars:
-    """Bars side by side, each of the same layers. names: below them. tops: short words above them.
-
-    beside: layers of a narrow bar at each bar's right: what is no part of the sum.
-    """
-
-    names: tuple[str, ...]
-    layers: tuple[Layer, ...]
-    beside: tuple[Layer, ...] = ()
-    tops: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A stretch of time in a lane. text: written into it where there is room."""
-
-    lane: int
-    begin: float
-    end: float
-    style: int
-    text: str = ""
-
-
-@dataclass(frozen=True)
-class Lanes:
-    """Lanes below each other, the first on top, with pieces of time in them.
-
-    legend: a word for every style that occurs. cut_at, cut: pieces behind ``cut_at`` are moved to the left by
-    ``cut``, which is not drawn; 0 where nothing is left out.
-    """
-
-    names: tuple[str, ...]
-    pieces: tuple[Piece, ...]
-    legend: tuple[tuple[int, str], ...]
-    cut_at: float = 0.0
-    cut: float = 0.0
-
-
-@dataclass(frozen=True)
 class Figure:
     """Everything a renderer needs.
 
@@ -193,5 +147,124 @@ class Figure:
     marks: tuple[Mark, ...] = ()
     message: str = ""
     grid: Grid | None = None
-    bars: Bars | None = None
-    lanes: Lanes | None = None
+
+
+MOST_TICKS = 9
+MARGIN = 0.04
+FAR_BOUND = 4.0
+"""A bound this many times above everything else is left outside a linear axis, and that is written there."""
+
+BOUND_BELOW = 30.0
+"""How far below all other values a bound may stretch a logarithmic axis."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One axis as it is drawn. ticks: places and texts; None leaves them to the renderer."""
+
+    label: str
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...] | None
+
+
+def frames(figure: Figure) -> tuple[Frame, Frame]:
+    """Return the frames of x and y; ``figure`` has a series with points."""
+    xs = [x for series in figure.series for x in series.x]
+    ys = [y for one in figure.series if one.kind != Kind.BOUND for y in (*one.y, *one.low, *one.high)]
+    bounds = [y for one in figure.series if one.kind == Kind.BOUND for y in one.y]
+    # A far bound would flatten all else.
+    if ys and figure.y.scale == "linear":
+        ys += [] if far_note(figure) else bounds
+    else:
+        ys += [y for y in bounds if y * BOUND_BELOW >= min(ys, default=0.0)]
+    if figure.topic == "prediction":
+        xs = ys = xs + ys  # one scale, so that alike lies on the diagonal
+    return _frame(figure.x, xs), _frame(figure.y, ys)
+
+
+def _frame(axis: Axis, values: Sequence[float]) -> Frame:
+    low, high = limits(axis, values)
+    places = tick_values(axis, low, high, values)
+    ticks = None if places is None else tuple((place, tick_text(axis, place)) for place in places)
+    return Frame(f"{axis.label} (GB/s)" if axis.unit == "GB/s" else axis.label, low, high, ticks)
+
+
+def far_note(figure: Figure) -> str:
+    """Words for a bound that lies above a linear axis, which it would squeeze all else to the foot of."""
+    near = [y for one in figure.series if one.kind != Kind.BOUND for y in one.y]
+    highest = max((y for one in figure.series if one.kind == Kind.BOUND for y in one.y), default=0.0)
+    if figure.y.scale != "linear" or not near or highest <= FAR_BOUND * max(near):
+        return ""
+    return f"bound rises to {highest:.3g} GB/s, above this axis"
+
+
+def limits(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
+    """Ends of an axis with a little room around ``values``; never empty, even for one value."""
+    if axis.unit == "rank":
+        return -0.6, max(values) + 0.6
+    if axis.unit == "run":
+        return min(values) - 0.6, max(values) + 0.6
+    if axis.scale == "linear":
+        if axis.unit == "seconds":  # levels near each other shall be told apart
+            margin = 0.08 * (max(values) - min(values)) or 0.05 * max(values)
+            return max(0.0, min(values) - margin), max(values) + margin
+        if axis.unit == "ratio":
+            low, high = min(*values, 0.99), max(*values, 1.01)
+            return low - 0.06 * (high - low), high + 0.06 * (high - low)
+        return 0.0, max(values) * 1.08 or 1.0
+    low, high = min(values), max(values)
+    if axis.unit == "ratio":
+        low, high = 1.0, max(high, 1.25)
+    span = math.log(high / low)
+    if span < math.log(4) and axis.unit != "ratio":
+        low, high = low / 2, high * 2
+        span = math.log(high / low)
+    factor = math.exp(MARGIN * span)
+    return low / factor, high * factor
+
+
+def tick_values(axis: Axis, low: float, high: float, values: Sequence[float] = ()) -> list[float] | None:
+    """Places of ticks between ``low`` and ``high``; None leaves them to matplotlib.
+
+    Few sizes that lie well apart are their own ticks; otherwise ticks are round numbers.
+    """
+    if axis.unit in ("rank", "run"):
+        count = int(high) + 1
+        step = max(1, 2 ** math.ceil(math.log2(count / 16))) if count > 16 else 1
+        return [float(rank) for rank in range(0, count, step)]
+    if axis.scale == "log2":
+        own = sorted(set(values))
+        narrowest = math.log(high / low) / (1.5 * MOST_TICKS)
+        apart = all(math.log(then / now) >= narrowest for now, then in pairwise(own))
+        if len(own) <= MOST_TICKS and apart and (len(own) > 2 or axis.unit == "ranks"):
+            return own
+        first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+        # 1 KiB is among the ticks for steps 1, 2 and 5, and so are 1 MiB and 1 GiB.
+        step = next((one for one in (1, 2, 3, 5) if (last - first) // one < MOST_TICKS), 10)
+        first += -first % step
+        return [2.0**power for power in range(first, last + 1, step)] or [low]
+    if axis.unit == "seconds" and axis.scale == "linear":
+        return [low + share * (high - low) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    if axis.scale != "log10":
+        return None
+    # As many ticks of a decade as there is room for, down to powers of ten, then every n-th of these.
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    inside: list[float] = []
+    for steps in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
+        places = [step * 10.0**decade for decade in decades for step in steps]
+        inside = [place for place in places if low <= place * (1 + 1e-9) and place <= high * (1 + 1e-9)]
+        if len(inside) <= MOST_TICKS:
+            return inside or [low]
+    return inside[:: math.ceil(len(inside) / MOST_TICKS)]
+
+
+def tick_text(axis: Axis, value: float) -> str:
+    """Text at a tick; a size below one byte has none."""
+    if axis.unit == "bytes":
+        return format_size(round(value)) if value >= 1 else ""
+    if axis.unit == "seconds":
+        return format_seconds(value)
+    if axis.unit == "ratio":
+        return f"{value:g}x"
+    return f"{value:g}"

@@ -1,9 +1,8 @@
 """Maps of cells: all pairs of ranks, as figures and tables, and every rank's samples.
 
-Pure functions of points and of the matrices that ``ccbench.analysis.health`` makes. Samples show whether slow
-ones were one rank's doing or the whole system's: columns are samples in the order they were taken, rows are
-ranks; a cell is that rank's time over the case's median. Where there are more samples than columns a cell
-shows the slowest of those it stands for, so that no spike is lost.
+Samples show whether slow ones were one rank's doing or the whole system's: columns are samples in the order
+they were taken, rows are ranks; a cell is that rank's time over the case's median. Where there are more
+samples than columns a cell shows the slowest of those it stands for, so that no spike is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from ccbench.analysis.pair_matrix import FEWEST_OF_A_CLASS, MISS, PairMatrix, pair_misses
 from ccbench.cases import WORK
 from ccbench.report.figure import Axis, Figure, Grid
-from ccbench.report.points import labelled
+from ccbench.report.wording import labelled
 from ccbench.results import Point
 from ccbench.tables import Table, aligned, columns, csv_file
 from ccbench.units import format_ratio, format_size, percent, plural
@@ -29,44 +28,53 @@ MOST_NUMBERED = 16
 MOST_NAMED = 6
 MATRIX_FILE = "pairs.csv"
 
-SOURCE, TARGET = Axis("from rank", "rank", "linear"), Axis("to rank", "rank", "linear")
-
 
 def pair_figures(matrices: Sequence[PairMatrix], where: str = "") -> list[Figure]:
     """One map for every matrix. where: host and machine, for the small print."""
-    return [_pair_map(one, where) for one in matrices]
-
-
-def _pair_map(matrix: PairMatrix, where: str) -> Figure:
-    ranks = range(matrix.ranks)
-    cells = {(one.source, one.target) for one in pair_misses(matrix)}
-    cells |= {(target, source) for source, target in cells} if matrix.both else set()
-    parts = [plural(matrix.ranks, "rank"), plural(matrix.nodes, "node") if matrix.nodes > 1 else ""]
-    parts += [_way(matrix), matrix.dtype, matrix.setting]
-    label = "SIMULATED " if matrix.simulated else "EMULATION " if matrix.emulated else ""
-    numbered = matrix.ranks <= MOST_NUMBERED
-    size = format_size(matrix.size_bytes)
-    key = ("pairs", matrix.backend, f"{matrix.ranks}ranks", f"{matrix.nodes}nodes", matrix.dtype,
-           f"{matrix.size_bytes}B", "both-ways" if matrix.both else "one-way", matrix.setting)  # fmt: skip
-    return Figure(
-        key="-".join(word for word in key if word),
-        topic="pairs",
-        title=f"{label}{matrix.backend} send_recv: {_what(matrix)} of every pair, {size}",
-        subtitle=" · ".join(part for part in parts if part),
-        x=TARGET,
-        y=SOURCE,
-        footnote=tuple(note for note in (where, *notes(matrix)) if note),
-        grid=Grid(
-            values=tuple(tuple(value(matrix, source, target) for target in ranks) for source in ranks),
-            texts=tuple(tuple(_text(matrix, source, target) for target in ranks) for source in ranks)
-            if numbered
-            else (),
-            marked=tuple(sorted(cells)),
-            unit=_unit(matrix),
-            large_is_good=not matrix.is_latency,
-            legend=tuple(class_lines(matrix)),
-        ),
-    )
+    figures = []
+    for matrix in matrices:
+        ranks = range(matrix.ranks)
+        # Both ways at once the matrix is symmetric, and so are its frames.
+        marked = {(one.source, one.target) for one in pair_misses(matrix)}
+        marked |= {(target, source) for source, target in marked} if matrix.both else set()
+        values = tuple(tuple(value(matrix, source, target) for target in ranks) for source in ranks)
+        texts = []
+        for row, classes in zip(values, matrix.classes, strict=True) if len(ranks) <= MOST_NUMBERED else ():
+            several = len(matrix.class_sizes) > 1
+            numbers = [short(number) for number in row]
+            texts.append(
+                tuple(
+                    f"{number}\n{link}" if number and several else number
+                    for number, link in zip(numbers, classes, strict=True)
+                )
+            )
+        parts = [plural(matrix.ranks, "rank"), plural(matrix.nodes, "node") if matrix.nodes > 1 else ""]
+        parts += [_way(matrix), matrix.dtype, matrix.setting]
+        label = "SIMULATED " if matrix.simulated else "EMULATION " if matrix.emulated else ""
+        size = format_size(matrix.size_bytes)
+        way = "both-ways" if matrix.both else "one-way"
+        key = ("pairs", matrix.backend, f"{matrix.ranks}ranks", f"{matrix.nodes}nodes", matrix.dtype,
+               f"{matrix.size_bytes}B", way, matrix.setting)  # fmt: skip
+        figures.append(
+            Figure(
+                key="-".join(word for word in key if word),
+                topic="pairs",
+                title=f"{label}{matrix.backend} send_recv: {_what(matrix)} of every pair, {size}",
+                subtitle=" · ".join(part for part in parts if part),
+                x=Axis("to rank", "rank", "linear"),
+                y=Axis("from rank", "rank", "linear"),
+                footnote=tuple(note for note in (where, *notes(matrix)) if note),
+                grid=Grid(
+                    values=values,
+                    texts=tuple(texts),
+                    marked=tuple(sorted(marked)),
+                    unit=_unit(matrix),
+                    large_is_good=not matrix.is_latency,
+                    legend=tuple(class_lines(matrix)),
+                ),
+            )
+        )
+    return figures
 
 
 def _what(matrix: PairMatrix) -> str:
@@ -82,18 +90,11 @@ def _way(matrix: PairMatrix) -> str:
 
 
 def value(matrix: PairMatrix, source: int, target: int) -> float | None:
-    """What a cell shows: microseconds, or GB/s of one way."""
+    """Figure of a cell: microseconds, or GB/s of one way."""
     seconds = matrix.seconds[source][target]
     if not seconds:
         return None
     return seconds * 1e6 if matrix.is_latency else matrix.size_bytes / seconds / 1e9
-
-
-def _text(matrix: PairMatrix, source: int, target: int) -> str:
-    """The number, with the link below where links differ."""
-    number = short(value(matrix, source, target))
-    several = len(matrix.class_sizes) > 1
-    return f"{number}\n{matrix.classes[source][target]}" if number and several else number
 
 
 def short(number: float | None) -> str:
@@ -122,7 +123,11 @@ def class_lines(matrix: PairMatrix) -> list[str]:
 
 def notes(matrix: PairMatrix) -> list[str]:
     """Findings, and what is not compared."""
-    misses = pair_misses(matrix)
+    misses, sizes = pair_misses(matrix), matrix.class_sizes
+    cells = list(matrix.pairs())
+    judged = any(
+        not matrix.doubts[s][t] and sizes[matrix.classes[s][t]] >= FEWEST_OF_A_CLASS for s, t in cells
+    )
     lines = []
     if misses:
         worst = [
@@ -132,25 +137,18 @@ def notes(matrix: PairMatrix) -> list[str]:
         ]
         more = f"; and {len(misses) - MOST_NAMED} more" if len(misses) > MOST_NAMED else ""
         lines.append(f"Framed, more than {percent(MISS)} worse than their class: {'; '.join(worst)}{more}")
-    elif not (matrix.simulated or matrix.emulated) and _is_judged(matrix):
+    elif judged and not (matrix.simulated or matrix.emulated):
         lines.append(f"No pair is more than {percent(MISS)} worse than the median of its class")
-    doubts = [matrix.doubts[s][t] for s, t in matrix.pairs() if matrix.doubts[s][t]]
+    doubts = [matrix.doubts[s][t] for s, t in cells if matrix.doubts[s][t]]
     if doubts:
         named = "; ".join(sorted({*doubts}))
         lines.append(f"Flagged as doubtful, and not judged: {plural(len(doubts), 'pair')} ({named})")
-    if "" in matrix.class_sizes:
+    if "" in sizes:
         lines.append("What joins the ranks is not known: all pairs are one class")
-    small = [name for name, size in matrix.class_sizes.items() if size < FEWEST_OF_A_CLASS]
+    small = [name for name, size in sizes.items() if size < FEWEST_OF_A_CLASS]
     if small:
         lines.append(f"Classes of fewer than {FEWEST_OF_A_CLASS} pairs are not judged: {', '.join(small)}")
     return lines
-
-
-def _is_judged(matrix: PairMatrix) -> bool:
-    return any(
-        not matrix.doubts[s][t] and matrix.class_sizes[matrix.classes[s][t]] >= FEWEST_OF_A_CLASS
-        for s, t in matrix.pairs()
-    )
 
 
 def matrix_table(matrix: PairMatrix) -> Table:
@@ -220,25 +218,16 @@ def sample_figures(points: Sequence[Point]) -> list[Figure]:
     widest: dict[tuple[object, ...], tuple[float, int]] = {}
     fields = ("backend", "collective", "ranks", "nodes", *(axis.name for axis in WORK))
     for place, point in enumerate(points):
-        if not _has_map(point):
-            continue
-        spread = max(float(row.max()) for row in point.rank_samples_seconds) / (point.median_seconds or 1.0)
-        kind = tuple(getattr(point, name) for name in fields)
-        if spread > widest.get(kind, (0.0, 0))[0]:
-            widest[kind] = (spread, place)
+        rows = point.rank_samples_seconds
+        fewest, most = min(map(len, rows), default=0), max(map(len, rows), default=0)
+        whole = len(rows) == point.ranks > 1 and FEWEST_SAMPLES <= fewest == most
+        if whole and point.is_timed and not point.emulated:
+            spread = max(float(row.max()) for row in rows) / (point.median_seconds or 1.0)
+            kind = tuple(getattr(point, name) for name in fields)
+            if spread > widest.get(kind, (0.0, 0))[0]:
+                widest[kind] = (spread, place)
     chosen = sorted(widest.values(), key=lambda one: (-one[0], one[1]))[:MOST_MAPS]
     return [_sample_map(points[place]) for _, place in chosen]
-
-
-def _has_map(point: Point) -> bool:
-    if not point.is_timed or point.ranks < 2 or point.emulated:
-        return False
-    lengths = {len(row) for row in point.rank_samples_seconds}
-    return (
-        len(point.rank_samples_seconds) == point.ranks
-        and len(lengths) == 1
-        and min(lengths) >= FEWEST_SAMPLES
-    )
 
 
 def _sample_map(point: Point) -> Figure:
@@ -246,8 +235,11 @@ def _sample_map(point: Point) -> Figure:
 
     seconds = np.array(point.rank_samples_seconds)
     ratios = seconds / float(np.median(seconds.max(axis=0)))
-    rows, columns = _gathered(ratios, MOST_ROWS, 0), MOST_COLUMNS
-    cells = _gathered(rows, columns, 1)
+    cells = ratios
+    for most, axis in ((MOST_ROWS, 0), (MOST_COLUMNS, 1)):
+        # Of several ranks or samples in one cell the slowest counts.
+        step = -(-ratios.shape[axis] // most)
+        cells = np.maximum.reduceat(cells, np.arange(0, ratios.shape[axis], step), axis=axis)
     ranks, samples = ratios.shape
     notes = []
     if ratios.max() > DARKEST:
@@ -282,21 +274,8 @@ def _sample_map(point: Point) -> Figure:
     )
 
 
-def _gathered(values: NDArray[np.float64], most: int, axis: int) -> NDArray[np.float64]:
-    """``values`` with at most ``most`` entries along ``axis``: the largest of each stretch."""
-    import numpy as np
-
-    count = values.shape[axis]
-    if count <= most:
-        return values
-    step = -(-count // most)
-    starts = np.arange(0, count, step)
-    gathered: NDArray[np.float64] = np.maximum.reduceat(values, starts, axis=axis)
-    return gathered
-
-
 def spike_text(ratios: NDArray[np.float64]) -> str:
-    """How many samples were spikes, and whether all ranks had them together; rows are ranks.
+    """Words for how many samples were spikes, and whether all ranks had them together; rows are ranks.
 
     Ranks that wait for a slow one are slow with it, so one rank alone is rarely seen: it must end
     late without holding the others up, as a receiver does.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ MOST_WIDTH_INCHES, LEAST_WIDTH_INCHES = 26.0, 6.6
 
 @dataclass(frozen=True)
 class Panel:
-    """Where the arrows go; ``step_inches`` and ``lane_inches`` are a step and a lane on paper.
+    """Room for the arrows; ``step_inches`` and ``lane_inches`` are a step and a lane on paper.
 
     taken: the labels so far, as left, right, top and bottom on paper in inches.
     """
@@ -54,6 +54,20 @@ class Panel:
     step_inches: float
     lane_inches: float
     taken: list[tuple[float, float, float, float]] = field(default_factory=list)
+
+    def take(self, left: float, x: float, y: float, side: str, text: str) -> bool:
+        """Reserve a label's room inside its step; False where there is none or another label has it."""
+        width = LETTER_INCHES * max(len(text), 2)
+        begin = x * self.step_inches - {"left": 0.0, "center": width / 2, "right": width}[side]
+        middle = y * self.lane_inches
+        box = (begin, begin + width, middle - LINE_INCHES / 2, middle + LINE_INCHES / 2)
+        spare = LETTER_INCHES / 2
+        if box[0] < left * self.step_inches - spare or box[1] > (left + 1) * self.step_inches + spare:
+            return False
+        if any(box[0] < b[1] and b[0] < box[1] and box[2] < b[3] and b[2] < box[3] for b in self.taken):
+            return False
+        self.taken.append(box)
+        return True
 
 
 def draw_schedule(schedule: Schedule, path: Path | str) -> None:
@@ -92,39 +106,142 @@ def picture(schedule: Schedule) -> Figure:
     """The drawing as a matplotlib figure, one arrow for each flow of the steps that are drawn."""
     from matplotlib.figure import Figure
 
-    columns = _columns(schedule)
-    steps = max(len(columns), 1)
+    # Of many steps the first and the last; None is the gap between them.
+    columns: list[Step | None] = list(schedule.expanded())
+    if len(columns) > FIRST_STEPS + LAST_STEPS + 1:
+        columns = [*columns[:FIRST_STEPS], None, *columns[-LAST_STEPS:]]
+    steps, ranks = max(len(columns), 1), schedule.ranks
+    # A step is wide enough for the longest label beside the rank it belongs to.
     texts = [_slots_moved(schedule, step) for step in columns]
-    wanted = steps * _step_inches(texts) + LEFT_INCHES + RIGHT_INCHES
-    width = min(max(wanted, LEAST_WIDTH_INCHES), MOST_WIDTH_INCHES)
-    lane = LANE_INCHES if schedule.ranks <= MOST_WIDE_LANES else LANE_INCHES / 2
-    height = max(schedule.ranks, 2) * lane + TOP_INCHES + BOTTOM_INCHES
+    letters = max((len(text) for labels in texts for text in labels.values()), default=0)
+    wanted = steps * max(STEP_INCHES, LETTER_INCHES * letters / (1 - LABEL_LANES))
+    width = min(max(wanted + LEFT_INCHES + RIGHT_INCHES, LEAST_WIDTH_INCHES), MOST_WIDTH_INCHES)
+    lane = LANE_INCHES if ranks <= MOST_WIDE_LANES else LANE_INCHES / 2
+    height = max(ranks, 2) * lane + TOP_INCHES + BOTTOM_INCHES
     figure = Figure(figsize=(width, height), facecolor="white")
     inner_width, inner_height = width - LEFT_INCHES - RIGHT_INCHES, height - TOP_INCHES - BOTTOM_INCHES
     axes = figure.add_axes(
         (LEFT_INCHES / width, BOTTOM_INCHES / height, inner_width / width, inner_height / height)
     )
-    _lanes(axes, schedule, columns)
+    # Lanes, and on them a dot for what a rank holds before and after each step.
+    axes.set_xlim(-MARGIN_STEPS, steps + MARGIN_STEPS)
+    axes.set_ylim(max(ranks, 2) - 0.5, -0.5)
+    if not columns:
+        axes.text(0.5, 0.5, "nothing to move", transform=axes.transAxes, ha="center", color=GREY)
+    for rank in range(ranks):
+        axes.axhline(rank, color=LANE, linewidth=1.0, zorder=1)
+    axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)])
+    axes.set_xticks([])
+    axes.tick_params(length=0, labelsize=9, labelcolor=INK)
+    axes.spines[:].set_visible(False)
+    edges = sorted({left + side for left, step in enumerate(columns) if step for side in (0, 1)} or {0})
+    grid_x, grid_y = np.meshgrid(edges, np.arange(ranks))
+    axes.plot(grid_x.ravel(), grid_y.ravel(), ".", color="#aaaaaa", markersize=4, zorder=2)
     panel = Panel(axes, schedule, inner_width / (steps + 2 * MARGIN_STEPS), lane)
     for left, (step, labels) in enumerate(zip(columns, texts, strict=True)):
-        if step is None:
-            _gap(panel, left)
-        else:
-            _column(panel, left, step)
-            _labels(panel, left, step, labels)
-    _texts(figure, schedule, width, height)
+        _draw_step(panel, left, step)
+        if step is not None:
+            _draw_labels(panel, left, step, labels)
+    _draw_words(figure, schedule, width, height)
     return figure
 
 
-def _columns(schedule: Schedule) -> list[Step | None]:
-    """Return the steps that are drawn, from left to right; None is a gap."""
-    steps = list(schedule.expanded())
-    if len(steps) <= FIRST_STEPS + LAST_STEPS + 1:
-        return [*steps]
-    return [*steps[:FIRST_STEPS], None, *steps[-LAST_STEPS:]]
+def _draw_step(panel: Panel, left: int, step: Step | None) -> None:
+    """Draw the arrows of a step and the marks they end in; None is the gap that stands for left-out steps."""
+    from matplotlib.patches import FancyArrowPatch
+
+    axes = panel.axes
+    if step is None:
+        hidden = sum(phase.repeat for phase in panel.schedule.phases) - FIRST_STEPS - LAST_STEPS
+        axes.axvspan(left + 0.12, left + 0.88, color="white", zorder=6)
+        axes.text(
+            left + 0.5, 0.5, f"{hidden} more steps", transform=axes.get_xaxis_transform(), rotation=90,
+            ha="center", va="center", fontsize=9, color=GREY, zorder=7,
+        )  # fmt: skip
+        return
+    if step.index % 2 == 0:
+        axes.axvspan(left, left + 1, color=BAND, zorder=0, linewidth=0)
+    axes.annotate(
+        f"step {step.index + 1}", (left + 0.5, 1), (0, 4), xycoords=axes.get_xaxis_transform(),
+        textcoords="offset points", ha="center", va="bottom", fontsize=8.5, color=GREY,
+    )  # fmt: skip
+    phase = step.phase
+    colour, head, style = (COMBINE, "-|>", "solid") if phase.reduces else (COPY, "->", DASHES)
+    widest = max(int(one.width.max()) for one in panel.schedule.phases)
+    lines = 1.0 + 1.6 * phase.width / widest if widest > 1 else np.full(phase.flows, 1.5)
+    for source, target, line in zip(step.source, step.target, lines.tolist(), strict=True):
+        arrow = FancyArrowPatch(
+            (left, int(source)), (left + 1, int(target)), arrowstyle=head, linestyle=style, linewidth=line,
+            color=GREY if source == target else colour, mutation_scale=9, shrinkA=2.5, shrinkB=6, zorder=3,
+        )  # fmt: skip
+        axes.add_patch(arrow)
+    written = np.unique(step.target[step.source != step.target])
+    at = np.full(len(written), left + 1)
+    if phase.reduces:
+        axes.plot(at, written, "o", color=COMBINE, markersize=8.5, zorder=5)
+        axes.plot(at, written, "+", color="white", markersize=5.5, markeredgewidth=1.4, zorder=5.5)
+    else:
+        (rings,) = axes.plot(at, written, "o", color=COPY, markersize=7, markeredgewidth=1.7, zorder=5)
+        rings.set_markerfacecolor("white")
 
 
-def _texts(figure: Figure, schedule: Schedule, width: float, height: float) -> None:
+def _draw_labels(panel: Panel, left: int, step: Step, texts: Mapping[tuple[int, int], str]) -> None:
+    """Draw the slots of each arrow; an arrow whose label finds no room has none."""
+    ways = [(source, np.sign(target - source)) for source, target in texts]
+    colour = COMBINE if step.phase.reduces else COPY
+    box = {"boxstyle": "round,pad=0.14", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+    for (source, target), text in texts.items():
+        way = int(np.sign(target - source))
+        # Always a quarter of a lane away from a rank: labels of arrows down from one rank and up from the
+        # next would else meet half-way.
+        if way:
+            along = max(LABEL_LANES / abs(target - source), LABEL_INCHES / panel.step_inches)
+            places = [
+                (left + along, source + LABEL_LANES * way, "left"),
+                (left + 1 - along, target - LABEL_LANES * way, "right"),
+            ]
+        else:
+            places = [(left + 0.5, source - LABEL_LANES, "center")]
+        # At its source, but at its target where others leave the source the same way.
+        for x, y, aligned in reversed(places) if ways.count((source, way)) > 1 else places:
+            side = aligned if len(text) > 3 else "center"
+            if panel.take(left, x, y, side, text):
+                panel.axes.text(
+                    x, y, text, ha=side, va="center", fontsize=7, color=colour if way else GREY, bbox=box,
+                    zorder=4,
+                )  # fmt: skip
+                break
+
+
+def _slots_moved(schedule: Schedule, step: Step | None) -> dict[tuple[int, int], str]:
+    """(source, target) -> the slots that move between them; without texts for which there is no room."""
+    if step is None or step.phase.flows > MOST_LABELS_A_STEP:
+        return {}
+    texts: dict[tuple[int, int], list[str]] = {}
+    for flow in range(step.phase.flows):
+        width = int(step.phase.width[flow])
+        read = slot_range(schedule, int(step.source_slot[flow]), width)
+        written = slot_range(schedule, int(step.target_slot[flow]), width)
+        pair = (int(step.source[flow]), int(step.target[flow]))
+        texts.setdefault(pair, []).append(read if read == written else f"{read} → {written}")
+    found = {}
+    for pair, parts in texts.items():
+        # ``work 1,3,5`` for ``work 1``, ``work 3`` and ``work 5``.
+        word, space, _ = parts[0].partition(" ")
+        start = word + space
+        if space and not any("→" in part or not part.startswith(start) for part in parts):
+            text = start + ",".join(part.removeprefix(start) for part in parts)
+        else:
+            text = ", ".join(parts)
+        if len(text) <= MOST_LABEL_LETTERS:
+            found[pair] = text
+    return found
+
+
+def _draw_words(figure: Figure, schedule: Schedule, width: float, height: float) -> None:
+    """Draw title, source and legend."""
+    from matplotlib.lines import Line2D
+
     left = 0.25 / width
     root = f", root {schedule.root}" if schedule.root >= 0 else ""
     title = f"{schedule.collective} {schedule.algorithm}, {plural(schedule.ranks, 'rank')}{root}"
@@ -139,164 +256,6 @@ def _texts(figure: Figure, schedule: Schedule, width: float, height: float) -> N
         if (row.collective, row.name) == (schedule.collective, schedule.algorithm):
             note = f"After {row.source}"
             figure.text(left, 0.12 / height, note, fontsize=7, color=GREY, va="bottom")
-    handles, labels = _legend(schedule)
-    figure.legend(
-        handles, labels, loc="lower left", bbox_to_anchor=(left, 0.3 / height), ncols=4, frameon=False,
-        borderpad=0, borderaxespad=0, handlelength=3.4, fontsize=8.5,
-    )  # fmt: skip
-
-
-def _lanes(axes: Axes, schedule: Schedule, columns: list[Step | None]) -> None:
-    right = max(len(columns), 1)
-    axes.set_xlim(-MARGIN_STEPS, right + MARGIN_STEPS)
-    axes.set_ylim(max(schedule.ranks, 2) - 0.5, -0.5)
-    if not columns:
-        axes.text(0.5, 0.5, "nothing to move", transform=axes.transAxes, ha="center", color=GREY)
-    for rank in range(schedule.ranks):
-        axes.axhline(rank, color=LANE, linewidth=1.0, zorder=1)
-    axes.set_yticks(range(schedule.ranks), [f"rank {rank}" for rank in range(schedule.ranks)])
-    axes.set_xticks([])
-    axes.tick_params(length=0, labelsize=9, labelcolor=INK)
-    for side in axes.spines.values():
-        side.set_visible(False)
-    edges = sorted({left + side for left, step in enumerate(columns) if step for side in (0, 1)} or {0})
-    grid_x, grid_y = np.meshgrid(edges, np.arange(schedule.ranks))
-    axes.plot(grid_x.ravel(), grid_y.ravel(), ".", color="#aaaaaa", markersize=4, zorder=2)
-
-
-def _gap(panel: Panel, left: int) -> None:
-    hidden = sum(phase.repeat for phase in panel.schedule.phases) - FIRST_STEPS - LAST_STEPS
-    panel.axes.axvspan(left + 0.12, left + 0.88, color="white", zorder=6)
-    panel.axes.text(
-        left + 0.5, 0.5, f"{hidden} more steps", transform=panel.axes.get_xaxis_transform(), rotation=90,
-        ha="center", va="center", fontsize=9, color=GREY, zorder=7,
-    )  # fmt: skip
-
-
-def _column(panel: Panel, left: int, step: Step) -> None:
-    axes = panel.axes
-    if step.index % 2 == 0:
-        axes.axvspan(left, left + 1, color=BAND, zorder=0, linewidth=0)
-    axes.annotate(
-        f"step {step.index + 1}", (left + 0.5, 1), (0, 4), xycoords=axes.get_xaxis_transform(),
-        textcoords="offset points", ha="center", va="bottom", fontsize=8.5, color=GREY,
-    )  # fmt: skip
-    _flows(panel, left, step)
-    remote = step.source != step.target
-    written = np.unique(step.target[remote])
-    at = np.full(len(written), left + 1)
-    if step.phase.reduces:
-        axes.plot(at, written, "o", color=COMBINE, markersize=8.5, zorder=5)
-        axes.plot(at, written, "+", color="white", markersize=5.5, markeredgewidth=1.4, zorder=5.5)
-    else:
-        (rings,) = axes.plot(at, written, "o", color=COPY, markersize=7, markeredgewidth=1.7, zorder=5)
-        rings.set_markerfacecolor("white")
-
-
-def _flows(panel: Panel, left: int, step: Step) -> None:
-    from matplotlib.patches import FancyArrowPatch
-
-    axes, phase = panel.axes, step.phase
-    colour = COMBINE if phase.reduces else COPY
-    widest = max(int(one.width.max()) for one in panel.schedule.phases)
-    lines = 1.0 + 1.6 * phase.width / widest if widest > 1 else np.full(phase.flows, 1.5)
-    ends = [((left, int(a)), (left + 1, int(b))) for a, b in zip(step.source, step.target, strict=True)]
-    for (begin, end), line in zip(ends, lines.tolist(), strict=True):
-        local = begin[1] == end[1]
-        head, style = ("-|>", "solid") if phase.reduces else ("->", DASHES)
-        arrow = FancyArrowPatch(
-            begin, end, arrowstyle=head, linestyle=style, linewidth=line, color=GREY if local else colour,
-            mutation_scale=9, shrinkA=2.5, shrinkB=6, zorder=3,
-        )  # fmt: skip
-        axes.add_patch(arrow)
-
-
-def _step_inches(texts: Sequence[Mapping[tuple[int, int], str]]) -> float:
-    """Wide enough for the longest label beside the rank it belongs to."""
-    letters = max((len(text) for labels in texts for text in labels.values()), default=0)
-    return max(STEP_INCHES, LETTER_INCHES * letters / (1 - LABEL_LANES))
-
-
-def _labels(panel: Panel, left: int, step: Step, texts: Mapping[tuple[int, int], str]) -> None:
-    """The slots of each arrow; an arrow whose label finds no room has none."""
-    ways = [(source, np.sign(target - source)) for source, target in texts]
-    colour = COMBINE if step.phase.reduces else COPY
-    box = {"boxstyle": "round,pad=0.14", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
-    for (source, target), text in texts.items():
-        way = int(np.sign(target - source))
-        crowded = ways.count((source, way)) > 1
-        for x, y, aligned in _places(panel, left, source, target, crowded):
-            side = aligned if len(text) > 3 else "center"
-            if _take(panel, left, x, y, side, text):
-                panel.axes.text(
-                    x, y, text, ha=side, va="center", fontsize=7, color=colour if way else GREY, bbox=box,
-                    zorder=4,
-                )  # fmt: skip
-                break
-
-
-def _places(
-    panel: Panel, left: float, source: int, target: int, crowded: bool
-) -> Iterator[tuple[float, float, str]]:
-    """Where an arrow's label may be (x, y, alignment), best first: at its source, at its target if crowded.
-
-    Always a quarter of a lane away from a rank: labels of arrows down from one rank and up from the next
-    would else meet half-way.
-    """
-    way = int(np.sign(target - source))
-    if way == 0:
-        yield left + 0.5, source - LABEL_LANES, "center"
-        return
-    along = max(LABEL_LANES / abs(target - source), LABEL_INCHES / panel.step_inches)
-    places = [
-        (left + along, source + LABEL_LANES * way, "left"),
-        (left + 1 - along, target - LABEL_LANES * way, "right"),
-    ]
-    yield from reversed(places) if crowded else places
-
-
-def _take(panel: Panel, left: float, x: float, y: float, side: str, text: str) -> bool:
-    """Reserve a label's room inside its step; False where there is none or another label has it."""
-    width = LETTER_INCHES * max(len(text), 2)
-    begin = x * panel.step_inches - {"left": 0.0, "center": width / 2, "right": width}[side]
-    middle = y * panel.lane_inches
-    box = (begin, begin + width, middle - LINE_INCHES / 2, middle + LINE_INCHES / 2)
-    spare = LETTER_INCHES / 2
-    if box[0] < left * panel.step_inches - spare or box[1] > (left + 1) * panel.step_inches + spare:
-        return False
-    if any(box[0] < b[1] and b[0] < box[1] and box[2] < b[3] and b[2] < box[3] for b in panel.taken):
-        return False
-    panel.taken.append(box)
-    return True
-
-
-def _slots_moved(schedule: Schedule, step: Step | None) -> dict[tuple[int, int], str]:
-    """(source, target) -> the slots that move between them; without texts for which there is no room."""
-    if step is None or step.phase.flows > MOST_LABELS_A_STEP:
-        return {}
-    texts: dict[tuple[int, int], list[str]] = {}
-    for flow in range(step.phase.flows):
-        width = int(step.phase.width[flow])
-        read = slot_range(schedule, int(step.source_slot[flow]), width)
-        written = slot_range(schedule, int(step.target_slot[flow]), width)
-        pair = (int(step.source[flow]), int(step.target[flow]))
-        texts.setdefault(pair, []).append(read if read == written else f"{read} → {written}")
-    joined = {pair: _joined(parts) for pair, parts in texts.items()}
-    return {pair: text for pair, text in joined.items() if len(text) <= MOST_LABEL_LETTERS}
-
-
-def _joined(parts: list[str]) -> str:
-    """``work 1,3,5`` for ``work 1``, ``work 3`` and ``work 5``."""
-    word, space, _ = parts[0].partition(" ")
-    start = word + space
-    if space and not any("→" in part or not part.startswith(start) for part in parts):
-        return start + ",".join(part.removeprefix(start) for part in parts)
-    return ", ".join(parts)
-
-
-def _legend(schedule: Schedule) -> tuple[list[Any], list[str]]:
-    from matplotlib.lines import Line2D
-
     entries: dict[str, Any] = {}
     remote = [phase for phase in schedule.phases if bool(np.any(phase.source != phase.target))]
     if any(phase.reduces for phase in remote):
@@ -312,4 +271,7 @@ def _legend(schedule: Schedule) -> tuple[list[Any], list[str]]:
         entries["moved inside the rank"] = Line2D([], [], color=GREY, linewidth=1.5, linestyle=DASHES)
     if len({width for phase in schedule.phases for width in phase.width.tolist()}) > 1:
         entries["wider: more pieces"] = Line2D([], [], color=INK, linewidth=2.6)
-    return list(entries.values()), list(entries)
+    figure.legend(
+        list(entries.values()), list(entries), loc="lower left", bbox_to_anchor=(left, 0.3 / height), ncols=4,
+        frameon=False, borderpad=0, borderaxespad=0, handlelength=3.4, fontsize=8.5,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What sharing costs: groups at once against one alone, with and without company, computing meanwhile.
+"""Costs of sharing: groups at once against one alone, with and without company, computing meanwhile.
 
 Ratios compare two cases of one run that differ in that alone. Their interval is from the ends of both
 cases' intervals, the low end of one against the high end of the other, which is wider than it need be. In
@@ -8,14 +8,14 @@ mode overlap the parts of a sample follow each other closely, so their ratios ar
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ccbench.cases import ALL_GROUPS, IDENTITY, OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import parse_concurrent, parse_groups
-from ccbench.report.figure import Axis, Figure, measured_series
-from ccbench.report.points import footnote, labelled, series_key, series_names
+from ccbench.report.figure import Axis, Figure, Row, measured_series
+from ccbench.report.wording import footnote, labelled, series_key, series_names
 from ccbench.results import Point
 from ccbench.stats import rounds_interval
 from ccbench.tables import Column, Table, csv_file, fitted_lines, wrapped
@@ -97,9 +97,28 @@ class Shared:
 
 
 def sharing_of(points: Sequence[Point]) -> tuple[Shared, ...]:
-    """What ``points`` say of sharing; those without a speed, or of an emulation, say nothing."""
+    """Costs of sharing in ``points``; those without a speed, or of an emulation, say nothing."""
     timed = [one for one in points if one.is_timed and not (one.emulated or one.baseline)]
-    return (*_groups(timed), *_concurrent(timed), *_overlapped(timed))
+    found = []
+    for members in _alike([point for point in timed if point.groups], "active_group"):
+        together = [one for one in members if one.active_group == ALL_GROUPS]
+        found += [
+            Shared(GROUPS, alone, together[0], alone, _ratio(together[0], alone))
+            for alone in (members if together else ())
+            if alone.active_group != ALL_GROUPS
+        ]
+    for members in _alike(timed, "concurrent"):
+        without = [one for one in members if not one.concurrent]
+        for one in members if without else ():
+            if one.concurrent:
+                own = {"own_ratio": _own_ratio(one, without[0])}
+                found.append(Shared(CONCURRENT, one, one, without[0], _ratio(one, without[0]), own))
+    for one in timed:
+        if one.mode == OVERLAP and one.overlap_efficiency is not None:
+            efficiency = Ratio(one.overlap_efficiency, one.overlap_low, one.overlap_high)
+            slowed = {"computing_slowdown": _slowed(one, 0), "collective_slowdown": _slowed(one, 1)}
+            found.append(Shared(OVERLAPPED, one, one, None, efficiency, slowed))
+    return tuple(found)
 
 
 def _alike(points: Iterable[Point], name: str) -> list[list[Point]]:
@@ -111,60 +130,31 @@ def _alike(points: Iterable[Point], name: str) -> list[list[Point]]:
     return [members for members in found.values() if len(members) > 1]
 
 
-def _groups(points: Sequence[Point]) -> Iterator[Shared]:
-    for members in _alike([point for point in points if point.groups], "active_group"):
-        together = [one for one in members if one.active_group == ALL_GROUPS]
-        for alone in members if together else ():
-            if alone.active_group != ALL_GROUPS:
-                yield Shared(GROUPS, alone, together[0], alone, _ratio(together[0], alone))
-
-
-def _concurrent(points: Sequence[Point]) -> Iterator[Shared]:
-    for members in _alike(points, "concurrent"):
-        without = [one for one in members if not one.concurrent]
-        for one in members if without else ():
-            if one.concurrent:
-                own = {"own_ratio": _own_ratio(one, without[0])}
-                yield Shared(CONCURRENT, one, one, without[0], _ratio(one, without[0]), own)
-
-
 def _own_ratio(both: Point, alone: Point) -> Ratio | None:
-    """The collective's own time, to the end of its slowest group, over that alone."""
-    own = _own_parts(both)
+    """The collective's own time, to the end of its slowest group, over that alone; None if not known."""
+    try:
+        asked = parse_concurrent(both.concurrent)
+        own = len(parse_groups(both.groups, both.ranks))
+        others = len(parse_groups(asked.groups, both.ranks)) if asked.own_groups else own
+    except UsageError:  # of a stored row that no version of ccbench wrote
+        return None
+    # Parts are timed one for each group of both, or one for each of the two, the case's own first.
+    if len(both.parts) != own + others:
+        own = int(len(both.parts) == 2)
     if not own or not alone.median_seconds:
         return None
     return Ratio(max(both.parts[place][1] for place in range(own)) / alone.median_seconds)
 
 
-def _own_parts(point: Point) -> int:
-    """How many of a case's parts are its own: one for each group, or one of two; 0 where it is not known."""
-    try:
-        asked = parse_concurrent(point.concurrent)
-        own = len(parse_groups(point.groups, point.ranks))
-        others = len(parse_groups(asked.groups, point.ranks)) if asked.own_groups else own
-    except UsageError:  # of a stored row that no version of ccbench wrote
-        return 0
-    return own if len(point.parts) == own + others else int(len(point.parts) == 2)
-
-
 def _ratio(upper: Point, lower: Point) -> Ratio:
+    def share(one: float | None, other: float | None) -> float | None:
+        return None if one is None or not other else one / other
+
     return Ratio(
-        _share(upper.median_seconds, lower.median_seconds) or 0.0,
-        _share(upper.low_seconds, lower.high_seconds),
-        _share(upper.high_seconds, lower.low_seconds),
+        share(upper.median_seconds, lower.median_seconds) or 0.0,
+        share(upper.low_seconds, lower.high_seconds),
+        share(upper.high_seconds, lower.low_seconds),
     )
-
-
-def _share(upper: float | None, lower: float | None) -> float | None:
-    return None if upper is None or not lower else upper / lower
-
-
-def _overlapped(points: Sequence[Point]) -> Iterator[Shared]:
-    for point in points:
-        if point.mode == OVERLAP and point.overlap_efficiency is not None:
-            efficiency = Ratio(point.overlap_efficiency, point.overlap_low, point.overlap_high)
-            slowed = {"computing_slowdown": _slowed(point, 0), "collective_slowdown": _slowed(point, 1)}
-            yield Shared(OVERLAPPED, point, point, None, efficiency, slowed)
 
 
 def _slowed(point: Point, part: int) -> Ratio | None:
@@ -180,29 +170,27 @@ def _slowed(point: Point, part: int) -> Ratio | None:
 
 def sharing_tables(sharing: Sequence[Shared]) -> tuple[Table, ...]:
     """One for each question that has rows."""
+    rows: dict[Question, list[tuple[str, ...]]] = {GROUPS: [], CONCURRENT: [], OVERLAPPED: []}
+    for one in sharing:
+        overlapped = one.question is OVERLAPPED
+        times = [_marked(format_seconds(point.median_seconds or 0.0), point) for point in _both(one)]
+        ratio = _times(one.ratio)
+        if overlapped:
+            ratio = percent(one.ratio.middle)
+            if one.ratio.low is not None and one.ratio.high is not None:
+                ratio += f" [{100 * one.ratio.low:.0f}, {100 * one.ratio.high:.0f}]"
+        further = [_times(value) for value in one.further.values()] or [one.sharing.slowest_group or "-"]
+        if overlapped:
+            further = [_marked(text, one.sharing) for text in further]
+        cells = (*times, _marked(ratio, *_both(one)), *further)
+        rows[one.question].append((case_name(one.named), format_size(one.sharing.size_bytes), *cells))
     tables = []
-    for question in (GROUPS, CONCURRENT, OVERLAPPED):
-        rows = [_cells(one) for one in sharing if one.question is question]
+    for question, found in rows.items():
         # Rows of one case differ by their size first.
         titles = [Column(title, keep=12 if title == "size" else 10) for title in question.titles[1:]]
         case = Column(question.titles[0], right=False, tells=True)
-        tables += [Table((case, *titles), rows, question.title, question.text)] * bool(rows)
+        tables += [Table((case, *titles), found, question.title, question.text)] * bool(found)
     return tuple(tables)
-
-
-def _cells(one: Shared) -> tuple[str, ...]:
-    cells = [_marked(format_seconds(point.median_seconds or 0.0), point) for point in _both(one)]
-    if one.question is OVERLAPPED:
-        ratio = percent(one.ratio.middle)
-        if one.ratio.low is not None and one.ratio.high is not None:
-            ratio += f" [{100 * one.ratio.low:.0f}, {100 * one.ratio.high:.0f}]"
-    else:
-        ratio = _times(one.ratio)
-    further = [_times(value) for value in one.further.values()] or [one.sharing.slowest_group or "-"]
-    if one.question is OVERLAPPED:
-        further = [_marked(text, one.sharing) for text in further]
-    ratio = _marked(ratio, *_both(one))
-    return (case_name(one.named), format_size(one.sharing.size_bytes), *cells, ratio, *further)
 
 
 def _both(one: Shared) -> list[Point]:
@@ -257,65 +245,60 @@ def sharing_csv(sharing: Sequence[Shared]) -> str:
         row = {name: getattr(one.named, name) for name in _ASKED}
         row |= {"question": one.question.name, "shared_seconds": one.sharing.median_seconds}
         row["flags"] = "; ".join(dict.fromkeys(flag for point in _both(one) for flag in point.flags))
+        ratios = dict(one.further)
         if one.alone is None:
             row["overlap_efficiency"] = one.ratio.middle
             row |= {"overlap_low": one.ratio.low, "overlap_high": one.ratio.high}
         else:
             row |= {"alone_seconds": one.alone.median_seconds, "slowest_group": one.sharing.slowest_group}
-            row |= _three("ratio", one.ratio)
-        for name, ratio in one.further.items():
-            row |= _three(name, ratio)
+            ratios = {"ratio": one.ratio, **ratios}
+        for name, ratio in ratios.items():
+            if ratio is not None:
+                row |= {name: ratio.middle, f"{name}_low": ratio.low, f"{name}_high": ratio.high}
         rows.append({name: value for name, value in row.items() if name in _COLUMNS})
     return csv_file(_COLUMNS, rows)
 
 
-def _three(name: str, ratio: Ratio | None) -> dict[str, float | None]:
-    return {} if ratio is None else {name: ratio.middle, f"{name}_low": ratio.low, f"{name}_high": ratio.high}
-
-
 def sharing_figures(sharing: Sequence[Shared]) -> list[Figure]:
     """A figure for each question that was asked at two sizes or more."""
-    made = [_figure(question, sharing) for question in (GROUPS, CONCURRENT, OVERLAPPED)]
-    return [figure for figure in made if figure is not None]
-
-
-def _figure(question: Question, sharing: Sequence[Shared]) -> Figure | None:
-    lines: dict[str, dict[int, Shared]] = defaultdict(dict)
-    for one in sharing:
-        if one.question is question and one.named.size_bytes > 0:  # zero has no place on a logarithmic axis
-            lines[case_name(one.named)][one.named.size_bytes] = one
-    drawn = {
-        name: [own[size] for size in sorted(own)] for name, own in lines.items() if len(own) > 1
-    }  # fmt: skip
-    if not drawn:
-        return None
-    shown = dict(list(drawn.items())[:MOST_LINES])
-    points = [one.named for own in shown.values() for one in own]
-    more = f", {len(drawn) - len(shown)} more in the tables" if len(drawn) > len(shown) else ""
-    return Figure(
-        key=f"sharing-{question.name}",
-        topic="sharing",
-        title=f"{labelled(points)}{question.figure_title}",
-        subtitle=f"{plural(len(shown), 'case')}{more} · {plural(len(points), 'point')}",
-        x=Axis("size", "bytes", "log2"),
-        y=Axis(question.scale, "ratio", "linear"),
-        series=tuple(
-            measured_series(
-                name,
-                style,
-                [
-                    (one.named.size_bytes, one.ratio.middle, one.ratio.low, one.ratio.high, one.named.trusted)
-                    for one in own
-                ],
+    figures = []
+    for question in (GROUPS, CONCURRENT, OVERLAPPED):
+        lines: dict[str, dict[int, Shared]] = defaultdict(dict)
+        for one in sharing:
+            # Zero has no place on a logarithmic axis.
+            if one.question is question and one.named.size_bytes > 0:
+                lines[case_name(one.named)][one.named.size_bytes] = one
+        drawn = {name: [own[size] for size in sorted(own)] for name, own in lines.items() if len(own) > 1}
+        if not drawn:
+            continue
+        shown = dict(list(drawn.items())[:MOST_LINES])
+        points = [one.named for own in shown.values() for one in own]
+        more = f", {len(drawn) - len(shown)} more in the tables" if len(drawn) > len(shown) else ""
+        series = []
+        for style, (name, own) in enumerate(zip(_names(shown), shown.values(), strict=True)):
+            ratios = [(one.named, one.ratio) for one in own]
+            rows: list[Row] = [
+                (point.size_bytes, ratio.middle, ratio.low, ratio.high, point.trusted)
+                for point, ratio in ratios
+            ]
+            series.append(measured_series(name, style, rows))
+        figures.append(
+            Figure(
+                key=f"sharing-{question.name}",
+                topic="sharing",
+                title=f"{labelled(points)}{question.figure_title}",
+                subtitle=f"{plural(len(shown), 'case')}{more} · {plural(len(points), 'point')}",
+                x=Axis("size", "bytes", "log2"),
+                y=Axis(question.scale, "ratio", "linear"),
+                series=tuple(series),
+                footnote=footnote(points),
             )
-            for style, (name, own) in enumerate(_short(shown).items())
-        ),
-        footnote=footnote(points),
-    )
+        )
+    return figures
 
 
-def _short(lines: Mapping[str, list[Shared]]) -> dict[str, list[Shared]]:
-    """Lines by the shortest words that tell them apart, beside the collective."""
+def _names(lines: Mapping[str, Sequence[Shared]]) -> Sequence[str]:
+    """The shortest words that tell lines apart, after the collective; their own names where these do not."""
     firsts = [own[0].named for own in lines.values()]
     names = series_names(firsts)
     several = {name for name in ("dtype", "ranks") if len({getattr(one, name) for one in firsts}) > 1}
@@ -324,4 +307,4 @@ def _short(lines: Mapping[str, list[Shared]]) -> dict[str, list[Shared]]:
         words = [one.collective, names[series_key(one)]]
         words += [one.dtype] * ("dtype" in several) + [plural(one.ranks, "rank")] * ("ranks" in several)
         short.append(" ".join(words))
-    return dict(zip(short if len({*short}) == len(short) else lines, lines.values(), strict=True))
+    return short if len({*short}) == len(short) else [*lines]

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccbench.report.drawing import BLUE, GREEN, GREY, INK, ORANGE, PINK, SKY, VERMILION, save_picture
-from ccbench.report.topology_layout import laid_out
-from ccbench.report.topology_lines import LABEL_POINTS
-from ccbench.report.topology_merged import Box, Line
+from ccbench.report.topology_layout import LABEL_POINTS, Layout, laid_out
+from ccbench.report.topology_merged import Line
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.summary import device_count, node_count
 from ccbench.units import format_rate, plain, plural
@@ -49,7 +48,7 @@ MOST_OF_A_KIND = 4
 
 @dataclass(frozen=True)
 class Look:
-    """How a kind of link is drawn; ``dashes`` are on and off lengths, empty for a solid line."""
+    """Drawing of a kind of link; ``dashes`` are on and off lengths, empty for a solid line."""
 
     label: str
     colour: str
@@ -95,14 +94,11 @@ def picture(topology: Topology) -> Figure:
     from matplotlib.figure import Figure
 
     layout = laid_out(topology)
+    # Many lines are drawn thinner, so that each can still be followed.
     thinner = min(1.0, (MOST_FULL_LINES / max(len(layout.lines), 1)) ** 0.5)
     handles, labels = _legend(layout.lines, thinner)
-    note = (
-        "A wider line carries more; numbers are links and bytes per second in one direction."
-        if handles
-        else ""
-    )
-    note += f"\nNot shown: {layout.left_out}." if layout.left_out else ""
+    note = "A wider line carries more; numbers are links and bytes per second in one direction."
+    note = (note if handles else "") + (f"\nNot shown: {layout.left_out}." if layout.left_out else "")
     margin, top, foot = 0.3, 0.62, 0.36 if "\n" not in note else 0.5
     bottom = foot + 0.12 + 0.2 * -(-len(labels) // LEGEND_COLUMNS)
     width = max(layout.width + 2 * margin, LEAST_WIDTH)
@@ -113,40 +109,69 @@ def picture(topology: Topology) -> Figure:
     axes.set_xlim(-shift, width - shift)
     axes.set_ylim(-bottom, layout.height + top)
     axes.axis("off")
-    if layout.frame:
-        _rounded(
-            axes,
-            *layout.frame,
-            rounding=0.12,
-            facecolor="#fafaf8",
-            edgecolor="#c8c8c8",
-            linewidth=0.9,
-            zorder=0,
-        )
-        x, y = layout.label_at
-        axes.text(x, y, "machine 0", ha="center", va="center", fontsize=9, color=GREY, zorder=8)
-    for line in layout.lines:
-        _line(axes, line, thinner)
-    for box in layout.boxes.values():
-        _box(axes, box)
-    _texts(figure, topology, width, height)
-    figure.text(margin / width, 0.14 / height, note, fontsize=7.5, color=GREY, va="bottom")
+    _draw(layout, axes, thinner)
+    # The title, and what kind of machine it is.
+    left = margin / width
+    title = plain(topology.name or topology.source) or "topology"
+    figure.text(left, 1 - 0.16 / height, title, fontsize=13, weight="bold", color=INK, va="top")
+    nodes, gpus = node_count(topology), device_count(topology, DeviceKind.GPU) or len(topology.gpus)
+    known = topology.topology_class is not TopologyClass.UNKNOWN
+    words = [topology.topology_class.value] if known else []
+    words += [plural(nodes, "machine")] if nodes > 1 else []
+    words += [plural(gpus, "GPU") if gpus else "no GPU seen"]
+    models = {str(gpu.attributes["model"]): None for gpu in topology.gpus if gpu.attributes.get("model")}
+    words += [plain(model) for model in list(models)[:2]]
+    figure.text(left, 1 - 0.42 / height, ", ".join(words), fontsize=9, color=GREY, va="top")
+    figure.text(left, 0.14 / height, note, fontsize=7.5, color=GREY, va="bottom")
     if handles:
         figure.legend(
-            handles, labels, loc="lower left", bbox_to_anchor=(margin / width, foot / height),
-            ncols=LEGEND_COLUMNS, frameon=False, borderpad=0, borderaxespad=0, handlelength=3.2,
-            fontsize=8.5, columnspacing=1.6,
+            handles, labels, loc="lower left", bbox_to_anchor=(left, foot / height), ncols=LEGEND_COLUMNS,
+            frameon=False, borderpad=0, borderaxespad=0, handlelength=3.2, fontsize=8.5, columnspacing=1.6,
         )  # fmt: skip
     return figure
 
 
-def _rounded(
-    axes: Axes, left: float, bottom: float, width: float, height: float, rounding: float, **style: Any
-) -> None:
+def _draw(layout: Layout, axes: Axes, thinner: float) -> None:
+    """Draw the first machine's frame where there are more, then lines, then boxes over them."""
+    from matplotlib.lines import Line2D
     from matplotlib.patches import FancyBboxPatch
 
-    shape = f"round,pad=0,rounding_size={rounding}"
-    axes.add_patch(FancyBboxPatch((left, bottom), width, height, boxstyle=shape, **style))
+    def rounded(left: float, low: float, width: float, height: float, rounding: float, **style: Any) -> None:
+        shape = f"round,pad=0,rounding_size={rounding}"
+        axes.add_patch(FancyBboxPatch((left, low), width, height, boxstyle=shape, **style))
+
+    if layout.frame:
+        style: dict[str, Any] = {"facecolor": "#fafaf8", "edgecolor": "#c8c8c8", "linewidth": 0.9}
+        rounded(*layout.frame, rounding=0.12, zorder=0, **style)
+        x, y = layout.label_at
+        axes.text(x, y, "machine 0", ha="center", va="center", fontsize=9, color=GREY, zorder=8)
+    for line in layout.lines:
+        style = _style(line.kind, line.state, thinner * _line_width(line.count, line.bytes_per_second))
+        xs, ys = zip(*line.points, strict=True)
+        axes.add_line(
+            Line2D(xs, ys, dash_capstyle="butt", solid_capstyle="butt", alpha=0.85, zorder=2, **style)
+        )
+        if line.label:
+            axes.text(
+                *line.label_at, line.label, ha="center", va="center", fontsize=LABEL_POINTS,
+                color=style["color"], zorder=4,
+                bbox={"boxstyle": "square,pad=0.08", "facecolor": "white", "edgecolor": "none", "alpha": 0.9},
+            )  # fmt: skip
+    for box in layout.boxes.values():
+        fill, edge = ("white", GREY) if box.more else (FILLS[box.kind], INK)
+        rounded(
+            box.x - box.width / 2, box.y - box.height / 2, box.width, box.height, rounding=0.07,
+            facecolor=fill, edgecolor=edge, linewidth=0.8, linestyle=(0, (4, 2)) if box.more else "solid",
+            zorder=5,
+        )  # fmt: skip
+        bold = box.kind is DeviceKind.GPU and box.width > 0.6 and not box.more
+        style = {"ha": "center", "va": "center", "zorder": 6}
+        axes.text(
+            box.x, box.y + (0.075 if box.detail else 0.0), box.label, fontsize=8, color=INK,
+            weight="bold" if bold else "normal", **style,
+        )  # fmt: skip
+        if box.detail:
+            axes.text(box.x, box.y - 0.095, box.detail, fontsize=7, color="#555555", **style)
 
 
 def _line_width(count: int, bytes_per_second: float | None) -> float:
@@ -162,51 +187,6 @@ def _style(kind: LinkKind, state: LinkState, points: float) -> dict[str, Any]:
     points = NOT_UP_POINTS if state in NOT_UP else points
     style = (0, tuple(one * DASH_POINTS / points for one in dashes)) if dashes else "solid"
     return {"color": colour, "linewidth": points, "linestyle": style}
-
-
-def _line(axes: Axes, line: Line, thinner: float) -> None:
-    from matplotlib.lines import Line2D
-
-    style = _style(line.kind, line.state, thinner * _line_width(line.count, line.bytes_per_second))
-    xs, ys = zip(*line.points, strict=True)
-    axes.add_line(Line2D(xs, ys, dash_capstyle="butt", solid_capstyle="butt", alpha=0.85, zorder=2, **style))
-    if line.label:
-        axes.text(
-            *line.label_at, line.label, ha="center", va="center", fontsize=LABEL_POINTS,
-            color=style["color"], zorder=4,
-            bbox={"boxstyle": "square,pad=0.08", "facecolor": "white", "edgecolor": "none", "alpha": 0.9},
-        )  # fmt: skip
-
-
-def _box(axes: Axes, box: Box) -> None:
-    fill, edge = ("white", GREY) if box.more else (FILLS[box.kind], INK)
-    _rounded(
-        axes, box.x - box.width / 2, box.y - box.height / 2, box.width, box.height, rounding=0.07,
-        facecolor=fill, edgecolor=edge, linewidth=0.8, linestyle=(0, (4, 2)) if box.more else "solid",
-        zorder=5,
-    )  # fmt: skip
-    bold = box.kind is DeviceKind.GPU and box.width > 0.6 and not box.more
-    style: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 6}
-    axes.text(
-        box.x, box.y + (0.075 if box.detail else 0.0), box.label, fontsize=8, color=INK,
-        weight="bold" if bold else "normal", **style,
-    )  # fmt: skip
-    if box.detail:
-        axes.text(box.x, box.y - 0.095, box.detail, fontsize=7, color="#555555", **style)
-
-
-def _texts(figure: Figure, topology: Topology, width: float, height: float) -> None:
-    left = 0.3 / width
-    title = plain(topology.name or topology.source) or "topology"
-    figure.text(left, 1 - 0.16 / height, title, fontsize=13, weight="bold", color=INK, va="top")
-    nodes, gpus = node_count(topology), device_count(topology, DeviceKind.GPU) or len(topology.gpus)
-    known = topology.topology_class is not TopologyClass.UNKNOWN
-    words = [topology.topology_class.value] if known else []
-    words += [plural(nodes, "machine")] if nodes > 1 else []
-    words += [plural(gpus, "GPU") if gpus else "no GPU seen"]
-    models = {str(gpu.attributes["model"]): None for gpu in topology.gpus if gpu.attributes.get("model")}
-    words += [plain(model) for model in list(models)[:2]]
-    figure.text(left, 1 - 0.42 / height, ", ".join(words), fontsize=9, color=GREY, va="top")
 
 
 def _legend(lines: Sequence[Line], thinner: float) -> tuple[list[Any], list[str]]:

@@ -1,7 +1,8 @@
-"""Where each box of a topology's picture stands, in inches.
+"""Places of the boxes of a topology's picture, in inches, and the ways and labels of the lines between them.
 
 From top to bottom: the network's switches, NICs, processors, PCIe switches, GPUs, NVSwitches. GPUs that are
-joined among themselves stand on a circle; further machines stand right of the first.
+joined among themselves stand on a circle; further machines stand right of the first. A line leaves a box at
+its upper or lower edge and passes rows between boxes; on a circle it goes straight. Labels cover nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ccbench.report.topology_lines import drawn_lines, fitting, text_width
 from ccbench.report.topology_merged import WORDS, Box, Line, Point, condensed, neighbours
-from ccbench.topology.graph import DeviceKind, LinkKind, Topology
-from ccbench.units import plural
+from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology
+from ccbench.units import format_rate, plural
 
 MOST_MACHINES = 5
 MOST_IN_A_ROW = 16
@@ -26,6 +26,20 @@ WIDEST_SLOT, NARROWEST_SLOT, ROW, GAP = 0.86, 0.6, 1.05, 0.1
 WIDE_BOX, FLAT_HEIGHT = 3.4, 0.28
 FRAME_PAD = 0.3
 MACHINE_GAP = 0.35
+
+MOST_LABELS = 20
+LABEL_POINTS = 7.0
+WIDE = 0.9
+HIGHEST_ARC = 0.6
+"""Of the 0.65 inches between rows."""
+
+SHORT_ARC = 0.13
+"""Inches from a short arc to its label."""
+
+CURVE_STEPS = 24
+_PLACES = tuple(0.5 + side * step / 40 for step in range(19) for side in (1, -1))
+"""Where a label may stand: in the middle, or as near to it as there is room."""
+
 
 SHARED_NVSWITCH, NVSWITCH, GPU, PCIE, CPU, NIC, NETWORK = range(7)
 """Rows from the lowest: NVSwitches of several machines, then what stands in one machine, then the network."""
@@ -59,22 +73,41 @@ def laid_out(topology: Topology) -> Layout:
     """Place the boxes of ``topology`` and draw the lines between them."""
     boxes, lines = condensed(topology)
     plan = _Plan(boxes, neighbours(boxes, [(line.source, line.target, line) for line in lines]))
-    rows = _rows([box for box in boxes.values() if not box.whole])
+    # Rows from the lowest; switches that hang on switches have rows of their own.
+    by_row: dict[tuple[int, int], list[Box]] = {}
+    for box in boxes.values():
+        if not box.whole:
+            shared = box.kind is DeviceKind.NVSWITCH and box.node < 0
+            rank = SHARED_NVSWITCH if shared else _ROWS[box.kind]
+            by_row.setdefault((rank, -box.depth if rank == PCIE else box.depth), []).append(box)
+    rows = dict(sorted(by_row.items()))
+    own = {key: row for key, row in rows.items() if NVSWITCH <= key[0] <= NIC}
+    # Further machines are one box each; they and the longest row share the page's width.
     wholes = [box for box in boxes.values() if box.whole]
     beside = [_sized(box, WIDEST_SLOT) for box in wholes[: MOST_MACHINES - 1]]
     plan.left_out["machine"] = sum(box.count for box in wholes[len(beside) :])
-    own = {key: row for key, row in rows.items() if NVSWITCH <= key[0] <= NIC}
     room = WIDEST - sum(box.width + MACHINE_GAP for box in beside)
     longest = max((len(row) for row in own.values()), default=1)
     slot = min(max(room / min(longest, MOST_IN_A_ROW), NARROWEST_SLOT), WIDEST_SLOT)
     gpus = [_sized(gpu, slot) for gpu in own.get((GPU, 0), [])[:MOST_IN_A_ROW]]
-    circle = _on_circle(gpus, lines)
+    # A circle is for GPUs joined among themselves more than in pairs: a bridge is an arc in the row.
+    names = {gpu.name for gpu in gpus}
+    pairs = {
+        frozenset((line.source, line.target))
+        for line in lines
+        if line.kind not in _NOT_A_MESH and {line.source, line.target} <= names
+    }
+    circle = max(Counter(name for pair in pairs for name in pair).values(), default=0) > 1
     heights = {key: max(4.0, 0.52 * len(gpus)) if circle and key[0] == GPU else ROW for key in rows}
     tops = dict(zip(heights, itertools.accumulate(heights.values()), strict=True))
     levels = {key: tops[key] - height / 2 for key, height in heights.items()}
-    plan.x_of |= _anchors(gpus, slot, circle)
-    for key in sorted(own, key=_placing):
-        plan.place_row(own[key], levels[key], slot, MOST_IN_A_ROW)
+    plan.anchor(gpus, slot, circle)
+    # Each row finds its places over what it already leads to, so GPUs come first.
+    order = (GPU, PCIE, CPU, NIC, NVSWITCH, NETWORK, SHARED_NVSWITCH)
+    turns = sorted(rows, key=lambda key: (order.index(key[0]), key[1]))
+    for key in turns:
+        if key in own:
+            plan.place_row(own[key], levels[key], slot, MOST_IN_A_ROW)
     if circle:
         plan.place_circle(gpus, levels[GPU, 0], heights[GPU, 0])
     left, right = plan.reach()
@@ -86,11 +119,12 @@ def laid_out(topology: Topology) -> Layout:
         plan.put(box, right + MACHINE_GAP + box.width / 2, top - ROW / 2)
         right += MACHINE_GAP + box.width
     most = max(4, min(MOST_IN_A_ROW, int((right - left) / WIDEST_SLOT)))
-    for key in sorted(rows.keys() - own.keys(), key=_placing):
-        # Of the switches that nothing drawn leads to there is nothing to say.
-        row = sorted(rows[key], key=lambda box: not plan.near[box.name] & plan.boxes.keys())
-        joined = sum(bool(plan.near[box.name] & plan.boxes.keys()) for box in row)
-        plan.place_row(row, levels[key], WIDEST_SLOT, min(most, joined))
+    for key in turns:
+        if key not in own:
+            # Of the switches that nothing drawn leads to there is nothing to say.
+            row = sorted(rows[key], key=lambda box: not plan.near[box.name] & plan.boxes.keys())
+            joined = sum(bool(plan.near[box.name] & plan.boxes.keys()) for box in row)
+            plan.place_row(row, levels[key], WIDEST_SLOT, min(most, joined))
     plan.widen()
     return _finished(plan, lines, frame)
 
@@ -113,16 +147,6 @@ def _finished(plan: _Plan, lines: Sequence[Line], frame: Frame | None) -> Layout
     return Layout(right - left, max([*edges, *arcs], default=0.0), boxes, drawn, frame, label_at, left_out)
 
 
-def _rows(boxes: Sequence[Box]) -> dict[tuple[int, int], list[Box]]:
-    """Sort boxes into rows, from the lowest; switches that hang on switches have rows of their own."""
-    rows: dict[tuple[int, int], list[Box]] = {}
-    for box in boxes:
-        shared = box.kind is DeviceKind.NVSWITCH and box.node < 0
-        rank = SHARED_NVSWITCH if shared else _ROWS[box.kind]
-        rows.setdefault((rank, -box.depth if rank == PCIE else box.depth), []).append(box)
-    return dict(sorted(rows.items()))
-
-
 def _sized(box: Box, slot: float) -> Box:
     """Give ``box`` the width that ``slot`` and its words allow."""
     narrow = slot - GAP
@@ -133,40 +157,6 @@ def _sized(box: Box, slot: float) -> Box:
     # Over NVSwitches there is room: they reach over their GPUs.
     fits = box.kind is DeviceKind.NVSWITCH
     return replace(box, width=narrow, detail=box.detail if fits else fitting(box.detail, 7, narrow - 0.04))
-
-
-def _on_circle(gpus: Sequence[Box], lines: Sequence[Line]) -> bool:
-    """Tell whether GPUs are joined among themselves, more than in pairs: a bridge is an arc in the row."""
-    names = {gpu.name for gpu in gpus}
-    pairs = {
-        frozenset((line.source, line.target))
-        for line in lines
-        if line.kind not in _NOT_A_MESH and {line.source, line.target} <= names
-    }
-    degrees = Counter(name for pair in pairs for name in pair)
-    return max(degrees.values(), default=0) > 1
-
-
-def _anchors(gpus: Sequence[Box], slot: float, circle: bool) -> dict[str, float]:
-    """Where what a GPU hangs on should stand, the machine's middle being 0.
-
-    On a circle the lower GPUs' switches stand outside, so that their lines go round it.
-    """
-    if not circle:
-        rights = list(itertools.accumulate(gpu.width + GAP for gpu in gpus))
-        return {
-            gpu.name: right - (gpu.width + GAP) / 2 - rights[-1] / 2
-            for gpu, right in zip(gpus, rights, strict=True)
-        }
-    half = (len(gpus) + 1) // 2
-    step = min(1.25 * slot, WIDEST / len(gpus))
-    places = [-(index + 0.5) if index < half else index - half + 0.5 for index in range(len(gpus))]
-    return {gpu.name: place * step for gpu, place in zip(gpus, places, strict=True)}
-
-
-def _placing(row: tuple[int, int]) -> tuple[int, int]:
-    """Sort rows by when they find their places: each stands over what it already leads to."""
-    return (GPU, PCIE, CPU, NIC, NVSWITCH, NETWORK, SHARED_NVSWITCH).index(row[0]), row[1]
 
 
 class _Plan:
@@ -185,17 +175,32 @@ class _Plan:
         self.x_of.setdefault(box.name, x)
 
     def reach(self) -> tuple[float, float]:
-        """How far the boxes reach to the left and right."""
+        """Left and right end of the boxes."""
         boxes = self.boxes.values()
         left = min((box.x - box.width / 2 for box in boxes), default=0.0)
         return left, max((box.x + box.width / 2 for box in boxes), default=0.0)
+
+    def anchor(self, gpus: Sequence[Box], slot: float, circle: bool) -> None:
+        """Set where what a GPU hangs on should stand, the machine's middle being 0.
+
+        On a circle the lower GPUs' switches stand outside, so that their lines go round it.
+        """
+        if circle:
+            half = (len(gpus) + 1) // 2
+            step = min(1.25 * slot, WIDEST / len(gpus))
+            for index, gpu in enumerate(gpus):
+                self.x_of[gpu.name] = (-(index + 0.5) if index < half else index - half + 0.5) * step
+            return
+        rights = list(itertools.accumulate(gpu.width + GAP for gpu in gpus))
+        for gpu, right in zip(gpus, rights, strict=True):
+            self.x_of[gpu.name] = right - (gpu.width + GAP) / 2 - rights[-1] / 2
 
     def place_row(self, row: Sequence[Box], y: float, slot: float, most: int) -> None:
         """Place at most so many boxes of ``row`` over what they lead to."""
         for box in row[most:]:
             self.left_out[WORDS[box.kind][0]] += box.count
         sized = [_sized(box, slot) for box in row[:most]]
-        found = _apart([self._wanted(box) for box in sized], [box.width for box in sized])
+        found = _apart([self.wanted(box) for box in sized], [box.width for box in sized])
         if sized and sized[0].node < 0 and len({box.width for box in sized}) == 1:
             # Shared switches in the order of their numbers, whatever they lead to.
             found = sorted(found)
@@ -224,7 +229,7 @@ class _Plan:
             up = (height / 2 - Box.height) * math.cos(angle)
             self.put(replace(gpu, on_circle=True), side * math.sin(angle), y + up)
 
-    def _wanted(self, box: Box) -> float | None:
+    def wanted(self, box: Box) -> float | None:
         """Find the middle of what ``box`` leads to and stands already; None where that is nothing."""
         if box.name in self.x_of:
             return self.x_of[box.name]
@@ -293,3 +298,208 @@ def _apart(wanted: Sequence[float | None], widths: Sequence[float]) -> list[floa
             places[index] = left + (widths[index] + GAP) / 2
             left += widths[index] + GAP
     return places
+
+
+def text_width(text: str, points: float) -> float:
+    """Inches that a line of DejaVu Sans takes at most: capitals and digits are two thirds of its size."""
+    widths = (0.36 if one in " .,:;|iljtf'·" else 0.84 if one in "→←↑↓" else 0.66 for one in text)
+    return sum(widths) * points / 72
+
+
+def fitting(text: str, points: float, width: float) -> str:
+    """``text``, or its beginning and an ellipsis where it is wider than ``width`` inches."""
+    if text_width(text, points) <= width:
+        return text
+    kept = len(text) - 1
+    while kept > 0 and text_width(f"{text[:kept]}…", points) > width:
+        kept -= 1
+    return f"{text[:kept]}…"
+
+
+def drawn_lines(lines: Sequence[Line], boxes: Mapping[str, Box]) -> list[Line]:
+    """Those of ``lines`` between placed boxes, with their ways and labels; the widest is drawn last."""
+    lines = [line for line in lines if {line.source, line.target} <= boxes.keys()]
+    ports = _ports(lines, boxes)
+    rows: dict[float, list[Box]] = {}
+    for box in boxes.values():
+        rows.setdefault(round(box.y, 3), []).append(box)
+    used: set[Point] = set()
+    drawn = []
+    for index, line in enumerate(lines):
+        one, other = boxes[line.source], boxes[line.target]
+        start, end = ports[index, one.name], ports[index, other.name]
+        way: tuple[Point, ...]
+        if _is_round(line, boxes):
+            lower, upper = sorted((one, other), key=lambda box: box.y)
+            way = ((one.x, one.y), (other.x, other.y))
+            if line.kind is LinkKind.PCIE and not upper.on_circle:
+                # Down outside the circle, then in from the side.
+                way = _curve((upper.x, upper.y), (upper.x, lower.y), (lower.x, lower.y))
+        elif abs(start[1] - end[1]) < 0.01:
+            high = min(0.2 + 0.1 * abs(start[0] - end[0]), HIGHEST_ARC) * _side(one, other)
+            way = _curve(start, ((start[0] + end[0]) / 2, start[1] + high), end)
+        else:
+            way = (start, *_between(rows, used, start, end), end)
+        drawn.append(replace(line, points=way))
+    return sorted(_labelled(drawn, boxes), key=lambda line: line.bytes_per_second or 0.0)
+
+
+def _is_round(line: Line, boxes: Mapping[str, Box]) -> bool:
+    return boxes[line.source].on_circle or boxes[line.target].on_circle
+
+
+def _curve(start: Point, control: Point, end: Point) -> tuple[Point, ...]:
+    """Points of a quadratic curve that bends towards ``control``."""
+    steps = [step / CURVE_STEPS for step in range(CURVE_STEPS + 1)]
+    weights = [((1 - t) ** 2, 2 * t * (1 - t), t * t) for t in steps]
+    return tuple(
+        (a * start[0] + b * control[0] + c * end[0], a * start[1] + b * control[1] + c * end[1])
+        for a, b, c in weights
+    )
+
+
+def _side(box: Box, other: Box) -> int:
+    """1 where a line to ``other`` leaves ``box`` at its upper edge, else -1.
+
+    Within a row it passes below GPUs and NVSwitches: over GPUs there is PCIe, over NVSwitches GPUs.
+    """
+    if abs(box.y - other.y) < 0.01:
+        below = box.kind in (DeviceKind.GPU, DeviceKind.NVSWITCH) and not (box.whole or other.whole)
+        return -1 if below else 1
+    return 1 if other.y > box.y else -1
+
+
+def _ports(lines: Sequence[Line], boxes: Mapping[str, Box]) -> dict[tuple[int, str], Point]:
+    """Points where lines meet their boxes: side by side on an edge, in the order of where they lead."""
+    edges: dict[tuple[str, int], list[tuple[float, int, str]]] = {}
+    for index, line in enumerate(lines):
+        for one, other in ((line.source, line.target), (line.target, line.source)):
+            side = _side(boxes[one], boxes[other])
+            edges.setdefault((one, side), []).append((round(boxes[other].x, 3), index, other))
+    ports: dict[tuple[int, str], Point] = {}
+    # Narrow boxes first: wide ones follow them.
+    for (name, side), ends in sorted(edges.items(), key=lambda edge: boxes[edge[0][0]].width):
+        box = boxes[name]
+        ends.sort()
+        xs = [box.x + 0.7 * box.width * ((place + 0.5) / len(ends) - 0.5) for place in range(len(ends))]
+        over = [ports.get((index, other), (x, 0.0))[0] for x, index, other in ends]
+        # Straight up or down where all can be; at a corner lines would meet.
+        reachable = all(abs(x - box.x) <= box.width / 2 - 0.1 for x in over)
+        if box.width > WIDE and reachable and len(set(over)) == len(over):
+            xs = over
+        ports |= {
+            (index, name): (x, box.y + side * box.height / 2)
+            for x, (_, index, _) in zip(xs, ends, strict=True)
+        }
+    return ports
+
+
+def _between(rows: Mapping[float, Sequence[Box]], used: set[Point], start: Point, end: Point) -> list[Point]:
+    """Corners of a way through a gap of every row that lies between ``start`` and ``end``."""
+    toward = 1 if start[1] < end[1] else -1
+    corners: list[Point] = []
+    here = start[0]
+    for y in sorted((y for y in rows if (y - start[1]) * (end[1] - y) > 0), reverse=toward < 0):
+        wanted = here if abs(here - end[0]) < 0.4 else (here + end[0]) / 2
+        offers = [wanted + 0.05 * turn for turn in range(-4, 5)]
+        offers += [
+            box.x + side * (box.width / 2 + 0.07 + 0.05 * turn)
+            for box in rows[y]
+            for turn in range(8)
+            for side in (-1, 1)
+        ]
+        # The outermost place is always free; a place of its own where there is room for one.
+        free = [x for x in offers if all(abs(x - box.x) >= box.width / 2 + 0.04 for box in rows[y])]
+        others = {x for x, at in used if at == y}
+        unused = [x for x in free if all(abs(x - other) > 0.01 for other in others)]
+        nearest = [(abs(x - wanted), x) for x in unused or free]
+        here = min(nearest)[1]
+        used.add((here, y))
+        half = max(box.height for box in rows[y]) / 2 + 0.05
+        corners += [(here, y - toward * half), (here, y + toward * half)]
+    return corners
+
+
+def _labelled(lines: Sequence[Line], boxes: Mapping[str, Box]) -> list[Line]:
+    """Words on lines where they cover neither a box nor another label; without such a place they stay out.
+
+    Between rows one line of each kind and rate has words; on a circle all or none.
+    """
+    counts = Counter(line.kind for line in lines)
+    taken = [
+        (box.x - box.width / 2, box.y - box.height / 2, box.x + box.width / 2, box.y + box.height / 2)
+        for box in boxes.values()
+    ]
+    said: set[object] = set()
+    found = []
+    # Of a bundle the line at the left has the words.
+    leftmost = sorted(lines, key=lambda line: (0.0, 0.0) if _is_round(line, boxes) else min(line.points))
+    for line in sorted(leftmost, key=lambda line: not _is_odd(line)):
+        one, other = boxes[line.source], boxes[line.target]
+        label = ""
+        if _is_odd(line):
+            # There is no room on a circle for the rate of a link that carries nothing.
+            short = _is_round(line, boxes) and line.back is None
+            label = _words(replace(line, bytes_per_second=None) if short else line, one, other)
+        elif not _is_round(line, boxes):
+            rows = frozenset((one.kind, one.y)), frozenset((other.kind, other.y))
+            bundle = (line.kind, line.count, line.bytes_per_second, frozenset(rows))
+            label = "" if bundle in said else _words(line, one, other)
+            said.add(bundle)
+        elif line.count > 1 and counts[line.kind] <= MOST_LABELS:
+            label = f"x{line.count}"
+        place = _free_place(line, label, taken) if label else None
+        found.append(replace(line, label=label, label_at=place) if place else line)
+    return found
+
+
+def _is_odd(line: Line) -> bool:
+    """Tell whether a line has words although others like it have: it is not as lines are meant to be."""
+    return line.state is not LinkState.UP or line.back is not None
+
+
+def _words(line: Line, one: Box, other: Box) -> str:
+    """Number and rate of the links of a line, of both directions where they differ, and what they are of."""
+
+    def numbers(count: int, rate: float | None) -> str:
+        number = f"x{count}" if count > 1 or _is_odd(line) else ""
+        return ", ".join(word for word in (number, format_rate(rate) if rate else "") if word)
+
+    text = numbers(line.count, line.bytes_per_second)
+    if line.back is not None:
+        right, up = other.x - one.x, other.y - one.y
+        arrows = ("→", "←") if abs(right) >= abs(up) else ("↑", "↓")
+        there, here = arrows if (right if arrows[0] == "→" else up) >= 0 else arrows[::-1]
+        back = f" {here} {numbers(*line.back)}" if line.back[0] else " only"
+        text = f"{there} {text}{back}"
+    if line.state is not LinkState.UP:
+        text += f" {line.state.value.replace('_', ' ')}"
+    per = one.per if one.y <= other.y else other.per
+    if DeviceKind.GPU in (one.kind, other.kind) and one.kind is not other.kind:
+        per = one.per if one.kind is DeviceKind.GPU else other.per
+    return f"{text} {per}" if text and per else text
+
+
+def _free_place(line: Line, label: str, taken: list[tuple[float, float, float, float]]) -> Point | None:
+    """Find room for a label on its line, or beside an arc that it would hide; it is taken then."""
+    half, high = text_width(label, LABEL_POINTS) / 2 + 0.03, 0.085
+    start, end = line.points[0], line.points[-1]
+    aside = 0.0
+    if abs(start[1] - end[1]) < 0.01 and len(line.points) > 2 and abs(start[0] - end[0]) < 3.2 * half:
+        aside = SHORT_ARC if line.points[1][1] > start[1] else -SHORT_ARC
+    for place in _PLACES:
+        x, y = line_point(line.points, place)
+        y += aside
+        box = (x - half, y - high, x + half, y + high)
+        if all(box[2] <= a or c <= box[0] or box[3] <= b or d <= box[1] for a, b, c, d in taken):
+            taken.append(box)
+            return x, y
+    return None
+
+
+def line_point(points: Sequence[Point], place: float) -> Point:
+    """The point at ``place`` (0 to 1) of a way."""
+    index = min(int(place * (len(points) - 1)), len(points) - 2)
+    part = place * (len(points) - 1) - index
+    (x, y), (end_x, end_y) = points[index : index + 2]
+    return x + part * (end_x - x), y + part * (end_y - y)

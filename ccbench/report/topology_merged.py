@@ -93,9 +93,9 @@ class Line:
 
 def condensed(topology: Topology) -> tuple[dict[str, Box], list[Line]]:
     """The boxes, not yet placed, by the first device each stands for, and the lines between them."""
-    homes = _machines(topology)
-    looks = _looks(topology, homes)
+    homes, looks = _machines(topology)
     first = next(iter(homes.values()), 0)
+    # Each machine after the first is one vertex, for which its first device stands.
     inside: dict[int, list[Device]] = {}
     for one in topology.devices:
         if homes.get(one.name, first) != first:
@@ -111,18 +111,26 @@ def condensed(topology: Topology) -> tuple[dict[str, Box], list[Line]]:
     ]
     near = neighbours(devices, links)
     depths = _depths(devices, wholes.keys(), near)
-    start = _first_colours([one for one in devices.values() if one.name not in wholes], depths, near)
-    start |= {name: ("machine", looks[members[0].node]) for name, members in wholes.items()}
-    groups = _classes(start, devices, links)
+    start: dict[str, Hashable] = {name: ("machine", looks[of[0].node]) for name, of in wholes.items()}
+    groups = _classes(start, devices, links, depths, near)
     lines = _lines(links, groups, depths)
     boxes = _boxes([group for group in groups if group[0].name not in wholes], homes, depths, lines)
-    # Of a very large cluster the graph has only the first machines.
+    # Of a very large cluster the graph has only the first machines; the absent are counted to the last group.
     absent = max(node_count(topology) - len({one.node for one in topology.devices if one.node >= 0}), 0)
     for group in [group for group in groups if group[0].name in wholes][::-1]:
         members = wholes[group[0].name]
-        alike = looks[members[0].node] == looks[first]
-        boxes[members[0].name] = _machine_box(members, len(group) + absent, alike)
-        absent = 0
+        one, count, absent = members[0], len(group) + absent, 0
+        counts = Counter(device.kind for device in members)
+        shown = (DeviceKind.GPU, DeviceKind.NIC, DeviceKind.CPU)
+        words = ", ".join(plural(counts[kind], WORDS[kind][0]) for kind in shown if counts[kind])
+        label = f"… {count} more machines" if count > 1 else f"machine {one.node}"
+        alike = "like machine 0" if looks[one.node] == looks[first] else ""
+        detail = alike or (f"{words} each" if count > 1 else words)
+        # It stands where machines do, in the row of GPUs.
+        boxes[one.name] = Box(
+            one.name, DeviceKind.GPU, one.node, label, detail, count, whole=True, more=count > 1,
+            per="each" if count > 1 else "",
+        )  # fmt: skip
     lines = [line for line in lines if line.source != line.target]
     return {name: boxes[name] for name in devices if name in boxes}, lines
 
@@ -136,38 +144,34 @@ def neighbours(names: Iterable[str], pairs: Iterable[tuple[str, str, object]]) -
     return near
 
 
-def _machines(topology: Topology) -> dict[str, int]:
-    """The machine of each device; what several machines share is of none."""
+def _machines(topology: Topology) -> tuple[dict[str, int], dict[int, frozenset[Hashable]]]:
+    """(machine of each device, look of each machine); what several machines share is of none.
+
+    A look says which devices of a machine are joined, and by what. Devices of two machines are matched by
+    their order in each: what is built alike but listed otherwise looks different, which says less than could
+    be said but nothing wrong.
+    """
     nodes = {one.name: one.node for one in topology.devices}
     shared = {one.name for one in topology.devices if one.node < 0 or one.kind is DeviceKind.NETWORK_SWITCH}
     switches = {one.name for one in topology.of_kind(DeviceKind.NVSWITCH)}
     for link in topology.links:
         if nodes.get(link.source) != nodes.get(link.target):
             shared |= switches & {link.source, link.target}
-    return {name: node for name, node in nodes.items() if name not in shared}
-
-
-def _looks(topology: Topology, homes: Mapping[str, int]) -> dict[int, frozenset[Hashable]]:
-    """For each machine which of its devices are joined, and by what.
-
-    Devices of two machines are matched by their order in each: what is built alike but listed otherwise
-    looks different, which says less than could be said but nothing wrong.
-    """
+    homes = {name: node for name, node in nodes.items() if name not in shared}
     sizes: Counter[int] = Counter()
     places: dict[str, tuple[int, DeviceKind]] = {}
+    found: dict[int, Counter[Hashable]] = {}
     for one in topology.devices:
         if one.name in homes:
             places[one.name] = sizes[one.node], one.kind
             sizes[one.node] += 1
-    found: dict[int, Counter[Hashable]] = {node: Counter() for node in sizes}
-    for name, place in places.items():
-        found[homes[name]][place] += 1
+            found.setdefault(one.node, Counter())[places[one.name]] += 1
     for link in topology.links:
         if link.source in homes and homes[link.source] == homes.get(link.target):
             ends = places[link.source], places[link.target]
             look = (*ends, link.kind, link.count, link.bytes_per_second, link.state)
             found[homes[link.source]][look] += 1
-    return {node: frozenset(counted.items()) for node, counted in found.items()}
+    return homes, {node: frozenset(counted.items()) for node, counted in found.items()}
 
 
 def _depths(
@@ -187,27 +191,27 @@ def _depths(
     return depths
 
 
-def _first_colours(
-    devices: Sequence[Device], depths: Mapping[str, int], near: Mapping[str, set[str]]
-) -> dict[str, Hashable]:
-    """Few devices of a kind have a colour each; switches are told by level and machine."""
-    kinds = Counter(one.kind for one in devices)
+def _classes(
+    machines: Mapping[str, Hashable],
+    devices: Mapping[str, Device],
+    links: Sequence[_Joined],
+    depths: Mapping[str, int],
+    near: Mapping[str, set[str]],
+) -> list[list[Device]]:
+    """Classes of devices that look the same; ``machines``: colours of the vertices that are machines."""
+    # Few devices of a kind have a colour each at first; switches are told by level and machine.
+    colours = dict(machines)
+    own = [one for one in devices.values() if one.name not in machines]
+    kinds = Counter(one.kind for one in own)
     many = kinds[DeviceKind.GPU] > MOST_SEPARATE
-    found: dict[str, Hashable] = {}
-    for one in devices:
+    for one in own:
         colour: tuple[Hashable, ...] = (one.kind, bool(near[one.name]))
         if one.kind in (DeviceKind.NVSWITCH, DeviceKind.NETWORK_SWITCH):
             colour += (one.node, depths[one.name])
         elif not many and kinds[one.kind] <= MOST_SEPARATE and colour != (DeviceKind.NIC, False):
             colour += (one.name,)
-        found[one.name] = colour
-    return found
-
-
-def _classes(
-    colours: Mapping[str, Hashable], devices: Mapping[str, Device], links: Sequence[_Joined]
-) -> list[list[Device]]:
-    """Split ``colours`` until those of one colour lead to the same colours by the same links."""
+        colours[one.name] = colour
+    # A colour is split until those of one lead to the same colours by the same links.
     classes = 0
     while len(set(colours.values())) > classes:
         classes = len(set(colours.values()))
@@ -226,8 +230,8 @@ def _classes(
             for name in devices
         }
     groups: dict[Hashable, list[Device]] = {}
-    for name, one in devices.items():
-        groups.setdefault(colours[name], []).append(one)
+    for name, device in devices.items():
+        groups.setdefault(colours[name], []).append(device)
     return list(groups.values())
 
 
@@ -272,7 +276,9 @@ def _boxes(
     depths: Mapping[str, int],
     lines: Sequence[Line],
 ) -> dict[str, Box]:
+    """A box for each group of devices of the first machine and of the network."""
     kinds = {one.name: one.kind for group in groups for one in group}
+    # Switches of a network are numbered in their level, of which each has a name.
     numbers: dict[str, int] = {}
     levels: Counter[int] = Counter()
     for name, depth in depths.items():
@@ -289,13 +295,21 @@ def _boxes(
             words = _LEVELS[depth - 1]
         more = len(group) > 1 and (one.kind, depth) in rows and one.kind is not DeviceKind.NVSWITCH
         rows.add((one.kind, depth))
-        label, detail = _words(one, words[0], numbers.get(one.name) if most > 1 else None)
         if len(group) > 1:
             label = f"… {len(group)} more {words[1]}" if more else f"{len(group)} {words[1]}"
             detail = _names(group, [line for line in lines if one.name in (line.source, line.target)])
+        else:
+            label, detail = _words(one, words[0], numbers.get(one.name) if most > 1 else None)
         if one.kind is DeviceKind.NVSWITCH:
-            of_gpus = [line for line in lines if kinds.get(line.source) is DeviceKind.GPU]
-            detail = _per_gpu([line for line in of_gpus if line.target == one.name]) or detail
+            # What each GPU has to them, where all GPUs have the same.
+            up = [line for line in lines if line.target == one.name and line.state is LinkState.UP]
+            of_gpus = [line for line in up if kinds.get(line.source) is DeviceKind.GPU]
+            ways = {(line.count, line.bytes_per_second) for line in of_gpus}
+            if len(ways) == 1:
+                ((count, rate),) = ways
+                counted = all(line.is_counted for line in of_gpus)
+                detail = f"{plural(count, 'link')} per GPU" if counted else "links per GPU not stated"
+                detail += f" · {format_rate(rate)} each way" if rate else ""
         per = "" if len(group) == 1 else "per GPU" if one.kind is DeviceKind.GPU else "each"
         node = homes.get(one.name, -1)
         boxes[one.name] = Box(one.name, one.kind, node, label, detail, len(group), depth, more=more, per=per)
@@ -334,26 +348,3 @@ def _names(group: Sequence[Device], lines: Sequence[Line]) -> str:
         return ", ".join(numbers) if len(numbers) <= 4 else f"{numbers[0]} ... {numbers[-1]}"
     names = f"{plain(tails[0], 12)} ... {plain(tails[-1], 12)}"
     return ", ".join([names, *(f"{plural(line.count, 'link')} each to others of them" for line in among)])
-
-
-def _per_gpu(lines: Sequence[Line]) -> str:
-    """Say what each GPU has to NVSwitches, where all GPUs have the same."""
-    ways = {(line.count, line.bytes_per_second) for line in lines if line.state is LinkState.UP}
-    if len(ways) != 1:
-        return ""
-    ((count, rate),) = ways
-    counted = all(line.is_counted for line in lines)
-    text = f"{plural(count, 'link')} per GPU" if counted else "links per GPU not stated"
-    return f"{text} · {format_rate(rate)} each way" if rate else text
-
-
-def _machine_box(inside: Sequence[Device], count: int, alike: bool) -> Box:
-    """One box for a machine, or for several that look alike; it stands where machines do."""
-    counts = Counter(one.kind for one in inside)
-    shown = (DeviceKind.GPU, DeviceKind.NIC, DeviceKind.CPU)
-    words = ", ".join(plural(counts[kind], WORDS[kind][0]) for kind in shown if counts[kind])
-    one, many = inside[0], count > 1
-    label = f"… {count} more machines" if many else f"machine {one.node}"
-    detail = "like machine 0" if alike else f"{words} each" if many else words
-    per = "each" if many else ""
-    return Box(one.name, DeviceKind.GPU, one.node, label, detail, count, whole=True, more=many, per=per)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ccbench.tables import Table, aligned, columns
-from ccbench.topology.graph import Device, DeviceKind, Finding, Topology
+from ccbench.topology.graph import DeviceKind, Finding, Topology
 from ccbench.topology.matrix import BY_A_PEER, DOWN, NO_PATH, NOT_VISIBLE, UNCOUNTED, path_labels
 from ccbench.topology.summary import (
     device_count,
@@ -55,13 +55,25 @@ _WORDS = {
 
 def as_text(topology: Topology, findings: Sequence[Finding]) -> str:
     """Everything ``ccbench topo`` prints."""
+    remarks = []
+    for finding in findings:
+        mark = "PROBLEM" if finding.severity == "problem" else "note   "
+        remarks += _hanging(f"{mark}  {finding.kind}: {plain(finding.evidence, 400)}", 9)
+        remarks += _hanging(f"{'':9}-> {plain(finding.advice, 400)}", 12)
+    notices = []
+    for notice in topology.notices[:MOST_NOTICES]:
+        line = f"line {notice.line}: " if notice.line else ""
+        kind = notice.kind.replace("_", " ")
+        notices += _hanging(f"source   {kind}: {line}{plain(notice.text, 400)}", 9)
+    if len(topology.notices) > MOST_NOTICES:
+        notices.append(f"         and {len(topology.notices) - MOST_NOTICES} more; --json lists them")
     parts = [
         _head(topology),
         _matrix(topology),
         _links(topology),
         (plain(line, 400) for line in channel_lines(topology.facts)),
-        _findings(findings),
-        _notices(topology),
+        remarks,
+        notices,
     ]
     return "\n\n".join("\n".join(part) for part in (list(lines) for lines in parts) if part)
 
@@ -93,10 +105,7 @@ def _head(topology: Topology) -> Iterator[str]:
         if any(per_gpu):
             shown = ["?" if number is None else str(number) for number in per_gpu]
             yield f"{word} per GPU: " + (shown[0] if len(set(shown)) == 1 else " ".join(shown[:64]))
-    yield from _shares(topology)
-
-
-def _shares(topology: Topology) -> Iterator[str]:
+    # How much of its links a GPU uses in groups of each size.
     shares = usable_shares(topology) or {}
     known = {size: "all" if share == "1" else share for size, share in shares.items() if share is not None}
     if known and len(known) == len(shares) and set(known.values()) == {"all"}:
@@ -127,35 +136,27 @@ def _matrix(topology: Topology) -> Iterator[str]:
     labels = {pair: plain(label, LONGEST_CELL) for pair, label in path_labels(topology, rows).items()}
     heads = [plain(device.name.rpartition(".")[2], LONGEST_CELL) for device in rows]
     placed = any(device.numa_node is not None for device in rows)
-    cells = [
-        [head, *(labels[device.name, other.name] for other in rows)]
-        + ["?" if device.numa_node is None else str(device.numa_node)] * placed
-        + [_about(device)]
-        for head, device in zip(heads, rows, strict=True)
-    ]
+    cells = []
+    for head, device in zip(heads, rows, strict=True):
+        words: list[Any] = [device.attributes.get("name"), device.bus_id]
+        if device.kind is DeviceKind.NIC:
+            rate = device.attributes.get("bytes_per_second")
+            words.append(f"{rate * 8 / 1e9:g} Gb/s" if isinstance(rate, (int, float)) else None)
+            words.append("down" if device.attributes.get("up") is False else None)
+        numa = ["?" if device.numa_node is None else str(device.numa_node)] * placed
+        links = [labels[device.name, other.name] for other in rows]
+        cells.append([head, *links, *numa, " ".join(plain(word) for word in words if word)])
     about = "about" if any(row[-1] for row in cells) else ""
     titles = ("", *heads, *["NUMA"] * placed, about)
     yield from aligned(Table(columns(*(f"<{title}" for title in titles)), cells))
-    used = [_meaning(topology, label) for label in _LEGEND if label in labels.values()]
+    legend = dict(_LEGEND)
+    omits = topology.facts.get("omits", "nothing")
+    if omits != "nothing":
+        # A description of our own may leave out what no source hides.
+        legend[NOT_VISIBLE] = f"? not known: the description leaves out {plain(omits, 200)}"
+    used = [meaning for label, meaning in legend.items() if label in labels.values()]
     if used:
         yield "; ".join(used)
-
-
-def _meaning(topology: Topology, label: str) -> str:
-    """What a label stands for; a description of our own may leave out what no source hides."""
-    omits = topology.facts.get("omits", "nothing")
-    if label == NOT_VISIBLE and omits != "nothing":
-        return f"? not known: the description leaves out {plain(omits, 200)}"
-    return _LEGEND[label]
-
-
-def _about(device: Device) -> str:
-    words: list[Any] = [device.attributes.get("name"), device.bus_id]
-    if device.kind is DeviceKind.NIC:
-        rate = device.attributes.get("bytes_per_second")
-        words.append(f"{rate * 8 / 1e9:g} Gb/s" if isinstance(rate, (int, float)) else None)
-        words.append("down" if device.attributes.get("up") is False else None)
-    return " ".join(plain(word) for word in words if word)
 
 
 def _links(topology: Topology) -> Iterator[str]:
@@ -174,22 +175,6 @@ def _links(topology: Topology) -> Iterator[str]:
         yield from (f"  {line}" for line in aligned(table))
     if len(rows) > MOST_ROWS:
         yield f"  and {len(rows) - MOST_ROWS} more kinds of links"
-
-
-def _findings(findings: Sequence[Finding]) -> Iterator[str]:
-    for finding in findings:
-        mark = "PROBLEM" if finding.severity == "problem" else "note   "
-        yield from _hanging(f"{mark}  {finding.kind}: {plain(finding.evidence, 400)}", 9)
-        yield from _hanging(f"{'':9}-> {plain(finding.advice, 400)}", 12)
-
-
-def _notices(topology: Topology) -> Iterator[str]:
-    for notice in topology.notices[:MOST_NOTICES]:
-        line = f"line {notice.line}: " if notice.line else ""
-        kind = notice.kind.replace("_", " ")
-        yield from _hanging(f"source   {kind}: {line}{plain(notice.text, 400)}", 9)
-    if len(topology.notices) > MOST_NOTICES:
-        yield f"         and {len(topology.notices) - MOST_NOTICES} more; --json lists them"
 
 
 def _hanging(text: str, indent: int) -> list[str]:

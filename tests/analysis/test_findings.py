@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ccbench.analysis.findings import FAR, SEVERITIES, findings_of, run_findings
 from ccbench.cases import Measurement, Status
 from ccbench.machine.flags import Flag
-from ccbench.report.points import points_of
+from ccbench.report.wording import points_of
 from ccbench.results import Point, Run
 from ccbench.results.points import NO_SAMPLES
 from ccbench.topology.graph import Finding

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.analysis.findings import GUIDELINES, SHAPE_RULES
-from ccbench.report.points import points_of
+from ccbench.report.wording import points_of
 from ccbench.results import Point
 from ccbench.topology.graph import Finding
 from tests.analysis.test_findings import timed

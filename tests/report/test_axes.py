@@ -3,8 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.report.axes import MOST_TICKS, limits, tick_text, tick_values
-from ccbench.report.figure import Axis
+from ccbench.report.figure import MOST_TICKS, Axis, limits, tick_text, tick_values
 
 SIZE = Axis("size", "bytes", "log2")
 TIME = Axis("time", "seconds", "log10")

@@ -8,9 +8,10 @@ import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from ccbench.report.baselines import Pair, baseline_lines, beside, comparable_points, pairs_csv, pairs_table
+from ccbench.report.curves import MOST_BASELINES
 from ccbench.report.figure import Kind
-from ccbench.report.figures import MOST_BASELINES, figures_of
-from ccbench.report.points import points_of
+from ccbench.report.figures import figures_of
+from ccbench.report.wording import points_of
 from ccbench.results import Point, Run
 from ccbench.results.published import load_published
 from tests.results.samples import edited

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.report.crossovers import leads
+from ccbench.report.curves import leads
 from ccbench.stats import Interval
 
 

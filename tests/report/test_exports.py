@@ -16,7 +16,7 @@ from ccbench.analysis.findings import provenance
 from ccbench.cases import Case, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.report.exports import SUMMARY_VERSION, Table, json_summary, nccl_tests_tables, prometheus_text
-from ccbench.report.points import points_of
+from ccbench.report.wording import points_of
 from ccbench.results import Manifest, Run, RunFolder, load_run
 from ccbench.results.importers import read_log
 from ccbench.results.importers.ranks import Given

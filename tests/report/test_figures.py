@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from ccbench.cases import Measurement, Status
+from ccbench.report.curves import MOST_SERIES, approximate_size, joinable
 from ccbench.report.figure import Figure, Kind
-from ccbench.report.figures import MOST_SERIES, approximate_size, figures_of, joinable
-from ccbench.report.points import points_of
+from ccbench.report.figures import figures_of
+from ccbench.report.wording import points_of
 from ccbench.units import percent
 
 from .synthetic import Edit, case, failed, flagged, prediction, sweep, write_run

@@ -12,7 +12,7 @@ from ccbench.analysis.pair_matrix import PairMatrix, pair_matrices
 from ccbench.cases import Measurement
 from ccbench.groups import Pair
 from ccbench.report import screen_table, write_report
-from ccbench.report.charts import draw_map
+from ccbench.report.drawing import draw_map, render
 from ccbench.report.figure import Figure
 from ccbench.report.maps import (
     DARKEST,
@@ -28,7 +28,6 @@ from ccbench.report.maps import (
     short,
     spike_text,
 )
-from ccbench.report.matplotlib_renderer import render
 from ccbench.results import Run, RunFolder, load_run
 from ccbench.tables import markdown_table
 from tests.analysis.health import machines

@@ -12,20 +12,21 @@ from hypothesis import strategies as st
 
 from ccbench.cases import Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.report.drawing import drawing_settings
-from ccbench.report.figure import Figure
-from ccbench.report.figures import MOST_SERIES, figures_of
-from ccbench.report.matplotlib_renderer import (
+from ccbench.report.curves import MOST_SERIES
+from ccbench.report.drawing import (
     COLOURS,
     DASHES,
     LEGEND_COLUMNS,
     LEGEND_LINES,
     MARKERS,
+    drawing_settings,
     legend_text,
     render,
     render_pages,
 )
-from ccbench.report.points import points_of
+from ccbench.report.figure import Figure
+from ccbench.report.figures import figures_of
+from ccbench.report.wording import points_of
 
 from .synthetic import MANIFEST, case, failed, flagged, sweep, write_run
 
@@ -63,11 +64,11 @@ def test_text_lies_inside_the_image_and_does_not_overlap(figures: tuple[Figure, 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
-    from ccbench.report.matplotlib_renderer import _canvas
+    from ccbench.report.drawing import canvas_of
 
     for figure in figures:
         with drawing_settings():
-            canvas = _canvas(figure)
+            canvas = canvas_of(figure)
             agg = canvas.canvas
             assert isinstance(agg, FigureCanvasAgg)
             agg.draw()  # type: ignore[no-untyped-call]  # matplotlib's types leave it out
@@ -144,7 +145,7 @@ def test_bound_and_prediction_of_several_runs_look_different_and_are_in_the_lege
 ) -> None:
     from matplotlib.lines import Line2D
 
-    from ccbench.report.matplotlib_renderer import _canvas
+    from ccbench.report.drawing import canvas_of
 
     runs = [write_run(tmp_path / name, sweep(last=last), manifest=MANIFEST) for name in ("a", "b")]
     points = [point for run in runs for point in points_of(run, name=run.path.name)]
@@ -154,7 +155,7 @@ def test_bound_and_prediction_of_several_runs_look_different_and_are_in_the_lege
     ]
     figure = next(figure for figure in figures_of(points) if figure.topic == "time")
     with drawing_settings():
-        (axes,) = _canvas(figure).axes
+        (axes,) = canvas_of(figure).axes
 
     def look(line: object) -> tuple[str, str]:
         assert isinstance(line, Line2D)

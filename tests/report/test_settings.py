@@ -12,7 +12,7 @@ from ccbench.report.baselines import beside, comparable_points
 from ccbench.report.case_table import csv_table
 from ccbench.report.exports import nccl_tests_tables
 from ccbench.report.figures import figures_of
-from ccbench.report.points import points_of, series_names
+from ccbench.report.wording import points_of, series_names
 
 from .synthetic import case, write_run
 

@@ -8,8 +8,14 @@ import pytest
 
 from ccbench.cases import Measurement, Status
 from ccbench.report.figures import GROUP_FIELDS, figures_of
-from ccbench.report.points import imported_from, points_of, series_key, short_source, table_labels
-from ccbench.report.verdict import verdict_lines
+from ccbench.report.wording import (
+    imported_from,
+    points_of,
+    series_key,
+    short_source,
+    table_labels,
+    verdict_lines,
+)
 from ccbench.results import Origin, Point, Run, RunFolder, load_run
 from ccbench.results.published import load_published, published_names
 

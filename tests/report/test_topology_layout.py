@@ -15,8 +15,7 @@ from matplotlib.transforms import Bbox, BboxBase
 from ccbench.machine.detection import load_cluster, load_topology
 from ccbench.report.drawing import drawing_settings
 from ccbench.report.topology_figure import picture
-from ccbench.report.topology_layout import Layout, laid_out
-from ccbench.report.topology_lines import line_point
+from ccbench.report.topology_layout import Layout, laid_out, line_point
 from ccbench.topology.catalog import catalog_names
 from ccbench.topology.composition import compose
 from ccbench.topology.fabrics import Wire, full_mesh, hypercube, single_switch, torus

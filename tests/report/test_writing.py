@@ -8,8 +8,8 @@ import pytest
 
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.report import FORMATS, ReportIncomplete, write_report
+from ccbench.report.drawing import render, render_pages
 from ccbench.report.figure import Figure
-from ccbench.report.matplotlib_renderer import render, render_pages
 from ccbench.results import Run
 
 from .synthetic import case, sweep, write_run
@@ -130,8 +130,8 @@ def test_a_figure_that_cannot_be_drawn_costs_only_itself(run: Run, monkeypatch: 
             raise ValueError("no such rank")
         return render_pages(figures)
 
-    monkeypatch.setattr("ccbench.report.matplotlib_renderer.render", drawn)
-    monkeypatch.setattr("ccbench.report.matplotlib_renderer.render_pages", pages)
+    monkeypatch.setattr("ccbench.report.drawing.render", drawn)
+    monkeypatch.setattr("ccbench.report.drawing.render_pages", pages)
     with pytest.raises(ReportIncomplete, match=r"ranks-cpu.*ValueError: no such rank") as caught:
         write_report([run], None, ["png", "pdf", "md", "csv"])
     names = {path.name for path in caught.value.files}

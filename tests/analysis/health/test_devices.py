@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from ccbench.analysis.slow_ranks import UNNAMED, devices_with, flagged_devices
-from ccbench.report.points import footnote
+from ccbench.report.wording import footnote
 
 from .machines import case, flagged, hot_readings, measured, run_of
 

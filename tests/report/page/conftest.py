@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.report.page.content import page_content
-from ccbench.report.page.rendering import render_page
-from ccbench.report.points import points_of
+from ccbench.report.page import page_content, render_page
+from ccbench.report.wording import points_of
 from ccbench.results import Run
 from tests.report.page.chromium import Browser, chromium, opened
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from ccbench.analysis.history import History, Level, Seen, Series, history_of, run_folders
-from ccbench.report.page import history
-from ccbench.report.page.content import PageContent
-from ccbench.report.page.history import history_page
-from ccbench.report.page.rendering import plots_of
+from ccbench.report import page_history as history
+from ccbench.report.page import PageContent, plots_of
+from ccbench.report.page_history import history_page
 from tests.analysis.history.made import write_history
 
 HOSTILE = "</title></text><script>window.marker = 1</script><img src=x onerror=alert(1)>\"'&"

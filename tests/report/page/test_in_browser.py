@@ -13,9 +13,8 @@ import pytest
 
 from ccbench.cases import Measurement, Status
 from ccbench.report.case_table import page_table
-from ccbench.report.page.content import page_content
-from ccbench.report.page.rendering import render_page
-from ccbench.report.points import points_of
+from ccbench.report.page import page_content, render_page
+from ccbench.report.wording import points_of
 from ccbench.results import Run
 from tests.report.page.chromium import Browser
 from tests.report.page.conftest import write_page

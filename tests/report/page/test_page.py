@@ -22,19 +22,18 @@ from ccbench.report import write_report
 from ccbench.report.baselines import comparable_points
 from ccbench.report.case_table import page_table
 from ccbench.report.figures import figures_of
-from ccbench.report.page.content import (
+from ccbench.report.page import (
     differences,
     environment_rows,
     formula_of,
     formula_table,
+    json_for_html,
     page_content,
+    plot,
     rates_table,
-    terms_of,
     topology_of,
 )
-from ccbench.report.page.rendering import json_for_html, plot
-from ccbench.report.points import points_of
-from ccbench.report.verdict import sentences, verdict_lines
+from ccbench.report.wording import points_of, sentences, verdict_lines
 from ccbench.results import Manifest, Run
 from ccbench.topology.files import to_plain
 from ccbench.topology.graph import Device, DeviceKind, Finding, Topology
@@ -122,12 +121,11 @@ def test_the_glossary_works_the_factor_out_for_the_ranks_of_the_run(run: Run) ->
 
 def test_the_glossary_explains_the_flags_that_the_run_has(run: Run) -> None:
     points = points_of(run)
-    plain = dict(terms_of(points))
-    assert "flagged" in plain
-    assert not set(map(str, Flag)) & set(plain)
-    doubted = dict(terms_of([replace(points[0], flags=(Flag.STEAL, "of_tomorrow"))]))
-    assert set(doubted) - set(plain) == {Flag.STEAL}
-    assert Flag.STEAL.advice in doubted[Flag.STEAL]
+    assert page_content([run], [points]).terms == ()
+    doubted = (replace(points[0], flags=(Flag.STEAL, "of_tomorrow")), *points[1:])
+    ((word, meaning),) = page_content([run], [doubted]).terms
+    assert word == Flag.STEAL
+    assert Flag.STEAL.advice in meaning
 
 
 def test_the_environment_is_flat_and_differences_leave_out_what_always_differs() -> None:

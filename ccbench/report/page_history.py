@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ccbench.analysis.history import Change, History, Series, change_text, when
+from ccbench.analysis.history import History, Series, change_text, when
 from ccbench.report import figure as drawing
 from ccbench.report.case_table import stored
 from ccbench.report.figure import Axis, Figure, Kind, Mark, measured_series
-from ccbench.report.page.content import PageContent, RunPart, Section
-from ccbench.report.page.rendering import render_page
+from ccbench.report.page import PageContent, RunPart, Section, render_page
 from ccbench.topology.graph import Finding
 from ccbench.units import format_change, format_seconds, plain, plural
 
@@ -24,27 +23,43 @@ LEGEND = (
     "flagged. Lines are levels; upright lines are steps, and runs before which something recorded of the "
     "machine changed: the small print says what."
 )
-ABOUT_ROWS = "Every median of every series; times in seconds where they are copied."
 
 
 def history_page(history: History, title: str = "History") -> str:
     """The whole file as text. Raises MissingDependency without jinja2 or plotly."""
     drawn = history.series[:MOST_PICTURES]
     figures = {f"figure-{place}": _figure(one) for place, one in enumerate(drawn, start=1)}
-    places = {
-        (one.label, one.machine): name for name, one in zip(figures, drawn, strict=True)
-    }  # fmt: skip
     left_out = len(history.series) - len(drawn)
     more = f" {left_out} more series without newer steps are not drawn." if left_out else ""
-    findings = [_finding(one, places.get((one.series, one.machine), "step")) for one in history.changes]
+    # A step's kind is the name of its figure, to which the page links.
+    places = {(one.label, one.machine): name for name, one in zip(figures, drawn, strict=True)}
+    findings = []
+    for change in history.changes:
+        reasons = "; ".join(change.environment)
+        nothing = "look for what runs do not record: nothing that they do changed"
+        advice = f"look at what changed with it: {reasons}" if reasons else nothing
+        confirmed = f"{plural(change.runs_after, 'run')} on the new level"
+        evidence = ", ".join((when(change.created_at), f"run {change.run}", change.machine, confirmed))
+        findings.append(
+            Finding(
+                "doubt" if change.change > 0 else "note",
+                places.get((change.series, change.machine), "step"),
+                (),
+                plain(evidence, LONGEST),
+                plain(advice, 2 * LONGEST),
+                plain(f"{change_text(change)} {change.series}", LONGEST),
+            )
+        )
     if history.problems:
         unread = f"{plural(len(history.problems), 'file')} cannot be read"
         named = plain("; ".join(history.problems), 10 * LONGEST)
         findings.insert(0, Finding("problem", "unreadable", (), named, "see the files named", unread))
+    slower = sum(change.change > 0 for change in history.changes)
+    overview = f"{plural(slower, 'step')} to slower, {len(history.changes) - slower} to faster."
     part = RunPart(
         name="",
         facts=f"{plural(history.runs, 'run')}, {len(history.series)} series",
-        sentences=(_overview(history),),
+        sentences=(overview if history.changes else "No step was found.",),
         findings=tuple(findings),
     )
     section = Section("history", "Series", LEGEND + more, tuple(figures.items()))
@@ -54,35 +69,8 @@ def history_page(history: History, title: str = "History") -> str:
             runs=(part,),
             sections=(section,) if figures else (),
             table=_rows(history.series),
-            table_text=ABOUT_ROWS,
+            table_text="Every median of every series; times in seconds where they are copied.",
         )
-    )
-
-
-def _overview(history: History) -> str:
-    if not history.changes:
-        return "No step was found."
-    slower = sum(change.change > 0 for change in history.changes)
-    return f"{plural(slower, 'step')} to slower, {len(history.changes) - slower} to faster."
-
-
-def _finding(change: Change, figure: str) -> Finding:
-    """A step; its kind is the name of its figure, to which the page links."""
-    seen = (when(change.created_at), f"run {change.run}", change.machine)
-    confirmed = f"{plural(change.runs_after, 'run')} on the new level"
-    reasons = "; ".join(change.environment)
-    advice = (
-        f"look at what changed with it: {reasons}"
-        if reasons
-        else "look for what runs do not record: nothing that they do changed"
-    )
-    return Finding(
-        "doubt" if change.change > 0 else "note",
-        figure,
-        (),
-        plain(", ".join((*seen, confirmed)), LONGEST),
-        plain(advice, 2 * LONGEST),
-        plain(f"{change_text(change)} {change.series}", LONGEST),
     )
 
 

@@ -11,10 +11,16 @@ import pytest
 from ccbench.errors import RunFolderError
 from ccbench.plan.document import read_plan
 from ccbench.plan.planner import Asked, Planned, plan_out
-from ccbench.report.charts import _seen, _ticks_around
-from ccbench.report.figure import Figure, Lanes, Piece
-from ccbench.report.matplotlib_renderer import render
-from ccbench.report.parallelism_figures import by_kind, plan_figures, write_plan
+from ccbench.plan.timeline import Piece, Timeline
+from ccbench.report.plan_figures import (
+    Bars,
+    PlanFigure,
+    by_kind,
+    plan_figures,
+    seen,
+    ticks_around_cut,
+    write_plan,
+)
 
 START = (
     "model: {layers: 8, hidden: 2048, heads: 16, vocabulary: 32000}\nmachine: hgx-h100\nnodes: 2\n"
@@ -28,17 +34,19 @@ def planned() -> Planned:
 
 
 @pytest.fixture(scope="module")
-def figures(planned: Planned) -> dict[str, Figure]:
-    return {figure.key: figure for figure in plan_figures(planned)}
+def figures(planned: Planned) -> dict[str, PlanFigure]:
+    return {one.figure.key: one for one in plan_figures(planned)}
 
 
-def test_a_plan_with_several_layouts_on_several_sizes_has_three_figures(figures: dict[str, Figure]) -> None:
+def test_a_plan_with_several_layouts_and_sizes_has_three_figures(
+    figures: dict[str, PlanFigure],
+) -> None:
     assert set(figures) == {"layouts", "scale", "timeline"}
 
 
-def test_the_layers_of_a_bar_add_up_to_the_step(planned: Planned, figures: dict[str, Figure]) -> None:
-    bars = figures["layouts"].bars
-    assert bars is not None
+def test_the_layers_of_a_bar_add_up_to_the_step(planned: Planned, figures: dict[str, PlanFigure]) -> None:
+    bars = figures["layouts"].body
+    assert isinstance(bars, Bars)
     for place, outcome in enumerate(planned.outcomes):
         height = sum(layer.values[place] for layer in bars.layers)
         assert height == pytest.approx(outcome.step.seconds)
@@ -53,31 +61,31 @@ def test_exposed_and_hidden_by_kind_are_those_of_the_lines(planned: Planned) -> 
         assert set(kinds) <= {"tp", "cp", "ep", "pp", "dp"}
 
 
-def test_a_bar_for_every_number_of_devices_that_holds_the_model(figures: dict[str, Figure]) -> None:
-    bars = figures["scale"].bars
-    assert bars is not None
+def test_a_bar_for_every_number_of_devices_that_holds_the_model(figures: dict[str, PlanFigure]) -> None:
+    bars = figures["scale"].body
+    assert isinstance(bars, Bars)
     assert bars.names[0] == "8"
     assert bars.names[-1] == "131,072"
     assert len(bars.tops) == len(bars.names)
 
 
 @pytest.mark.parametrize(("form", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_every_figure_is_drawn(figures: dict[str, Figure], form: str, start: bytes) -> None:
+def test_every_figure_is_drawn(figures: dict[str, PlanFigure], form: str, start: bytes) -> None:
     for figure in figures.values():
-        assert render(figure, form).startswith(start)
+        assert figure.render(form).startswith(start)
 
 
-def test_the_same_plan_gives_the_same_picture(figures: dict[str, Figure]) -> None:
+def test_the_same_plan_gives_the_same_picture(figures: dict[str, PlanFigure]) -> None:
     for figure in figures.values():
-        assert render(figure, "svg") == render(figure, "svg")
+        assert figure.render("svg") == figure.render("svg")
 
 
 def test_gradients_of_stated_times_have_a_figure_of_their_own(tmp_path: Path) -> None:
     text = "gradients: {layers: 96, per_layer: 12, compute: 1 ms, communicate: 500 ms}"
     (figure,) = plan_figures(plan_out(read_plan(text), Asked()))
-    assert figure.bars is not None
-    assert figure.bars.tops[0] == "577,152 ms"
-    assert render(figure, "svg").startswith(b"<?xml")
+    assert isinstance(figure.body, Bars)
+    assert figure.body.tops[0] == "577,152 ms"
+    assert figure.render("svg").startswith(b"<?xml")
 
 
 def test_a_folder_has_figures_text_and_json(planned: Planned, tmp_path: Path) -> None:
@@ -99,8 +107,8 @@ def test_a_folder_that_cannot_be_made_is_told(planned: Planned, tmp_path: Path) 
 
 
 def test_moments_behind_a_cut_are_as_round_as_those_before_it() -> None:
-    lanes = Lanes(("stage 0",), (Piece(0, 0.0, 0.9, 0),), ((0, "forward"),), cut_at=0.45, cut=6.06)
-    ticks = _ticks_around(lanes, 0.9)
+    lanes = Timeline(("stage 0",), (Piece(0, 0.0, 0.9, "forward"),), "", cut_at=0.45, cut=6.06)
+    ticks = ticks_around_cut(lanes, 0.9)
     moments = [tick + (lanes.cut if tick > lanes.cut_at else 0.0) for tick in ticks]
     step = moments[1] - moments[0]
     assert all(abs(moment / step - round(moment / step)) < 1e-6 for moment in moments)
@@ -110,7 +118,7 @@ def test_moments_behind_a_cut_are_as_round_as_those_before_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("begin", "end", "seen"),
+    ("begin", "end", "left"),
     [
         (0.1, 0.2, (0.1, 0.2)),
         (0.3, 0.45, (0.3, 0.442)),
@@ -119,9 +127,9 @@ def test_moments_behind_a_cut_are_as_round_as_those_before_it() -> None:
     ],
 )
 def test_the_words_of_a_piece_keep_away_from_the_cut(
-    begin: float, end: float, seen: tuple[float, float]
+    begin: float, end: float, left: tuple[float, float]
 ) -> None:
-    piece = Piece(0, begin, end, 0, "7")
-    lanes = Lanes(("stage 0",), (piece,), ((0, "forward"),), cut_at=0.45, cut=5.0)
-    assert _seen(piece, lanes, 1.0) == pytest.approx(seen)
-    assert _seen(piece, replace(lanes, cut=0.0), 1.0) == (begin, end)
+    piece = Piece(0, begin, end, "forward", "7")
+    lanes = Timeline(("stage 0",), (piece,), "", cut_at=0.45, cut=5.0)
+    assert seen(piece, lanes, 1.0) == pytest.approx(left)
+    assert seen(piece, replace(lanes, cut=0.0), 1.0) == (begin, end)

@@ -1,0 +1,391 @@
+"""From points to figures against size: bandwidth, time, and which algorithm is fastest where. Pure functions.
+
+A crossover is told apart from noise: the leader keeps its place until its interval lies wholly above that of
+the fastest, so that two algorithms that cannot be told apart do not take turns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from ccbench.cases import NO_OP, WORK, Status
+from ccbench.report.figure import Axis, Figure, Kind, Mark, Row, Series, Span, measured_series
+from ccbench.report.wording import (
+    SeriesKey,
+    footnote,
+    imported_from,
+    labelled,
+    series_key,
+    series_names,
+)
+from ccbench.results import Point
+from ccbench.stats import Interval, intervals_overlap
+from ccbench.units import format_size, plural
+
+MOST_SERIES = 6
+"""Lines one figure can hold and still be read; more are spread over several figures."""
+
+MOST_BASELINES = 4
+"""Lines of a baseline, which are all grey."""
+
+FEWEST_JOINED = 4
+WIDEST_GAP = 16
+"""Points are joined by lines only where there are enough of them and neighbours are close in size."""
+
+SIZE = Axis("size", "bytes", "log2")
+TIME = Axis("time per launch", "seconds", "log10")
+BANDWIDTH = Axis("bus bandwidth", "GB/s", "linear")
+SLOWDOWN = Axis("time relative to the fastest", "ratio", "log10")
+
+Value = Callable[[Point, float | None], float | None]
+"""From a case and a time in seconds to the value that is drawn; None where there is none."""
+
+Curve = Mapping[int, Interval]
+"""Size in bytes -> time in seconds."""
+
+
+def has_size(point: Point) -> bool:
+    """True if the case has a place on a logarithmic axis of sizes and a time."""
+    return point.size_bytes > 0 and bool(point.median_seconds)
+
+
+def title(points: Sequence[Point], what: str) -> str:
+    """Title of a figure of one collective."""
+    return f"{labelled(points)}{points[0].collective}: {what}"
+
+
+def _subtitle(points: Sequence[Point]) -> str:
+    first = points[0]
+    parts = [plural(first.ranks, "rank")]
+    parts += [plural(first.nodes, "node")] if first.nodes > 1 else []
+    parts.append(first.dtype + ("" if first.op == NO_OP else f" {first.op}"))
+    parts.append(", ".join(sorted({point.backend for point in points})))
+    parts.append(imported_from([point for point in points if not point.baseline]))
+    return " · ".join(part for part in parts if part)
+
+
+def group_key(point: Point) -> str:
+    """Words that name a figure's file."""
+    nodes = f"-{point.nodes}nodes" if point.nodes else ""
+    emulated = "-emulated" if point.emulated else ""
+    return f"{point.collective}-{point.ranks}ranks{nodes}-{point.dtype or 'unknown'}-{point.op}{emulated}"
+
+
+def size_figures(group: Sequence[Point]) -> list[Figure]:
+    """Bandwidth and time against size of one kind of case, in parts of at most MOST_SERIES series."""
+    # By backend first, then by number, so that a reader finds all of a backend together.
+    by_backend: dict[str, list[Point]] = defaultdict(list)
+    several = len({series_key(point) for point in group if not point.baseline}) > MOST_SERIES
+    for point in group:
+        by_backend[point.backend if several else ""].append(point)
+    parts = []
+    for _, members in sorted(by_backend.items()):
+        keys = sorted({series_key(point) for point in members if not point.baseline}, key=str)
+        for start in range(0, max(len(keys), 1), MOST_SERIES):
+            chosen = set(keys[start : start + MOST_SERIES])
+            part = [one for one in members if one.baseline or series_key(one) in chosen]
+            parts += [part] if any(has_size(one) for one in part) else []
+    figures = []
+    for number, part in enumerate(parts, start=1):
+        suffix = f" ({number} of {len(parts)})" if len(parts) > 1 else ""
+        key = f"-{number}" if len(parts) > 1 else ""
+        if any(point.busbw is not None and point.group_ranks > 1 and not point.emulated for point in part):
+            figures.append(_against_size(part, "bandwidth", suffix, key))
+        figures.append(_against_size(part, "time", suffix, key))
+    return figures
+
+
+def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) -> Figure:
+    bandwidth = topic == "bandwidth"
+    value: Value = Point.busbw_at if bandwidth else positive_seconds
+    names = series_names(points)
+    keys = sorted({series_key(point) for point in points if not point.baseline}, key=str)
+    series: list[Series] = []
+    for style, one in enumerate(keys):
+        own = [point for point in points if not point.baseline and series_key(point) == one]
+        series += lines(own, names[one], style, value)
+    # Of a baseline the lines with the most points, as many as can be read.
+    counts = Counter(series_key(point) for point in points if point.baseline and has_size(point))
+    ranked = sorted(counts, key=lambda key: (-counts[key], str(key)))
+    for style, one in enumerate(sorted(ranked[:MOST_BASELINES], key=str)):
+        behind = [point for point in points if point.baseline and series_key(point) == one]
+        label = names[one] if names[one].startswith("published") else f"baseline {names[one]}"
+        curve = _measured(behind, label, style, value)
+        series.append(replace(curve, kind=Kind.BASELINE, low=(), high=()))
+    notes = list(footnote(points))
+    left_out = len(ranked[MOST_BASELINES:])
+    if left_out:
+        notes.append(
+            f"Not drawn for want of room: {plural(left_out, 'line')} of the baseline with fewer points"
+        )
+    if any(point.size_bytes == 0 and point.median_seconds for point in points):
+        notes.append("Not drawn: 0 bytes, which has no place on a logarithmic axis")
+    return Figure(
+        key=f"{topic}-{group_key(points[0])}{key}",
+        topic="bandwidth" if bandwidth else "time",
+        title=title(points, f"{'bus bandwidth' if bandwidth else 'time'} against size{suffix}"),
+        subtitle=_subtitle(points),
+        x=SIZE,
+        y=BANDWIDTH if bandwidth else TIME,
+        series=tuple(shared_bounds(series)),
+        footnote=tuple(notes),
+    )
+
+
+def positive_seconds(point: Point, seconds: float | None) -> float | None:
+    """A time as it is drawn on a logarithmic axis, which has no place for none."""
+    return seconds if seconds and seconds > 0 else None
+
+
+def lines(points: Sequence[Point], name: str, style: int, value: Value) -> list[Series]:
+    """Measured, predicted and bound lines of one series, those that have points."""
+    found = [_measured(points, name, style, value)]
+    for kind, seconds in ((Kind.PREDICTED, "predicted_seconds"), (Kind.BOUND, "bound_seconds")):
+        drawn = sorted(
+            (point.size_bytes, figure)
+            for point in points
+            if point.size_bytes > 0 and (figure := value(point, getattr(point, seconds))) is not None
+        )
+        label = f"{name}: {kind.value}"
+        x, y = tuple(float(size) for size, _ in drawn), tuple(figure for _, figure in drawn)
+        found.append(Series(label, kind, style, x, y, joined=joinable(x)))
+    return [line for line in found if line.x or line.missing]
+
+
+def _measured(points: Sequence[Point], name: str, style: int, value: Value) -> Series:
+    """Return the measured line of one series, by size; low and high are ends of y, whichever way y runs."""
+    rows: list[Row] = []
+    missing = set()
+    for point in sorted((one for one in points if one.size_bytes > 0), key=lambda one: one.size_bytes):
+        middle = value(point, point.median_seconds)
+        if middle is not None:
+            ends = [value(point, point.low_seconds), value(point, point.high_seconds), middle]
+            known = [end for end in ends if end is not None]
+            low, high = (None, None) if point.low_seconds is None else (min(known), max(known))
+            rows.append((float(point.size_bytes), middle, low, high, point.trusted))
+        if point.status not in (Status.OK, Status.SKIPPED, Status.UNSUPPORTED):
+            missing.add(float(point.size_bytes))
+    joined = joinable([row[0] for row in rows])
+    return measured_series(name, style, rows, joined=joined, missing=tuple(sorted(missing)))
+
+
+def joinable(sizes: Sequence[float]) -> bool:
+    """True if lines between neighbouring sizes say something that was nearly measured."""
+    gaps = [high / low for low, high in pairwise(sizes)]
+    return len(sizes) >= FEWEST_JOINED and max(gaps) <= WIDEST_GAP
+
+
+def shared_bounds(series: Sequence[Series]) -> list[Series]:
+    """Join the bounds of all series whose bounds are equal: a bound depends on groups, not on algorithms."""
+    alike: list[tuple[dict[float, float], list[Series]]] = []
+    for bound in sorted((one for one in series if one.kind == Kind.BOUND), key=lambda one: -len(one.x)):
+        own = dict(zip(bound.x, bound.y, strict=True))
+        for known, members in alike:
+            both = own.keys() & known.keys()
+            if both and all(math.isclose(known[size], own[size], rel_tol=1e-6) for size in both):
+                known.update(own)
+                members.append(bound)
+                break
+        else:
+            alike.append((own, [bound]))
+    ending = f": {Kind.BOUND.value}"
+    shared = []
+    for values, members in alike:
+        sizes = tuple(sorted(values))
+        names = ", ".join(one.label.removesuffix(ending) for one in members)
+        label, style = (f"{names}{ending}", members[0].style) if len(alike) > 1 else ("bound", -1)
+        heights = tuple(values[size] for size in sizes)
+        shared.append(Series(label, Kind.BOUND, style, sizes, heights, joined=joinable(sizes)))
+    return [*(one for one in series if one.kind != Kind.BOUND), *shared]
+
+
+def race_figures(group: Sequence[Point]) -> list[Figure]:
+    """Figures of who is fastest: among measured points, and among simulated ones, which never race measured.
+
+    Emulated ones race against nobody, not even each other; other groups do other work, and pairs have a
+    figure of their own.
+    """
+    races: dict[tuple[object, ...], list[Point]] = defaultdict(list)
+    for point in group:
+        if not (point.baseline or point.emulated or point.pair):
+            kind = (point.simulated, *(getattr(point, axis.name) for axis in WORK))
+            races[kind].append(point)
+    several = len({key[0] for key in races}) > 1
+    figures = []
+    for key, members in sorted(races.items(), key=str):
+        figure = _race(members)
+        if figure is not None:
+            is_plain = all(getattr(members[0], axis.name) == axis.default for axis in WORK)
+            work = [] if is_plain else [str(value) for value in key[1:]]
+            words = [figure.key, *work, "simulated" if several and key[0] else ""]
+            figures.append(replace(figure, key="-".join(word for word in words if word)))
+    return figures
+
+
+def _race(points: Sequence[Point]) -> Figure | None:
+    """All series relative to the fastest at each size that two or more reached, with the crossovers.
+
+    None where no size has two.
+    """
+    names = series_names(points)
+    curves: dict[SeriesKey, dict[int, Interval]] = {key: {} for key in sorted(names, key=str)}
+    for point in points:
+        low, high = point.low_seconds, point.high_seconds
+        if has_size(point) and point.median_seconds and low is not None and high is not None:
+            curves[series_key(point)][point.size_bytes] = Interval(low, point.median_seconds, high, 0.0)
+    counts = Counter(size for curve in curves.values() for size in curve)
+    best = {
+        size: min(curve[size].median for curve in curves.values() if size in curve)
+        for size, count in counts.items()
+        if count > 1
+    }
+    if not best:
+        return None
+    curves = {key: curve for key, curve in curves.items() if best.keys() & curve.keys()}
+    found, crossings = leads({names[key]: curve for key, curve in curves.items()})
+    ahead = {one.name for one in found}
+
+    def rank(key: SeriesKey) -> tuple[bool, float, float]:
+        # Who leads somewhere is drawn; then who comes nearest to the fastest anywhere, then in the middle.
+        curve = curves[key]
+        ratios = sorted(interval.median / best[size] for size, interval in curve.items() if size in best)
+        return names[key] not in ahead, ratios[0], ratios[len(ratios) // 2]
+
+    drawn = sorted(sorted(curves, key=rank)[:MOST_SERIES], key=str)
+    style = {names[key]: place for place, key in enumerate(drawn)}
+    series = [
+        _measured(
+            [p for p in points if series_key(p) == key], names[key], style[names[key]],
+            lambda p, seconds: seconds / best[p.size_bytes] if seconds and p.size_bytes in best else None,
+        )
+        for key in drawn
+    ]  # fmt: skip
+    # In words and on the axis a crossover is as exact as the distance between the measured sizes allows.
+    notes, marks = [], []
+    for one in crossings:
+        exact = one.high_bytes <= WIDEST_GAP * one.low_bytes
+        size = approximate_size(one.size_bytes)
+        below, above = format_size(one.low_bytes), format_size(one.high_bytes)
+        place = f"at about {size}" if exact else "somewhere between"
+        notes.append(f"{one.after} overtakes {one.before} {place} (measured at {below} and {above})")
+        marks.append(Mark(one.size_bytes, size if exact else f"{below} to {above}"))
+    if notes:
+        notes = ["; ".join(notes) + "; straight lines on log-log axes between measured sizes"]
+    else:
+        notes = ["No crossover: nowhere does the leader's interval lie wholly above another's"]
+    left_out = sorted(names[key] for key in curves if key not in drawn)
+    notes += [f"Not drawn for want of room: {', '.join(left_out)}"] * bool(left_out)
+    alone = sorted({size for curve in curves.values() for size in curve} - best.keys())
+    if alone:
+        notes.append(f"Not drawn, because only one was measured there: {', '.join(map(format_size, alone))}")
+    return Figure(
+        key=f"algorithms-{group_key(points[0])}",
+        topic="algorithms",
+        title=title(points, "which is fastest at which size"),
+        subtitle=_subtitle(points),
+        x=SIZE,
+        y=SLOWDOWN,
+        series=tuple(series),
+        footnote=(*notes, *footnote(points)),
+        spans=tuple(
+            Span(one.low_bytes, one.high_bytes, one.name, style[one.name])
+            for one in found
+            if one.name in style
+        ),
+        marks=tuple(marks),
+    )
+
+
+def approximate_size(size_bytes: float) -> str:
+    """A size to two digits, for sizes that were estimated: ``96 KiB``."""
+    power = min(int(math.log2(max(size_bytes, 1.0)) // 10), 4)
+    value = size_bytes / 1024**power
+    digits = 1 - math.floor(math.log10(value)) if value >= 1 else 1
+    return f"{round(value, digits):g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """``after`` is faster than ``before`` from about ``size_bytes`` on.
+
+    size_bytes: where the medians' straight lines cross on log-log axes, between two measured sizes.
+    low_bytes, high_bytes: the neighbouring measured sizes around it.
+    """
+
+    before: str
+    after: str
+    size_bytes: float
+    low_bytes: int
+    high_bytes: int
+
+
+@dataclass(frozen=True)
+class Lead:
+    """``name`` leads, or cannot be told from the leader, from ``low_bytes`` to ``high_bytes``."""
+
+    name: str
+    low_bytes: float
+    high_bytes: float
+
+
+def leads(curves: Mapping[str, Curve]) -> tuple[tuple[Lead, ...], tuple[Crossover, ...]]:
+    """Return who leads over which sizes, and the crossovers between.
+
+    Sizes where fewer than two were measured decide nothing, so a lead ends before them; and it covers no size
+    at which the leader itself was not measured.
+    """
+    sizes = sorted({size for curve in curves.values() for size in curve})
+    found: list[Lead] = []
+    crossings: list[Crossover] = []
+    leader, start, last = "", math.nan, 0
+    for index, size in enumerate(sizes):
+        there = {name: curve[size] for name, curve in curves.items() if size in curve}
+        if len(there) < 2:
+            if not math.isnan(start):
+                found.append(Lead(leader, start, float(last)))
+            start = math.nan
+            continue
+        fastest = min(there, key=lambda name: there[name].median)
+        holds = leader in there and intervals_overlap(there[leader], there[fastest])
+        if leader != fastest and not holds:
+            crossing = _crossing(curves, leader, fastest, sizes[: index + 1]) if leader else None
+            crossings += [crossing] if crossing else []
+            # The old lead ends at the crossing, unless that is unknown or a size was measured between it and
+            # this one where the new leader was not: then it ends at the last size it was seen at.
+            end, begin = float(last), float(size)
+            if crossing is not None and not math.isnan(start) and crossing.size_bytes >= start:
+                new = curves[fastest]
+                if not any(crossing.size_bytes <= one < size and one not in new for one in sizes):
+                    end = begin = crossing.size_bytes
+            if not math.isnan(start):
+                found.append(Lead(leader, start, end))
+            leader, start = fastest, begin
+        elif math.isnan(start):
+            start = float(size)
+        last = size
+    if not math.isnan(start):
+        found.append(Lead(leader, start, float(last)))
+    return tuple(found), tuple(crossings)
+
+
+def _crossing(curves: Mapping[str, Curve], before: str, after: str, sizes: Sequence[int]) -> Crossover | None:
+    """Last crossing of two medians up to the last of ``sizes``; None where one was not measured."""
+    old, new = curves[before], curves[after]
+    if sizes[-1] not in old:
+        return None
+    shared = [size for size in sizes if size in old and size in new]
+    for low, high in reversed(list(pairwise(shared))):
+        ends = [(old[size].median, new[size].median) for size in (low, high)]
+        if any(min(pair) <= 0 for pair in ends):
+            return None
+        # Logarithm of old over new: positive where the new one is faster.
+        at_low, at_high = (math.log(one / other) for one, other in ends)
+        if at_low <= 0 < at_high:
+            share = -at_low / (at_high - at_low)
+            size = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+            return Crossover(before, after, size, low, high)
+    return None

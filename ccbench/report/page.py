@@ -1,0 +1,460 @@
+"""The page of a report: what it says, in the reader's order, and the one HTML file, without any network.
+
+Texts of a run reach the page in two ways only: through Jinja with autoescape, and as JSON in elements that no
+browser executes, with every character that HTML or JavaScript could take for its own written as an escape.
+A content security policy allows the page's two scripts by their hashes and nothing else, so that a mistake in
+either would still run nothing, and nothing could be sent anywhere.
+
+Figures reach the script as plain values; colours that depend on the theme are the words ``ink`` and ``grey``,
+which the script replaces.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from statistics import median
+from typing import Any
+
+from ccbench import __version__
+from ccbench.analysis.findings import provenance, run_findings
+from ccbench.collectives import COLLECTIVES
+from ccbench.errors import MissingDependency
+from ccbench.machine.flags import Flag
+from ccbench.report.baselines import baseline_lines, beside, pairs_table
+from ccbench.report.case_table import page_table
+from ccbench.report.drawing import COLOURS, picture_address
+from ccbench.report.figure import Axis, Figure, Frame, Kind, Series, far_note, frames
+from ccbench.report.figures import every_figure
+from ccbench.report.sharing import sharing_of, sharing_tables
+from ccbench.report.wording import health_lines, meaning_of, sentences
+from ccbench.results import Manifest, Point, Run
+from ccbench.tables import Table, columns
+from ccbench.topology.graph import DeviceKind, Finding, Topology
+from ccbench.units import format_seconds, percent, plain, plural
+
+SECTIONS: tuple[tuple[str, str, str], ...] = (
+    ("bandwidth", "Bus bandwidth against size",
+     "Dots are medians with their interval; hollow ones were flagged. Dashed: predicted; dotted: the bound; "
+     "a dash and a plus stand for them where sizes lie too far apart for a line."),
+    ("time", "Latency", "Time per launch on logarithmic axes: what small sizes cost."),
+    ("algorithms", "Algorithms and backends side by side",
+     "How many times longer than the fastest each takes, the speed-up of choosing well; the bar on top says "
+     "who leads where, lines mark crossovers."),
+    ("prediction", "Measured against predicted", "Above the line the machine is slower than the model says."),
+    ("ranks", "Ranks and samples",
+     "Whether one rank is late or all are: every rank's spread, then single samples where they spread most."),
+    ("sharing", "Sharing, by size",
+     "What groups at once, another collective or a computation at the same time do to a collective."),
+    ("pairs", "Every pair of ranks", "Rates or latencies of all pairs; frames mark those below their class."),
+)  # fmt: skip
+"""Topic of the figures, heading and one sentence; a section without figures is left out."""
+
+MOST_PAIRS = 500
+"""Lines beside a baseline that the page lists; the CSV file has all."""
+
+ENVIRONMENT = ("environment", "versions", "options", "machine", "notes")
+"""Entries of a manifest that are shown; the topology has its picture, and the suite its points."""
+
+LONGEST_VALUE = 300
+MOST_ROWS = 400
+
+ALWAYS_DIFFERENT = (
+    "environment.host.load_1_minute", "environment.memory.available_bytes",
+    "environment.memory.swap_used_bytes", "environment.limits.memory_free_bytes", "created_at",
+)  # fmt: skip
+"""Readings that change from minute to minute and tell nothing about a set-up."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures, by their names in the page, under one heading."""
+
+    topic: str
+    heading: str
+    text: str
+    figures: tuple[tuple[str, Figure], ...]
+
+
+NOTHING = Table((), ())
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """Everything about one run. sentences: the verdict; lines: what one about health stands on.
+
+    picture: the machine's drawing as a data address, and words for those who cannot see it.
+    """
+
+    name: str
+    facts: str
+    sentences: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    lines: tuple[str, ...] = ()
+    rates: Table = NOTHING
+    picture: tuple[str, str] | None = None
+    environment: Table = NOTHING
+    differences: Table = NOTHING
+    beside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PageContent:
+    """The whole page; ``label`` says loudly where times are no measurement.
+
+    terms: of the glossary, besides those of every page; formulas: its bus factors, of a page about runs.
+    """
+
+    title: str
+    runs: tuple[RunPart, ...]
+    sections: tuple[Section, ...]
+    table: Mapping[str, Any]
+    table_text: str = "Bandwidths in GB/s (1e9 bytes a second)."
+    label: str = ""
+    meaning: str = ""
+    pairs: Table = NOTHING
+    more_pairs: int = 0
+    sharing: tuple[Table, ...] = ()
+    terms: tuple[tuple[str, str], ...] = ()
+    formulas: Table = NOTHING
+    baseline: str = ""
+    version: str = __version__
+
+
+def page_content(
+    runs: Sequence[Run],
+    points: Sequence[Sequence[Point]],
+    behind: Sequence[Point] = (),
+    baseline: Run | None = None,
+    problems: list[str] | None = None,
+) -> PageContent:
+    """Everything to say of ``runs``.
+
+    points: of each run, in its order. behind: those of ``baseline`` that are comparable. problems: takes a
+    line for every part that could not be made; without it the first failure is raised.
+    """
+    every = [point for own in points for point in own]
+    # Names of the page's own, which no string of a run has a part in.
+    drawn = every_figure(runs, points, behind, problems)
+    figures = {f"figure-{place}": figure for place, figure in enumerate(drawn, start=1)}
+    sections = []
+    for topic, heading, text in SECTIONS:
+        own = tuple((name, figure) for name, figure in figures.items() if figure.topic == topic)
+        sections += [Section(topic, heading, text, own)] if own else []
+    label = provenance(every)
+    pairs = beside(every, behind)
+    seen = {flag for point in every for flag in point.flags}
+    return PageContent(
+        title=", ".join(dict.fromkeys(run.suite or plain(run.path.name) for run in runs)),
+        label=label,
+        meaning=meaning_of(label) if label else "",
+        runs=tuple(_part(run, own, behind, baseline) for run, own in zip(runs, points, strict=True)),
+        sections=tuple(sections),
+        table=page_table([*every, *behind]),
+        pairs=pairs_table(pairs[:MOST_PAIRS]),
+        more_pairs=max(0, len(pairs) - MOST_PAIRS),
+        sharing=sharing_tables(sharing_of(every)),
+        terms=tuple((flag, f"{flag.meaning}. Do: {flag.advice}.") for flag in Flag if flag in seen),
+        formulas=formula_table(every),
+        baseline="" if baseline is None else plain(baseline.path.name or baseline.path),
+    )
+
+
+def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: Run | None) -> RunPart:
+    findings = run_findings(run, points)
+    blamed, *lines = health_lines(run) or [""]
+    facts = (
+        plain(run.path.name),
+        f"host {run.manifest.host}" * bool(run.manifest.host),
+        f"machine {run.manifest.machine}" * bool(run.manifest.machine),
+        run.manifest.created_at,
+        plural(len(points), "case"),
+    )
+    differing = () if baseline is None else differences(run.manifest, baseline.manifest)
+    # Of a processor and its NICs alone there is nothing to see.
+    topology, picture = topology_of(run.manifest), None
+    if topology is not None and sum(one.kind is not DeviceKind.NIC for one in topology.devices) > 1:
+        from ccbench.report import topology_figure
+
+        machine = topology
+        counted = f"{plural(len(machine.gpus), 'GPU')}, {plural(len(machine.links), 'link')}"
+        address = picture_address(lambda: topology_figure.picture(machine))
+        picture = address, f"{plain(machine.name)}: {counted}"
+    return RunPart(
+        name=plain(run.path.name),
+        facts=" · ".join(fact for fact in facts if fact),
+        sentences=(*[blamed] * bool(blamed), *sentences(points, findings)),
+        lines=tuple(lines),
+        findings=findings,
+        rates=rates_table(points),
+        picture=picture,
+        environment=Table(columns("<fact", "<value"), environment_rows(run.manifest)),
+        differences=Table(columns("<fact", "<here", "<there"), differing),
+        beside=() if baseline is None else _beside(points, behind, baseline),
+    )
+
+
+def _beside(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -> tuple[str, ...]:
+    """Say how the run stands to its baseline, and what speaks against the comparison."""
+    lines = baseline_lines(points, baseline)
+    ratios = [pair.speed_ratio for pair in beside(points, behind)]
+    if not ratios:
+        return tuple(lines[:1])
+    name = plain(baseline.path.name or baseline.path)
+    text = (
+        f"Beside {name}: over {plural(len(ratios), 'like point')} this run has {median(ratios):.3g} times "
+        f"its speed in the middle, {min(ratios):.3g} to {max(ratios):.3g} at the ends."
+    )
+    return (text, *(line.replace("  note", "Note", 1) for line in lines if line.startswith("  note: ")))
+
+
+def topology_of(manifest: Manifest) -> Topology | None:
+    """The machine that predictions were priced on where the catalog has it, else the one that was detected.
+
+    None where neither is known.
+    """
+    from ccbench.topology.catalog import catalog_names, load_catalog
+
+    name = manifest.machine
+    return load_catalog(name) if name in catalog_names() else manifest.topology
+
+
+def rates_table(points: Sequence[Point]) -> Table:
+    """The case with the highest bus bandwidth of every collective, backend and number of ranks."""
+    best: dict[tuple[str, str, int, int], Point] = {}
+    for point in points:
+        if point.busbw is None or point.group_ranks < 2 or point.emulated or point.baseline:
+            continue
+        key = (point.collective, point.backend, point.ranks, point.nodes)
+        if key not in best or (best[key].busbw or 0.0) < point.busbw:
+            best[key] = point
+    rows = [
+        (
+            one.label, format_seconds(one.median_seconds or 0.0), f"{one.busbw:.4g} GB/s",
+            "" if one.bound_share is None else percent(one.bound_share),
+        )
+        for _, one in sorted(best.items())
+    ]  # fmt: skip
+    return Table(columns("<case", "time", "busbw", "of bound"), rows)
+
+
+def environment_rows(manifest: Manifest) -> tuple[tuple[str, str], ...]:
+    """(name with dots, value) of everything a manifest says about its making; unknown facts are left out."""
+
+    def flat(name: str, value: object) -> Iterator[tuple[str, str]]:
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                yield from flat(f"{name}.{plain(key, 80)}", inner)
+        elif isinstance(value, (list, tuple)):
+            if any(isinstance(one, (Mapping, list, tuple)) for one in value):
+                for place, inner in enumerate(value):
+                    yield from flat(f"{name}[{place}]", inner)
+            elif value:
+                yield name, plain(", ".join(str(one) for one in value), LONGEST_VALUE)
+        elif value not in (None, ""):
+            yield name, plain(value, LONGEST_VALUE)
+
+    found = [("created_at", manifest.created_at)] * bool(manifest.created_at)
+    for part in ENVIRONMENT:
+        found += flat(part, manifest.at(part))
+    return tuple(found[:MOST_ROWS])
+
+
+def differences(manifest: Manifest, other: Manifest) -> tuple[tuple[str, str, str], ...]:
+    """(name, here, there) of every row that is not alike; '' where one side says nothing."""
+    here, there = dict(environment_rows(manifest)), dict(environment_rows(other))
+    pairs = {name: (here.get(name, ""), there.get(name, "")) for name in (*here, *there)}
+    return tuple(
+        (name, *pair) for name, pair in pairs.items() if pair[0] != pair[1] and name not in ALWAYS_DIFFERENT
+    )
+
+
+FORMS: tuple[tuple[str, Callable[[int], float]], ...] = (
+    ("2(n-1)/n", lambda n: 2 * (n - 1) / n),
+    ("(n-1)/n", lambda n: (n - 1) / n),
+    ("1", lambda n: 1.0),
+)
+"""How bus factors are written; which one a collective has is found by comparing numbers."""
+
+
+def formula_table(points: Iterable[Point]) -> Table:
+    """busbw over algbw of every collective that moves data, worked out for the run's own numbers of ranks."""
+    ranks: dict[str, set[int]] = {}
+    for point in points:
+        if point.group_ranks > 1:
+            ranks.setdefault(point.collective, set()).add(point.group_ranks)
+    rows = [
+        (
+            row.name,
+            formula_of(row.bus_factor),
+            ", ".join(f"{row.bus_factor(n):.4g} for {n} ranks" for n in sorted(ranks.get(row.name, ()))[:6]),
+        )
+        for row in COLLECTIVES.values()
+        if row.moves_data
+    ]
+    return Table(columns("<collective", "<factor (n ranks)", "<here"), rows)
+
+
+def formula_of(factor: Callable[[int], float]) -> str:
+    """The formula that has the values of ``factor``; words where none of FORMS has."""
+    for text, form in FORMS:
+        if all(abs(factor(n) - form(n)) < 1e-12 for n in range(2, 130)):
+            return text
+    return "see collectives.py"
+
+
+def render_page(content: PageContent) -> str:
+    """The page as text, to be stored as UTF-8. Raises MissingDependency without jinja2 or plotly."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from markupsafe import Markup
+    except ImportError:
+        raise MissingDependency("report: the page needs jinja2; pip install jinja2") from None
+    environment = Environment(
+        loader=PackageLoader("ccbench.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    drawing, own = _plotly(), _asset("page.js")
+    hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (drawing, own)]
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"script-src 'sha256-{hashes[0]}' 'sha256-{hashes[1]}'; base-uri 'none'; form-action 'none'"
+    )
+    plots = plots_of(content)
+    return environment.get_template("page.html.jinja").render(
+        page=content,
+        policy=policy,
+        style=Markup(_asset("page.css")),
+        plotly=Markup(drawing),
+        script=Markup(own),
+        names=plots.keys(),
+        plots=Markup(json_for_html(plots)),
+        table=Markup(json_for_html(content.table)),
+    )
+
+
+def _asset(name: str) -> str:
+    return files("ccbench.report").joinpath(f"assets/{name}").read_text(encoding="utf-8")
+
+
+@cache
+def _plotly() -> str:
+    """plotly.js as the plotly package ships it."""
+    try:
+        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]  # ships no types
+    except ImportError:
+        raise MissingDependency("report: the page needs plotly; pip install plotly") from None
+    script: str = get_plotlyjs()
+    # The parser of HTML ends a script at this word, wherever it stands; in JavaScript the two are the same.
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+_ESCAPES = {ord(one): f"\\u{ord(one):04x}" for one in "<>&'\u2028\u2029"}
+
+
+def json_for_html(value: Any) -> str:
+    """``value`` as JSON that neither ends a script element nor breaks a line of JavaScript."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.translate(_ESCAPES)
+
+
+SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "pentagon", "x", "triangle-left")
+DASHES = {Kind.MEASURED: "solid", Kind.PREDICTED: "dash", Kind.BOUND: "dot", Kind.BASELINE: "solid",
+          Kind.REFERENCE: "dash"}  # fmt: skip
+BASELINE_DASHES = ("solid", "dashdot", "longdash", "dash")
+LONE_SYMBOLS = {Kind.PREDICTED: "line-ew", Kind.BOUND: "cross-thin"}
+"""Of predictions and bounds that no line joins: strokes, which no measured series has."""
+
+SIGNIFICANT_DIGITS = 6
+"""Of every number in the page; nobody reads more from a picture."""
+
+
+def plots_of(content: PageContent) -> dict[str, Any]:
+    """Name of a figure in the page -> what the script draws."""
+    return {name: plot(figure) for section in content.sections for name, figure in section.figures}
+
+
+def plot(figure: Figure) -> dict[str, Any]:
+    """Plain values from which the script draws ``figure``."""
+    drawn: dict[str, Any] = {"key": figure.key, "topic": figure.topic, "message": figure.message}
+    if figure.topic == "nothing":
+        return drawn
+    if figure.grid is not None:
+        grid = figure.grid
+        cells = {
+            "values": [[None if value is None else _short(value) for value in row] for row in grid.values],
+            "texts": [list(row) for row in grid.texts],
+            "marked": [list(cell) for cell in grid.marked],
+            "unit": grid.unit,
+            "good": grid.large_is_good,
+            "range": [_short(end) for end in grid.limits],
+            "legend": list(grid.legend),
+        }
+        return {**drawn, "x": _axis(figure.x), "y": _axis(figure.y), "grid": cells}
+    if not any(series.x for series in figure.series):
+        return {**drawn, "topic": "nothing", "message": "No case has a speed."}
+    x, y = frames(figure)
+    spans = [
+        [_short(one.low), _short(one.high), one.label, COLOURS[one.style % len(COLOURS)]]
+        for one in figure.spans
+    ]
+    return {
+        **drawn,
+        "x": _axis(figure.x, x),
+        "y": _axis(figure.y, y),
+        "series": [_series(one) for one in figure.series],
+        "spans": spans,
+        "marks": [[_short(one.x), one.label] for one in figure.marks],
+        "note": far_note(figure),
+    }
+
+
+def _axis(axis: Axis, frame: Frame | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = {"label": axis.label, "unit": axis.unit, "log": axis.scale != "linear"}
+    if frame is not None:
+        found |= {"label": frame.label, "range": [_short(frame.low), _short(frame.high)]}
+        if frame.ticks is not None:
+            found["ticks"] = [[_short(place), text] for place, text in frame.ticks]
+    return found
+
+
+def _series(one: Series) -> dict[str, Any]:
+    colour = "ink" if one.style < 0 else COLOURS[one.style % len(COLOURS)]
+    found: dict[str, Any] = {
+        "label": one.label,
+        "kind": one.kind.value,
+        "colour": "grey" if one.kind == Kind.BASELINE else colour,
+        "symbol": LONE_SYMBOLS.get(one.kind, SYMBOLS[one.style % len(SYMBOLS)]),
+        "dash": BASELINE_DASHES[one.style % 4] if one.kind == Kind.BASELINE else DASHES[one.kind],
+        "x": [_short(value) for value in one.x],
+        "y": [_short(value) for value in one.y],
+        "joined": one.joined,
+    }
+    # Most series have none of these: the page of a large run is smaller without.
+    if one.low:
+        found |= {"low": [_short(value) for value in one.low], "high": [_short(value) for value in one.high]}
+    if not all(one.trusted):
+        found["doubtful"] = [place for place, trusted in enumerate(one.trusted) if not trusted]
+    if one.missing:
+        found["missing"] = [_short(value) for value in one.missing]
+    return found
+
+
+def _short(value: float) -> float | int | None:
+    """``value`` with SIGNIFICANT_DIGITS; None for what JSON cannot say."""
+    if not math.isfinite(value):
+        return None
+    short = float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+    # Sizes are whole numbers that people compare: all their digits stay.
+    if value == int(value) and abs(value) < 2**53:
+        return int(value)
+    return short

@@ -1,0 +1,381 @@
+"""Figures of a plan: what steps are made of, by layout or by number of devices, and one step over time.
+
+What is hidden is pale and striped, so that a grey print says the same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccbench.plan.planner import Planned
+from ccbench.plan.step import Step
+from ccbench.plan.text import plan_document, plan_lines
+from ccbench.plan.timeline import KINDS, Piece, Timeline, timeline
+from ccbench.report import write_file
+from ccbench.report.drawing import (
+    BLUE,
+    FAINT,
+    GREEN,
+    GREY,
+    INK,
+    LEGEND_COLUMNS,
+    ORANGE,
+    PALE,
+    PINK,
+    SKY,
+    VERMILION,
+    canvas_of,
+    draw_legend,
+    picture_bytes,
+)
+from ccbench.report.figure import Axis, Figure
+from ccbench.units import format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TIME = Axis("time of a step", "seconds", "linear")
+
+AXIS_WORDS = {
+    "tp": "tensor parallel", "pp": "pipeline", "dp": "data parallel", "ep": "expert parallel",
+    "cp": "context parallel",
+}  # fmt: skip
+"""Kinds of communication in words, in the order they are stacked."""
+
+_KIND_OF_AXIS = {"etp": "ep", "edp": "dp", "dp-cp": "dp", "cp-dp": "dp"}
+
+COMPUTING_COLOUR = BLUE
+COLOURS = {"tp": VERMILION, "pp": ORANGE, "dp": PINK, "ep": GREEN, "cp": SKY}
+KIND_COLOURS = dict(zip(KINDS, (BLUE, SKY, VERMILION, PINK, ORANGE, GREEN), strict=True))
+"""Of the pieces of a timeline; the pipeline's bubble is grey, for what nobody works in."""
+
+UNREADABLE = (ORANGE, SKY)
+"""Colours on which white letters could not be read."""
+
+MOST_BARS = 10
+FEWEST_LANES = 4
+STACK_WIDTH, BESIDE_WIDTH = 0.56, 0.14
+INCHES_FOR_NAMES = 6.1
+LETTER_INCHES = 0.066
+"""Width of the axes, and of a letter of a name."""
+
+HIDDEN_NOTE = "Hidden communication is no part of a step; the narrow bars at the right show how much there is"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One colour of stacked bars: a value for every bar, from below in the order of the layers."""
+
+    label: str
+    colour: str
+    values: tuple[float, ...]
+    hidden: bool = False
+
+    @property
+    def look(self) -> dict[str, Any]:
+        """Keywords of matplotlib's patches; hidden layers are striped."""
+        look = {"facecolor": self.colour, "edgecolor": "white"}
+        return {**look, "alpha": 0.55, "hatch": "////"} if self.hidden else look
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars side by side, each of the same layers. names: below them. tops: short words above them.
+
+    beside: layers of a narrow bar at each bar's right: what is no part of the sum.
+    """
+
+    names: tuple[str, ...]
+    layers: tuple[Layer, ...]
+    beside: tuple[Layer, ...] = ()
+    tops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlanFigure:
+    """One figure of a plan: the words around it, and bars or a step over time inside."""
+
+    figure: Figure
+    body: Bars | Timeline
+
+    def render(self, form: str) -> bytes:
+        """Return the figure as a file of ``form`` (png, svg or pdf); the same plan gives the same bytes."""
+
+        def draw(axes: Axes) -> None:
+            if isinstance(self.body, Bars):
+                _draw_bars(self.figure, self.body, axes)
+            else:
+                _draw_timeline(self.figure, self.body, axes)
+
+        return picture_bytes(lambda: canvas_of(self.figure, draw), form)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One step with the words below its bar and above it. waits: as of ``by_kind``."""
+
+    name: str
+    top: str
+    computing_seconds: float
+    bubble_seconds: float
+    waits: Mapping[str, tuple[float, float]]
+
+
+def by_kind(step: Step) -> dict[str, tuple[float, float]]:
+    """(exposed, hidden) seconds of each kind of communication that the step has: tp, pp, dp, ep or cp.
+
+    Experts' own axes are counted to theirs.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for line in step.lines:
+        axis = line.communication.axis
+        kind = _KIND_OF_AXIS.get(axis, axis)
+        exposed, hidden = found.get(kind, (0.0, 0.0))
+        found[kind] = (exposed + line.exposed_seconds, hidden + line.hidden_seconds)
+    return found
+
+
+def plan_figures(planned: Planned) -> tuple[PlanFigure, ...]:
+    """Layouts side by side, numbers of devices side by side, and the best one's step over time."""
+    if planned.textbook:
+        return (_textbook_figure(planned),)
+    shape, cluster, _ = planned.where
+    devices = f"{cluster.ranks} devices · {cluster.name}"
+
+    def stack(name: str, step: Step, top: str) -> Stack:
+        return Stack(name, top, step.computing_seconds, step.bubble_seconds, by_kind(step))
+
+    layouts = [stack(one.name, one.step, format_seconds(one.step.seconds)) for one in planned.outcomes]
+    there = [one.outcome for one in planned.scaled if one.outcome is not None]
+    scaled = [stack(f"{one.ranks:,}", one.step, f"{one.tflops:.0f}") for one in there]
+    found = []
+    if len(layouts) > 1:
+        title, subtitle = f"{shape.name}: a step by layout", f"{devices} · {planned.plan.dtype}"
+        found.append(_bars_figure("layouts", title, subtitle, "layout", layouts, MOST_BARS))
+    if scaled:
+        subtitle = f"{planned.plan.scaling} scaling · above each bar TFLOP/s a device"
+        title = f"{shape.name}: a step by devices"
+        found.append(_bars_figure("scale", title, subtitle, "devices", scaled, len(scaled)))
+    if len(layouts) == 1:
+        title = f"{shape.name}: what a step is made of"
+        found.append(_bars_figure("step", title, devices, "layout", layouts, MOST_BARS))
+    best = min(planned.outcomes, key=lambda one: (not one.fits, -one.tflops))
+    subtitle = f"{best.name} · {cluster.name} · {format_seconds(best.step.seconds)}"
+    drawn = timeline(best.step)
+    notes = ["What is waited for inside a pass stands behind its computing; really they alternate by layer"]
+    if best.step.strategy.zero_stage >= 2:
+        notes.append("Gradients and weights that a pass sends stand at its start")
+    notes += [drawn.left_out] * bool(drawn.left_out)
+    if drawn.cut:
+        cut = format_seconds(drawn.cut)
+        notes.append(f"{cut} in the middle, where stages do the same again and again, are cut out")
+    x, y = Axis("time from the step's start", "seconds", "linear"), Axis("", "rank", "linear")
+    title = f"{shape.name}: one step over time"
+    figure = Figure("timeline", "plan", title, subtitle, x, y, footnote=tuple(notes))
+    return (*found, PlanFigure(figure, drawn))
+
+
+def _bars_figure(
+    key: str, title: str, subtitle: str, below: str, stacks: Sequence[Stack], most: int
+) -> PlanFigure:
+    bars = _bars(stacks[:most])
+    notes = [HIDDEN_NOTE] * bool(bars.beside)
+    notes += [f"The first {most} of {len(stacks)} are drawn"] * (len(stacks) > most)
+    x = Axis(below, "ranks", "linear")
+    return PlanFigure(Figure(key, "plan", title, subtitle, x, TIME, footnote=tuple(notes)), bars)
+
+
+def _bars(stacks: Sequence[Stack], words: Mapping[str, str] = AXIS_WORDS) -> Bars:
+    """Return stacked bars: computing, bubble, exposed communication by kind; beside each what is hidden."""
+    layers = [
+        Layer("computing", COMPUTING_COLOUR, tuple(one.computing_seconds for one in stacks)),
+        Layer("pipeline bubble", PALE, tuple(one.bubble_seconds for one in stacks)),
+    ]
+    beside = []
+    for kind, text in words.items():
+        waits = [one.waits.get(kind, (0.0, 0.0)) for one in stacks]
+        layers.append(Layer(f"{text}, exposed", COLOURS[kind], tuple(exposed for exposed, _ in waits)))
+        hidden = tuple(hidden for _, hidden in waits)
+        beside.append(Layer(f"{text}, hidden (beside)", COLOURS[kind], hidden, hidden=True))
+    return Bars(
+        names=tuple(one.name for one in stacks),
+        layers=tuple(layer for layer in layers if any(layer.values)),
+        beside=tuple(layer for layer in beside if any(layer.values)),
+        tops=tuple(one.top for one in stacks),
+    )
+
+
+def _textbook_figure(planned: Planned) -> PlanFigure:
+    """Return bars of a step by how its gradients are sent: in series, in buckets, all at once."""
+    gradients = planned.plan.gradients
+    assert gradients is not None
+    stacks = []
+    for one in planned.textbook:
+        name = "in series" if one.bucket == 0 else f"{one.bucket}"
+        if one.bucket > 1 and gradients.startup_seconds is None:
+            # Nobody said what part of a message is start-up, so both ends are drawn.
+            name += f"\n{'start-up' if one.startup_seconds else 'bytes'}"
+        top = f"{one.seconds * 1e3:,.0f} ms"
+        waits = {"dp": (one.exposed_seconds, one.hidden_seconds)}
+        stacks.append(Stack(name, top, one.computing_seconds, 0.0, waits))
+    figure = Figure(
+        key="gradients",
+        topic="plan",
+        title=f"{gradients.layers} layers x {gradients.per_layer} gradients: a step by how they are sent",
+        subtitle=(
+            f"{format_seconds(gradients.compute_seconds)} to compute and "
+            f"{format_seconds(gradients.communicate_seconds)} to communicate each"
+        ),
+        x=Axis("gradients in one message", "ranks", "linear"),
+        y=TIME,
+        footnote=("Start-up is the part of a communication that a larger message does not pay again",),
+    )
+    return PlanFigure(figure, _bars(stacks, {"dp": "gradients"}))
+
+
+def _draw_bars(figure: Figure, bars: Bars, axes: Axes) -> None:
+    """Draw stacks from below in the order of the layers; what is beside them at their right, narrow."""
+    axes.set_axisbelow(True)
+    axes.grid(visible=True, axis="y", color=FAINT, linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    count = len(bars.names)
+    places = [float(place) for place in range(count)]
+    shift = STACK_WIDTH / 2 + BESIDE_WIDTH / 2 + 0.03
+    heights, aside = [0.0] * count, [0.0] * count
+    for layers, tops, width, right in (
+        (bars.layers, heights, STACK_WIDTH, 0.0),
+        (bars.beside, aside, BESIDE_WIDTH, shift),
+    ):
+        for layer in layers:
+            at = [place + right for place in places]
+            axes.bar(at, layer.values, width, bottom=tuple(tops), linewidth=0.5, **layer.look)
+            tops[:] = [low + value for low, value in zip(tops, layer.values, strict=True)]
+    highest = max([*heights, *aside], default=0.0) or 1.0
+    letters = 8 if count <= 8 else 7.2
+    for place, height, text in zip(places, heights, bars.tops, strict=False):
+        axes.text(
+            place, height + 0.012 * highest, text, ha="center", va="bottom", color=INK, fontsize=letters,
+            linespacing=1.1,
+        )  # fmt: skip
+    axes.set_ylim(0, highest * 1.12)
+    # A stack keeps its width however few there are.
+    room = max(0.0, 3 - count) / 2
+    axes.set_xlim(-0.6 - room, count - 0.4 + room)
+    # Words below a bar stand on as many lines as its width asks for.
+    wide = max(6, int(INCHES_FOR_NAMES / max(count, 3) / LETTER_INCHES))
+    names = [
+        "\n".join(part for line in name.split("\n") for part in textwrap.wrap(line, wide) or [""])
+        for name in bars.names
+    ]
+    axes.set_xticks(places, names, fontsize=letters, linespacing=1.15)
+    axes.tick_params(axis="x", length=0)
+    lines = max((name.count("\n") for name in names), default=0)
+    axes.set_xlabel("" if lines > 1 else figure.x.label, labelpad=6)
+    axes.set_ylabel(figure.y.label, labelpad=6)
+    axes.yaxis.set_major_formatter(lambda value, _: format_seconds(value) if value else "0")
+    _legend(list(reversed((*bars.layers, *bars.beside))), axes)
+
+
+def _draw_timeline(figure: Figure, drawn: Timeline, axes: Axes) -> None:
+    """Draw a row for each lane, time from the left; a piece's text only where it has room."""
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Rectangle
+
+    end = max((piece.end_seconds for piece in drawn.pieces), default=1.0) or 1.0
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_axisbelow(True)
+    axes.grid(visible=True, axis="x", color=FAINT, linewidth=0.6)
+    kinds = [kind for kind in KINDS if any(piece.kind == kind for piece in drawn.pieces)]
+    for kind in kinds:
+        mine = [piece for piece in drawn.pieces if piece.kind == kind]
+        lengths = [one.end_seconds - one.begin_seconds for one in mine]
+        boxes = [
+            Rectangle((one.begin_seconds, one.lane - 0.4), length, 0.8)
+            for one, length in zip(mine, lengths, strict=True)
+        ]
+        # White seams between pieces would hide pieces that are narrower than a seam.
+        seam = 0 if min(lengths) < 0.004 * end else 0.5
+        collection = PatchCollection(
+            boxes, facecolor=KIND_COLOURS[kind], edgecolor="white", linewidth=seam
+        )  # fmt: skip
+        axes.add_collection(collection)
+    for piece in drawn.pieces:
+        begin, until = seen(piece, drawn, end)
+        if piece.text and (until - begin) / end > 0.005 + 0.0065 * len(piece.text):
+            axes.text(
+                (begin + until) / 2, piece.lane, piece.text, ha="center", va="center",
+                fontsize=6.6 if len(piece.text) < 3 else 5.6,
+                color=INK if KIND_COLOURS[piece.kind] in UNREADABLE else "white",
+            )  # fmt: skip
+    axes.set_xlim(0, end)
+    # One lane alone is no wall.
+    room = max(0, FEWEST_LANES - len(drawn.lanes)) / 2
+    axes.set_ylim(len(drawn.lanes) - 0.4 + room, -0.6 - room)
+    axes.set_yticks(range(len(drawn.lanes)), list(drawn.lanes), fontsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(figure.x.label, labelpad=6)
+
+    def time(value: float) -> str:
+        # Behind the cut, what was left out is added.
+        moment = value + (drawn.cut if drawn.cut and value > drawn.cut_at else 0.0)
+        return format_seconds(moment) if moment else "0"
+
+    axes.xaxis.set_major_formatter(lambda value, _: time(value))
+    if drawn.cut:
+        axes.set_xticks(ticks_around_cut(drawn, end))
+        axes.axvline(drawn.cut_at, color="white", linewidth=7, zorder=5)
+        for shift in (-0.004, 0.004):
+            axes.axvline(
+                drawn.cut_at + shift * end, color=GREY, linewidth=0.9, linestyle=(0, (2, 2)), zorder=6
+            )
+    _legend([Layer(kind, KIND_COLOURS[kind], ()) for kind in kinds], axes)
+
+
+def seen(piece: Piece, drawn: Timeline, end: float) -> tuple[float, float]:
+    """(begin, end) of the part of a piece that the cut leaves to be seen, in seconds."""
+    begin, until = piece.begin_seconds, piece.end_seconds
+    gap = 0.008 * end if drawn.cut else 0.0
+    if not drawn.cut or begin > drawn.cut_at + gap:
+        return begin, until
+    if begin >= drawn.cut_at:
+        return drawn.cut_at + gap, until
+    return begin, min(until, drawn.cut_at - gap)
+
+
+def ticks_around_cut(drawn: Timeline, end: float) -> list[float]:
+    """Places of round moments on both sides of the cut, none so near that their words would meet."""
+    from matplotlib.ticker import MaxNLocator
+
+    places = MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]).tick_values(0, end)
+    step, gap = float(places[1] - places[0]), 0.03 * end
+    before = [number * step for number in range(int((drawn.cut_at - gap) / step) + 1)]
+    first = math.ceil((drawn.cut_at + drawn.cut + gap) / step)
+    last = math.floor((end + drawn.cut) / step)
+    return before + [number * step - drawn.cut for number in range(first, last + 1)]
+
+
+def _legend(layers: Sequence[Layer], axes: Axes) -> None:
+    from matplotlib.patches import Patch
+
+    labels = ["\n".join(textwrap.wrap(one.label, LEGEND_COLUMNS)) for one in layers]
+    draw_legend([Patch(**one.look) for one in layers], labels, axes)
+
+
+def write_plan(planned: Planned, folder: Path) -> tuple[Path, ...]:
+    """Figures as SVG and PNG, plan.json and plan.txt. RunFolderError where the folder cannot be written."""
+    files: dict[str, bytes] = {
+        "plan.txt": ("\n".join(plan_lines(planned)) + "\n").encode(),
+        "plan.json": (json.dumps(plan_document(planned), indent=2, allow_nan=False) + "\n").encode(),
+    }
+    for one in plan_figures(planned):
+        for form in ("svg", "png"):
+            files[f"{one.figure.key}.{form}"] = one.render(form)
+    for name, content in files.items():
+        write_file(folder / name, content)
+    return tuple(folder / name for name in files)

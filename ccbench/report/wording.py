@@ -1,0 +1,330 @@
+"""What a report says in words: names of runs and of lines, the small print, and the verdict."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+from statistics import median
+from typing import Any
+
+from ccbench.analysis.findings import EMULATION, LEFT_OUT, MOST_NAMED, SIMULATED, provenance, run_findings
+from ccbench.analysis.health import ADVICE, health_of, wants_health
+from ccbench.analysis.slow_ranks import UNNAMED, flagged_devices
+from ccbench.cases import NO_ROOT, SETTINGS, Status, setting_words
+from ccbench.machine.flags import Flag
+from ccbench.results import Point, Run
+from ccbench.topology.graph import Finding
+from ccbench.units import MANIFOLD, format_ratio, format_size, percent, plural
+
+_SETTINGS = tuple(axis.name for axis in SETTINGS)
+SERIES_FIELDS = ("run", "backend", "algorithm", "protocol", "mode", "root", "in_place", *_SETTINGS)
+"""What may tell one line of a figure from another; the name shows those that differ."""
+
+SeriesKey = tuple[object, ...]
+
+MOST_GROUPS = 6
+"""Groups of unmeasured cases or flags a footnote spells out; the rest is counted."""
+
+
+SMALLEST_FOR_BOUND = 64 * 1024
+"""Bytes; below, the bound is the time of little more than one flag, and a share of it says nothing."""
+
+
+def points_of(run: Run, *, name: str = "", baseline: bool = False) -> tuple[Point, ...]:
+    """Every case of ``run``, in the run's order. ``name`` tells runs apart where there are several.
+
+    Imported cases that would else be one line, though they come from different tables, get the name of their
+    source added.
+    """
+    labels = table_labels(run.points)
+    if not name and not baseline and not any(labels):
+        return run.points
+    return tuple(
+        replace(point, run=" ".join(part for part in (name, label) if part), baseline=baseline)
+        for point, label in zip(run.points, labels, strict=True)
+    )
+
+
+def table_labels(points: Sequence[Point]) -> list[str]:
+    """One label for each point: empty for measured ones, and for imported ones that cannot be mixed up."""
+    lines: dict[tuple[object, ...], dict[tuple[str, int], None]] = defaultdict(dict)
+    for point in points:
+        if point.imported:
+            lines[point.curve][point.source, point.source_table] = None
+    mixed = {table for tables in lines.values() if len(tables) > 1 for table in tables}
+    by_name: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for table in sorted(mixed):
+        by_name[short_source(table[0])].append(table)
+    # Tables of one source have the same short name and are numbered.
+    names = {
+        table: name if len(members) == 1 else f"{name} #{place}"
+        for name, members in by_name.items()
+        for place, table in enumerate(members, start=1)
+    }
+    labels = []
+    for point in points:
+        name = names.get((point.source, point.source_table), "")
+        network = point.network.partition(" (")[0] if name and point.nodes != 1 else ""
+        labels.append(" ".join(part for part in (name, network) if part))
+    return labels
+
+
+def short_source(source: str) -> str:
+    """``owner/repository`` of a repository and path, the name without its suffix of a file."""
+    repository, separator, _ = source.partition(":")
+    if separator and repository.count("/") == 1 and not any(one.isspace() for one in repository):
+        return repository
+    return PurePosixPath(source).stem or source
+
+
+def labelled(points: Iterable[Point]) -> str:
+    """``provenance`` and a space, to stand before a title; or nothing."""
+    label = provenance(points)
+    return f"{label} " if label else ""
+
+
+def meaning_of(label: str) -> str:
+    """Words for the small print about times under a label of ``provenance``."""
+    if label == EMULATION:
+        return "GPU kernels ran on a CPU; times say nothing about any device"
+    return "times come from a model" + (" or from a CPU in a GPU's place" if EMULATION in label else "")
+
+
+def imported_from(points: Iterable[Point]) -> str:
+    """``imported from FILE (nccl-tests 2.13.8)``, the number of files where there are several; or nothing."""
+    sources = list(
+        dict.fromkeys((point.source, point.tool_and_version) for point in points if point.imported)
+    )
+    if not sources:
+        return ""
+    tools = list(dict.fromkeys(tool for _, tool in sources if tool))
+    if len(tools) > 1:  # the versions are in the CSV file
+        tools = list(dict.fromkeys(tool.split()[0] for tool in tools))
+    files = list(dict.fromkeys(source for source, _ in sources))
+    where = files[0] if len(files) == 1 else plural(len(files), "source")
+    return f"imported from {where}" + (f" ({', '.join(tools)})" if tools else "")
+
+
+def settings_of(point: Point) -> tuple[object, ...]:
+    """The settings of a case, in the order of SETTINGS."""
+    return tuple(getattr(point, name) for name in _SETTINGS)
+
+
+def series_key(point: Point) -> SeriesKey:
+    """Return the key that all points of one line have in common."""
+    return tuple(getattr(point, name) for name in SERIES_FIELDS)
+
+
+def series_names(points: Sequence[Point]) -> dict[SeriesKey, str]:
+    """Series key -> the shortest words that tell it from the others among ``points``."""
+    keys = sorted({series_key(point) for point in points}, key=str)
+    varying = {name for index, name in enumerate(SERIES_FIELDS) if len({key[index] for key in keys}) > 1}
+    names = {}
+    for key in keys:
+        fields: Mapping[str, Any] = dict(zip(SERIES_FIELDS, key, strict=True))
+        words = [fields["run"]] if "run" in varying and fields["run"] else []
+        words += [fields["backend"]] if "backend" in varying else []
+        words.append(fields["algorithm"])
+        if "protocol" in varying or fields["protocol"] != "default":
+            words.append(fields["protocol"])
+        words += [fields["mode"]] if "mode" in varying else []
+        if "root" in varying and fields["root"] != NO_ROOT:
+            words.append(f"root {fields['root']}")
+        if "in_place" in varying:
+            words.append("in place" if fields["in_place"] else "out of place")
+        names[key] = " ".join([*words, *setting_words(fields, varying)])
+    return names
+
+
+def footnote(points: Sequence[Point]) -> tuple[str, ...]:
+    """Lines of small print for a figure drawn from ``points``."""
+    lines = [_source(points)]
+    label = provenance(points)
+    emulated = sorted({point.backend for point in points if point.emulated})
+    modelled = sorted({point.backend for point in points if point.simulated and not point.emulated})
+    if label == SIMULATED:
+        lines.append(f"{SIMULATED}: times come from a model, nothing was measured")
+    elif modelled:
+        lines.append(f"{label}: times of {', '.join(modelled)} come from a model, they were not measured")
+    if emulated:
+        lines.append(
+            f"{EMULATION}: {', '.join(emulated)} ran GPU kernels on a CPU: results are real, "
+            f"times are {LEFT_OUT}"
+        )
+    if any(Flag.LOOPBACK in point.flags for point in points):
+        lines.append("Loopback: ranks shared a device or a host's loopback; no link was measured")
+    # Flags of points that have a speed, most frequent first.
+    counts = Counter(flag for point in points if point.status == Status.OK for flag in point.flags)
+    flagged = [
+        f"{flag} ({plural(count, 'point')})"
+        for flag, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    found = flagged_devices((point.flags, point.device_readings) for point in points)
+    devices = [f"{device} {flag} ({plural(count, 'point')})" for flag, device, count in found]
+    named = any(device != UNNAMED for _, device, _ in found)
+    for title, texts in (
+        ("Flagged as doubtful (hollow in figures)", flagged),
+        ("Devices", devices if named else []),
+        ("No result", missing_groups(points)),
+    ):
+        more = len(texts) - MOST_GROUPS
+        rest = f"; and {more} more, listed in the table" if more > 0 else ""
+        lines += [f"{title}: {'; '.join(texts[:MOST_GROUPS])}{rest}"] if texts else []
+    return tuple(lines)
+
+
+def _source(points: Sequence[Point]) -> str:
+    """Say where points come from, how often they were measured, and what their interval is worth."""
+    parts = []
+    for word in ("host", "machine"):
+        names = sorted({getattr(point, word) for point in points} - {""})
+        parts += [f"{word} {', '.join(names)}"] if names else []
+    backends = {(point.backend, point.backend_version) for point in points}
+    texts = sorted(f"{backend} ({version})" if version else backend for backend, version in backends)
+    parts += [", ".join(texts) or "no backend", imported_from(points)]
+    ok = [point for point in points if point.status == Status.OK]
+    printed = sorted({point.time_statistic for point in ok if not len(point.samples_seconds)})
+    sampled = [point for point in ok if len(point.samples_seconds)]
+    if sampled:
+        text = _span([len(point.samples_seconds) for point in sampled], "sample")
+        rounds = [len(point.round_samples) for point in sampled]
+        text += f" in {_span(rounds, 'round')}" if max(rounds) > 1 else ""
+        parts.append(f"{text} a point")
+    elif printed:
+        parts.append(f"times as printed ({', '.join(printed)}), without samples or interval")
+    # With few samples the interval is worth less than was asked for, and then that is said.
+    worths = [point.interval_confidence for point in points if point.interval_confidence is not None]
+    if worths and max(worths) > 0:
+        worth = " to ".join(dict.fromkeys((percent(min(worths)), percent(max(worths)))))
+        parts.append(f"medians with their {worth} interval (order statistics)")
+    return " · ".join(part for part in parts if part)
+
+
+def _span(counts: Sequence[int], noun: str) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low} to {plural(high, noun)}" if low < high else plural(low, noun)
+
+
+def missing_groups(points: Sequence[Point]) -> list[str]:
+    """Cases without a speed, one text for every (series, status): ``ring 1 MiB, 2 MiB timed_out (why)``.
+
+    Wrong results come first: they are the worst a run can find.
+    """
+    names = series_names(points) if points else {}
+    groups: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    for point in points:
+        if point.status != Status.OK:
+            groups[point.status.value, names[series_key(point)]].append(point)
+    order = {status.value: place for place, status in enumerate(Status)}
+    texts = []
+    for (status, name), members in sorted(groups.items(), key=lambda item: (order[item[0][0]], item[0][1])):
+        details = {member.detail for member in members if member.detail}
+        reason = f" ({next(iter(details))})" if len(details) == 1 else ""
+        sizes = [format_size(size) for size in sorted({member.size_bytes for member in members})]
+        if len(sizes) > 3:
+            sizes = [f"{sizes[0]} to {sizes[-1]} ({len(sizes)} sizes)"]
+        texts.append(f"{name} {', '.join(sizes)} {status}{reason}")
+    return texts
+
+
+def verdict_lines(run: Run) -> list[str]:
+    """Return the summary and the first findings with advice; whom health blames is in the summary."""
+    found = run_findings(run, points_of(run))
+    told = [one for one in found if one.severity != "note" and one.kind not in ADVICE]
+    lines = [*summary_lines(run), *map(str, told[:MOST_NAMED])]
+    rest = plural(len(told) - MOST_NAMED, "finding")
+    return lines + [f"... and {rest} more, in the report's page"] * (len(told) > MOST_NAMED)
+
+
+def summary_lines(run: Run) -> list[str]:
+    """Return the verdict without the findings."""
+    points = points_of(run)
+    return [*health_lines(run), measured_text(points), *closeness(points)]
+
+
+def health_lines(run: Run) -> list[str]:
+    """Return the verdict about the machine's health, of a suite that asks for it; the blamed stand first."""
+    return health_of(run).lines() if wants_health(run) else []
+
+
+def sentences(points: Sequence[Point], findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Say what was measured, how near to model and bound, how many findings there are, the first named."""
+    grave = [one for one in findings if one.severity != "note"]
+    problems = sum(one.severity == "problem" for one in grave)
+    counts = [plural(problems, "problem")] * bool(problems)
+    counts += [plural(len(grave) - problems, "doubt")] * (len(grave) > problems)
+    named = "; ".join(one.subject for one in grave[:MOST_NAMED])
+    near = closeness(points)
+    if not near and any(one.median_seconds and not one.emulated for one in points):
+        near = [
+            "There is neither a prediction nor a bound to lay beside it; name the machine with --machine."
+        ]
+    worst = (
+        f"{' and '.join(counts)} found, first: {named}." if grave else "Nothing was found that needs a look."
+    )
+    return (measured_text(points), *near, worst)
+
+
+def measured_text(points: Sequence[Point]) -> str:
+    """Say how many cases gave a result, of what, and the most that was reached."""
+    if not points:
+        return "The run holds no case."
+    ok = [point for point in points if point.status == Status.OK]
+    label = provenance(points)
+    collectives = ", ".join(sorted({point.collective for point in points}))
+    backends = ", ".join(sorted({point.backend for point in points}))
+    verb = {SIMULATED: "computed by a model", EMULATION: "emulated"}.get(label, "measured")
+    verb = imported_from(points) or verb
+    idle = Counter(one.status.value for one in points if one.status in (Status.UNSUPPORTED, Status.SKIPPED))
+    rest = f" ({', '.join(f'{count} {status}' for status, count in sorted(idle.items()))})" if idle else ""
+    text = f"{len(ok)} of {plural(len(points), 'case')} {verb}{rest}: {collectives} on {backends}."
+    rated = [one for one in ok if one.busbw and one.group_ranks > 1 and not one.emulated]
+    fastest = max(rated, key=lambda one: one.busbw or 0.0, default=None)
+    if fastest is not None:
+        text += f" Peak bus bandwidth {fastest.busbw:.4g} GB/s ({fastest.label})."
+    return f"{label}: {text}" if label else text
+
+
+def closeness(points: Sequence[Point]) -> list[str]:
+    """Say how near cases come to the prediction, and large ones to the bound; a single rank has no bound."""
+    lines = []
+    priced = [point for point in points if point.prediction_error is not None]
+    if priced:
+        error, bias = error_and_bias(priced)
+        text = f"Median error of the prediction {percent(error)}; {bias_text(bias)}"
+        lines.append(f"{text} ({plural(len(priced), 'case')}).")
+    shares = [
+        one.bound_share
+        for one in points
+        if one.bound_share is not None and one.size_bytes >= SMALLEST_FOR_BOUND
+    ]
+    if shares:
+        lines.append(
+            f"Half of the {plural(len(shares), 'case')} of at least {format_size(SMALLEST_FOR_BOUND)} reach "
+            f"{percent(median(shares))} of the bound or more (below that size it is one flag's time)."
+        )
+    return lines
+
+
+def error_and_bias(points: Sequence[Point]) -> tuple[float, float]:
+    """Median of |predicted / measured - 1|, and median of measured / predicted - 1, as fractions.
+
+    The bias is positive where the machine is slower than predicted. ``points`` have a prediction.
+    """
+    errors = [point.prediction_error for point in points if point.prediction_error is not None]
+    # A prediction of zero seconds is infinitely exceeded: error -1 has no finite bias.
+    biases = [1 / (1 + error) - 1 if error > -1 else math.inf for error in errors]
+    return median(abs(error) for error in errors), median(biases)
+
+
+def bias_text(bias: float) -> str:
+    """Words for the side of the prediction on which the measured times typically lie."""
+    if abs(bias) <= 0.005:
+        return "measured times typically lie at the prediction"
+    if bias >= MANIFOLD:
+        return f"measured times are typically {format_ratio(1 + bias)} the prediction"
+    side = "above" if bias > 0 else "below"
+    return f"measured times are typically {percent(abs(bias))} {side} the prediction"

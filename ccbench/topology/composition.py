@@ -249,31 +249,18 @@ class _Node:
     nics: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
 class _Cluster:
-    """Numbers of a cluster. Vertices: GPUs of all nodes, then what else is in them, then the network's."""
+    """Numbers of a cluster. Vertices: GPUs of all nodes, then what else is in them, then the network's.
 
-    node: _Node
-    nodes: int
-    outer: Fabric | None
-    rails: bool
+    rest: devices of a node besides GPUs. first_outer: the first vertex of the network.
+    """
 
-    @property
-    def ranks(self) -> int:
-        return self.nodes * self.node.gpus
-
-    @property
-    def local_links(self) -> int:
-        return len(self.node.routes.links)
-
-    @cached_property
-    def rest(self) -> tuple[Device, ...]:
-        """Devices of a node besides GPUs."""
-        return tuple(d for d in self.node.topology.devices if d.kind is not DeviceKind.GPU)
-
-    @property
-    def first_outer(self) -> int:
-        return self.ranks + self.nodes * len(self.rest)
+    def __init__(self, node: _Node, nodes: int, outer: Fabric | None, rails: bool) -> None:
+        self.node, self.nodes, self.outer, self.rails = node, nodes, outer, rails
+        self.ranks = nodes * node.gpus
+        self.local_links = len(node.routes.links)
+        self.rest = [one for one in node.topology.devices if one.kind is not DeviceKind.GPU]
+        self.first_outer = self.ranks + nodes * len(self.rest)
 
     def vertices_of(self, name: str) -> Ints:
         """The vertex called ``name`` in every node."""

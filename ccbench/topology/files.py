@@ -181,10 +181,13 @@ def _name(value: Any, place: str) -> str:
 
 
 def _whole(lowest: int | None, most: int | None = None) -> Check:
+    bounds = "" if lowest is None else f", {lowest} or more" if most is None else f", {lowest} to {most}"
+
     def check(value: Any, place: str) -> int:
-        bounds = "" if lowest is None else f", {lowest} or more" if most is None else f", {lowest} to {most}"
-        is_low = lowest is not None and type(value) is int and value < lowest
-        if type(value) is not int or is_low or (most is not None and value > most):
+        # JSON tells true from 1, so a truth value is no number.
+        if type(value) is not int or not (-math.inf if lowest is None else lowest) <= value <= (
+            most or math.inf
+        ):
             raise _wrong(value, place, f"a whole number{bounds}")
         return value
 
@@ -228,21 +231,19 @@ def _list_of(entry_check: Check) -> Check:
     return check
 
 
-def _built(kind: Callable[..., Any], checks: Mapping[str, Check], required: tuple[str, ...]) -> Check:
-    return lambda value, place: kind(**_checked(_mapping(value, place), checks, required, place))
-
-
 def _matrix(value: Any, place: str) -> dict[tuple[str, str], str]:
     matrix: dict[tuple[str, str], str] = {}
-    for index, entry in enumerate(_list_of(lambda entry, _: entry)(value, place)):
-        where = f"{place}[{index}]"
-        words = _list_of(_text)(entry, where)
+    for index, words in enumerate(_list_of(_list_of(_text))(value, place)):
         if len(words) != 3:
-            raise _wrong(entry, where, "[from, to, label]")
+            raise _wrong(list(words), f"{place}[{index}]", "[from, to, label]")
         if words[:2] in matrix:
-            raise MachineError(f"{where}: {words[0]} to {words[1]} is given twice; keep one")
-        matrix[words[0], words[1]] = words[2]
+            raise MachineError(f"{place}[{index}]: {words[0]} to {words[1]} is given twice; keep one")
+        matrix[words[:2]] = words[2]
     return matrix
+
+
+def _built(kind: Callable[..., Any], checks: Mapping[str, Check], required: tuple[str, ...]) -> Check:
+    return lambda value, place: kind(**_checked(_mapping(value, place), checks, required, place))
 
 
 DEVICE: Mapping[str, Check] = {

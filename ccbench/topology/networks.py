@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -60,7 +59,7 @@ def fat_tree(
         links = given[level] if given else max(1, math.ceil(leaving / wire.bytes_per_second - 1e-9))
         up.append(links)
         wires.append(wire.faster(leaving / links / wire.bytes_per_second))
-    tree = _Tree(tuple(down), tuple(up), rails)
+    tree = _Tree(down, up, rails)
     check_size("fat-tree", 2 * sum(tree.sizes))
     return wired(
         "fat-tree",
@@ -73,59 +72,35 @@ def fat_tree(
     )
 
 
-@dataclass(frozen=True, eq=False)
 class _Tree:
     """Shape of a fat-tree; ids count level by level, first the links up, then those down.
 
     down, up: children and parents of a vertex, level by level. below: ranks under a vertex of each level.
     planes: vertices of each level above the same ranks. counts, first: vertices of each level, and the
-    number of the first. host: place below the leaves of each rank.
+    number of the first. sizes: links up from each level. host: place below the leaves of each rank.
     """
 
-    down: tuple[int, ...]
-    up: tuple[int, ...]
-    rails: int
-
-    @cached_property
-    def height(self) -> int:
-        return len(self.down)
-
-    @cached_property
-    def below(self) -> tuple[int, ...]:
-        return tuple(math.prod(self.down[:level]) for level in range(self.height + 1))
-
-    @cached_property
-    def planes(self) -> tuple[int, ...]:
-        return tuple(math.prod(self.up[:level]) for level in range(self.height + 1))
-
-    @cached_property
-    def ranks(self) -> int:
-        return self.below[-1]
-
-    @cached_property
-    def counts(self) -> tuple[int, ...]:
-        return tuple(self.ranks // self.below[level] * self.planes[level] for level in range(self.height + 1))
-
-    @cached_property
-    def first(self) -> tuple[int, ...]:
-        return (0, *itertools.accumulate(self.counts))
-
-    @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(self.counts[level] * self.up[level] for level in range(self.height))
+    def __init__(self, down: Sequence[int], up: Sequence[int], rails: int) -> None:
+        self.down, self.up, self.rails, self.height = down, up, whole("rails", rails), len(down)
+        self.below = [math.prod(down[:level]) for level in range(self.height + 1)]
+        self.planes = [math.prod(up[:level]) for level in range(self.height + 1)]
+        self.ranks = self.below[-1]
+        above = zip(self.below, self.planes, strict=True)
+        self.counts = [self.ranks // below * planes for below, planes in above]
+        self.first = [0, *itertools.accumulate(self.counts)]
+        self.sizes = [self.counts[level] * up[level] for level in range(self.height)]
+        if self.ranks % (rails * down[0]):
+            raise MachineError(
+                f"rails: {rails} rails of {down[0]} nodes do not divide {self.ranks} ranks; "
+                "let children[1] be a multiple of rails"
+            )
 
     @cached_property
     def host(self) -> Ints:
-        whole("rails", self.rails)
-        nodes_per_leaf = self.down[0]
-        if self.ranks % (self.rails * nodes_per_leaf):
-            raise MachineError(
-                f"rails: {self.rails} rails of {nodes_per_leaf} nodes do not divide {self.ranks} ranks; "
-                "let children[1] be a multiple of rails"
-            )
+        # Rail j of the nodes of a pod shares leaf j of the pod.
         node, rail = np.divmod(np.arange(self.ranks), self.rails)
-        pod, place = np.divmod(node, nodes_per_leaf)
-        host: Ints = (pod * self.rails + rail) * nodes_per_leaf + place
+        pod, place = np.divmod(node, self.down[0])
+        host: Ints = (pod * self.rails + rail) * self.down[0] + place
         return host
 
     def bundles(self, wires: Sequence[Wire]) -> Iterator[Bundle]:
@@ -171,24 +146,17 @@ class _Tree:
                 yield LevelCut(label, size, leaving, self.ranks // size, self.rails == 1)
 
 
-@dataclass(frozen=True)
 class _Groups:
     """Layout of the global links of a dragonfly: port k of a group leads to group + k + 1.
 
-    groups: how many; ports: global ports of one group; copies: links between every two groups.
+    groups: number of them; ports: global ports of one group; copies: links between every two groups; used:
+    ports that lead anywhere, the same number to every other group.
     """
 
-    groups: int
-    ports: int
-
-    @property
-    def copies(self) -> int:
-        return self.ports // (self.groups - 1) if self.groups > 1 else 0
-
-    @property
-    def used(self) -> int:
-        """Ports that lead anywhere: the same number to every other group."""
-        return self.copies * (self.groups - 1)
+    def __init__(self, groups: int, ports: int) -> None:
+        self.groups, self.ports = groups, ports
+        self.copies = ports // (groups - 1) if groups > 1 else 0
+        self.used = self.copies * (groups - 1)
 
     def port(self, group: Ints, other: Ints, choice: Ints) -> Ints:
         """The port of ``group`` that leads to ``other``, by the copy numbered ``choice``."""
@@ -204,48 +172,24 @@ class _Groups:
         return group, port, other, port // span * span + (span - 1 - port % span)
 
 
-@dataclass(frozen=True)
 class _Dragonfly:
     """Shape of a dragonfly and the order of its links: up, down, within groups, global.
 
     leaves: switches of a group that have hosts. spines: switches of a group, each joined to every leaf, that
     have the global links (dragonfly+); 0: the leaves are joined to each other and have them (dragonfly).
+    locals: links within groups; with spines only those up, of which as many lead down.
     """
 
-    laid: _Groups
-    leaves: int
-    spines: int
-    hosts: int
-    global_links: int
-
-    @property
-    def leaf_count(self) -> int:
-        return self.laid.groups * self.leaves
-
-    @property
-    def ranks(self) -> int:
-        return self.leaf_count * self.hosts
-
-    @property
-    def first_spine(self) -> int:
-        return self.ranks + self.leaf_count
-
-    @property
-    def vertices(self) -> int:
-        return self.first_spine + self.laid.groups * self.spines
-
-    @property
-    def locals(self) -> int:
-        """Links within groups; with spines only those up, of which as many lead down."""
-        return self.leaf_count * (self.spines or self.leaves - 1)
-
-    @property
-    def first_global(self) -> int:
-        return 2 * self.ranks + self.locals * (2 if self.spines else 1)
-
-    @property
-    def links(self) -> int:
-        return self.first_global + self.laid.groups * self.laid.used
+    def __init__(self, laid: _Groups, leaves: int, spines: int, hosts: int, global_links: int) -> None:
+        self.laid, self.leaves, self.spines = laid, leaves, spines
+        self.hosts, self.global_links = hosts, global_links
+        self.leaf_count = laid.groups * leaves
+        self.ranks = self.leaf_count * hosts
+        self.first_spine = self.ranks + self.leaf_count
+        self.vertices = self.first_spine + laid.groups * spines
+        self.locals = self.leaf_count * (spines or leaves - 1)
+        self.first_global = 2 * self.ranks + self.locals * (2 if spines else 1)
+        self.links = self.first_global + laid.groups * laid.used
 
     def bundles(self, wire: Wire, local: Wire, far: Wire) -> list[Bundle]:
         rank = np.arange(self.ranks)

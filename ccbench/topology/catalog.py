@@ -68,6 +68,7 @@ class _Section:
                 raise MachineError(f"{self.place}: {name} is missing; give it")
             return default
         value = self.fields.pop(name)
+        # True is a number to Python and a slip in a file, so that types are compared exactly.
         if type(value) is not kind:
             words = {int: "a whole number", str: "text", list: "a list", bool: "true or false"}
             raise MachineError(f"{self.place}.{name}: {shown(value)} is not {words[kind]}; write that")
@@ -125,6 +126,7 @@ def expand(plain: Any, name: str, place: str) -> Topology:
     links: list[Link] = []
     sources: list[str] = []
     omits = top.take("omits", str, "nothing")
+    # In the order of the table, not the file's: equal machines give equal graphs.
     for section, build in _BUILDERS.items():
         if section in top.fields:
             part = _Section(top.fields.pop(section), f"{place}.{section}")
@@ -176,6 +178,7 @@ def _nvswitch(section: _Section, gpus: int) -> tuple[list[Device], list[Link]]:
     devices = [Device(f"nvswitch{index}", DeviceKind.NVSWITCH) for index in range(planes * switches)]
     links: list[Link] = []
     for rank in range(gpus):
+        # A GPU reaches the switches of its own half only, as on the boards of a DGX-2.
         first = rank // (gpus // planes) * switches
         for index, count in enumerate(per_switch):
             switch = f"nvswitch{first + index}"
@@ -221,6 +224,7 @@ def _pcie(section: _Section, gpus: int) -> tuple[list[Device], list[Link]]:
     """GPUs dealt in equal runs to the switches, or to the CPUs where there are none; CPUs all joined."""
     cpus, per_cpu = section.count("cpus", lowest=1), section.count("switches_per_cpu", 0)
     port = section.rate("port")
+    # One CPU has no link to another, and no rate of it to give.
     between = section.rate("between_cpus") if cpus > 1 else 0.0
     origin = section.source()
     holders = cpus * max(1, per_cpu)

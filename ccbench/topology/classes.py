@@ -201,6 +201,7 @@ def class_of_counts(counts: Counts, gpu_count: int, *, before_2020: bool = False
         return Verdict(TopologyClass.SINGLE_GPU, "one GPU")
     if not counts:
         return Verdict(TopologyClass.PCIE, "no pair of GPUs shows NVLinks")
+    # What no direct link could explain comes first, for it is certain.
     most_links = MOST_LINKS_BEFORE_2020 if before_2020 else MOST_LINKS
     widest, fewest, most = max(links_per_gpu(counts, gpu_count)), min(counts.values()), max(counts.values())
     if widest > most_links:
@@ -219,6 +220,7 @@ def class_of_counts(counts: Counts, gpu_count: int, *, before_2020: bool = False
     if gpu_count > 2 and complete and fewest >= FEWEST_TO_SWITCHES:
         reason = f"{gpu_count} GPUs with {fewest} links per pair exist with switches and without"
         return Verdict(TopologyClass.UNKNOWN, reason, both)
+    # Here all links are direct, and their numbers tell plugs from traces of a board.
     is_bridge = set(counts.values()) <= (BRIDGES_BEFORE_2020 if before_2020 else BRIDGES)
     shape = class_of_direct_links(range(gpu_count), counts, on_board=not is_bridge)
     pairs_only = all(len(group) == 2 for group in linked_groups(counts))
@@ -262,6 +264,7 @@ def class_of_model(model: str, highest: int) -> Verdict:
     """
     if "DGXS" in model.upper():
         return Verdict(TopologyClass.NVLINK_MESH, f"{model} is made for the DGX Station, a mesh of four")
+    # No board of SXM2 modules had switches.
     if "SXM2" in model.upper():
         if highest >= _EIGHT_GPU_BOARD:
             return Verdict(TopologyClass.NVLINK_CUBE_MESH, f"GPU {highest} of a board with {model}")
@@ -349,6 +352,7 @@ def topology_class(topology: Topology) -> TopologyClass:
     for link in topology.links:
         if link.source in names:
             of_node[names[link.source]].append(link)
+    # Machines that differ have no class together.
     classes = {_class_of_node(topology, gpus, of_node[node], switches) for node, gpus in by_node.items()}
     return classes.pop() if len(classes) == 1 else TopologyClass.UNKNOWN
 

@@ -62,6 +62,7 @@ class PathTable:
 
     def paths(self, source: Ints, target: Ints) -> Ints:
         """Rows of link ids, -1 padded. Raises MachineError where there is no path."""
+        # From the targets backwards, all flows one link a turn.
         rows, here = self.row[source], target.copy()
         backwards: list[Ints] = []
         while bool((here != source).any()):
@@ -89,6 +90,7 @@ def cheapest_paths(
 
     order = np.lexsort((cost, link_source * vertices + link_target))
     keys = (link_source * vertices + link_target)[order]
+    # Sorted by ends, then cost: the first of each run of equal ends is the cheapest.
     first = np.ones(len(keys), dtype=np.bool_)
     first[1:] = keys[1:] != keys[:-1]
     chosen = order[first]
@@ -281,6 +283,7 @@ class Fabric:
         if not len(sources):
             return np.full((0, 0), -1, dtype=np.int64)
         ids = self.router(sources, targets)
+        # Routers answer for ranks that differ; a message to itself takes no link.
         ids[sources == targets] = -1
         return left_aligned(ids)
 
@@ -342,6 +345,7 @@ def wired(
 ) -> Fabric:
     """A fabric whose link ids count through ``bundles`` one after the other."""
     listed = list(bundles)
+    # Links of a bundle share one wire, whose numbers are repeated rather than kept link by link.
     sizes = [len(bundle.source) for bundle in listed]
 
     def repeated(value: Callable[[Wire], float], dtype: type) -> NDArray[np.generic]:
@@ -408,6 +412,7 @@ def full_mesh(ranks: int, wire: Wire) -> Fabric:
     peer = np.tile(np.arange(ranks - 1), ranks)
 
     def router(sources: Ints, targets: Ints) -> Ints:
+        # A rank skips itself in its own row of peers.
         return (sources * (ranks - 1) + targets - (targets > sources))[:, None]
 
     half = ranks // 2
@@ -446,6 +451,7 @@ def torus(sizes: Sequence[int], wire: Wire, name: str = "torus") -> Fabric:
     first_bundle = {(stride, step): position for position, (_, stride, step) in enumerate(steps)}
 
     def router(source: Ints, target: Ints) -> Ints:
+        # Flows of one call have unequal ways, so that each step moves only those that have not arrived.
         here = source.copy()
         columns: list[Ints] = []
         for length, stride in zip(lengths, strides, strict=True):

@@ -129,6 +129,7 @@ def from_plain(plain: Any, place: str) -> Topology:
     machines = topology.facts.get("machines", 1)
     if type(machines) is int and machines > MOST_MACHINES:
         raise _wrong(machines, f"{place}.facts.machines", f"a whole number up to {MOST_MACHINES}")
+    # Names are looked up by every reader of a graph, so each is there once and no link leads to nowhere.
     names: set[str] = set()
     for index, device in enumerate(topology.devices):
         if device.name in names:
@@ -196,6 +197,7 @@ def _whole(lowest: int | None, most: int | None = None) -> Check:
 
 def _quantity(value: Any, place: str) -> float:
     """Return a number, zero or more."""
+    # The usual slip: quotes make text of a number.
     cure = ", without quotes" if isinstance(value, str) else ""
     try:
         number = math.nan if isinstance(value, (bool, str)) else float(value)

@@ -58,6 +58,7 @@ def path_labels(topology: Topology, devices: Sequence[Device] | None = None) -> 
             elif only_printed and one.node == other.node:
                 labels[pair] = NOT_VISIBLE
             else:
+                # The search is made once a device, and not at all where the source prints every pair.
                 found = paths.labels_from(one.name) if found is None else found
                 label = paths.direct(*pair)
                 if not label and not paths.is_unseen(*pair):

@@ -167,6 +167,7 @@ class _Groups:
         """Group and port of each used port, group by group, and those at the other end."""
         group = np.repeat(np.arange(self.groups), self.used)
         port = np.tile(np.arange(self.used), self.groups)
+        # Seen from the other end a link leads on by as many groups as close the circle.
         span = max(1, self.groups - 1)
         other = (group + port % span + 1) % self.groups
         return group, port, other, port // span * span + (span - 1 - port % span)
@@ -203,6 +204,7 @@ class _Dragonfly:
             spine = group_of * self.spines + peer + self.first_spine
             made += [Bundle(start + self.ranks, spine, local), Bundle(spine, start + self.ranks, local)]
         else:
+            # A router skips itself in its row of peers.
             end = group_of * self.leaves + peer + (peer >= start % self.leaves)
             made.append(Bundle(start + self.ranks, end + self.ranks, local))
         gates, first = (self.spines, self.first_spine) if self.spines else (self.leaves, self.ranks)
@@ -214,53 +216,40 @@ class _Dragonfly:
         here, there = source // self.hosts, target // self.hosts
         group = here // self.leaves
         crosses = group != there // self.leaves
+        other = there // self.leaves
         if self.spines:
-            port, up, down = self._over_spines(here, there, target)
+            port = self.laid.port(group, other, target)
+            # The copy is chosen by the same number at both ends, so both ports are of one link.
+            into = self.laid.port(other, group, target)
+            ends = []
+            for leaf, gate, first in ((here, port, 0), (there, into, self.locals)):
+                spine = np.where(crosses, gate // self.global_links, target % self.spines)
+                link = 2 * self.ranks + first + leaf * self.spines + spine
+                ends.append(np.where(here != there, link, -1))
+            up, down = ends
         else:
-            port, leave, enter = self._nearest_copy(here, there, target)
+            # Of all copies of a global link the one with fewest hops; where several are equally near, the
+            # target's number chooses, because it is tried first.
+            fewest, port, leave, enter = np.full_like(here, 3), here, here, here
+            for turn in range(max(1, self.laid.copies)):
+                out = self.laid.port(group, other, target + turn)
+                into = self.laid.port(other, group, target + turn)
+                start = group * self.leaves + out // self.global_links
+                end = other * self.leaves + into // self.global_links
+                hops = (start != here).astype(np.int64) + (end != there)
+                nearer = hops < fewest
+                fewest = np.where(nearer, hops, fewest)
+                port, leave = np.where(nearer, out, port), np.where(nearer, start, leave)
+                enter = np.where(nearer, end, enter)
             up = self._between(here, np.where(crosses, leave, there))
             down = self._between(np.where(crosses, enter, there), there)
         far = np.where(crosses, self.first_global + group * self.laid.used + port, -1)
         return np.stack([source, up, far, down, self.ranks + target], axis=1)
 
-    def _over_spines(self, here: Ints, there: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
-        """Global port, link up and link down."""
-        group, other = here // self.leaves, there // self.leaves
-        port = self.laid.port(group, other, target)
-        # The copy is chosen by the same number at both ends, so both ports are of one link.
-        into = self.laid.port(other, group, target)
-        ends = []
-        for leaf, gate, first in ((here, port, 0), (there, into, self.locals)):
-            spine = np.where(group != other, gate // self.global_links, target % self.spines)
-            ends.append(np.where(here != there, 2 * self.ranks + first + leaf * self.spines + spine, -1))
-        return port, ends[0], ends[1]
-
     def _between(self, start: Ints, end: Ints) -> Ints:
         """The link from one router of a group to another, -1 where they are the same."""
         a, b = start % self.leaves, end % self.leaves
         return np.where(start != end, 2 * self.ranks + start * (self.leaves - 1) + b - (b > a), -1)
-
-    def _nearest_copy(self, here: Ints, there: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
-        """Global port, router that has it and router it leads to: of all copies the one with fewest hops.
-
-        Where several are equally near, the target's number chooses.
-        """
-        group, other = here // self.leaves, there // self.leaves
-        best: tuple[Ints, ...] | None = None
-        for turn in range(max(1, self.laid.copies)):
-            out = self.laid.port(group, other, target + turn)
-            into = self.laid.port(other, group, target + turn)
-            leave = group * self.leaves + out // self.global_links
-            enter = other * self.leaves + into // self.global_links
-            hops = (leave != here).astype(np.int64) + (enter != there)
-            found = (hops, out, leave, enter)
-            if best is None:
-                best = found
-            else:
-                nearer = hops < best[0]
-                best = tuple(np.where(nearer, new, old) for new, old in zip(found, best, strict=True))
-        assert best is not None  # at least one turn
-        return best[1], best[2], best[3]
 
     def device(self, vertex: int) -> Device:
         if vertex < self.ranks:

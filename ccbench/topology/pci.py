@@ -36,6 +36,7 @@ def normal_address(text: str) -> str:
     found = ADDRESS.fullmatch(text.strip())
     if found is None:
         return text.strip().lower()
+    # Some tools pad the domain to eight digits; sysfs has four.
     return f"{int(found[1], 16):04x}:{found[2].lower()}:{found[3].lower()}.{found[4]}"
 
 
@@ -44,6 +45,7 @@ def card_count(devices: Iterable[Device]) -> int:
 
     Devices without an address (bonded, virtual and container interfaces) are none.
     """
+    # The digit behind the dot is the function of a card.
     return len({(one.node, one.bus_id.rpartition(".")[0]) for one in devices if "." in one.bus_id})
 
 

@@ -125,6 +125,7 @@ def _switch_lanes(topology: Topology, group: tuple[str, ...]) -> int:
             joined[link.source].add(link.target)
     if set(reach) != set(group):
         return 0
+    # Switches joined by trunks count as one, as both boards of a DGX-2 do.
     everywhere = [set().union(*(joined[switch] for switch in reach[name])) for name in group]
     return min(links.values()) if set.intersection(*everywhere) else 0
 
@@ -239,6 +240,7 @@ def usable_share(topology: Topology, participants: Sequence[str]) -> dict[str, F
             if link.source == name and link.kind in FAST_KINDS and link.carries
         ]
         total = sum(link.count for link in links)
+        # Behind a switch every link reaches every GPU of the group.
         used = total if lanes else sum(link.count for link in links if link.target in group)
         share[name] = Fraction(used, total) if total else Fraction(0)
     return share

@@ -283,6 +283,7 @@ def link_groups(topology: Topology) -> list[dict[str, Any]]:
         ends = tuple(sorted((link.source, link.target)))
         key = (*ends, link.kind.value, *numbers, link.state.value, _LINE.sub("", link.origin))
         words = (kinds.get(link.source, "?"), kinds.get(link.target, "?"))
+        # Links that are alike both ways are one entry, whichever way the first of them leads.
         ways = directions.setdefault(key, [words, 0, 0])
         ways[1 if link.source == ends[0] else 2] += 1
     groups: Counter[tuple[Any, ...]] = Counter()

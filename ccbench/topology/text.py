@@ -59,6 +59,7 @@ def plain_lines(text: str) -> list[str]:
 
 def without_tags(line: str) -> str:
     """Return ``line`` without what launchers wrote before it: ranks, hosts, pods, time stamps."""
+    # Launchers start each other, so a line may carry the tags of several.
     for _ in range(_MOST_TAGS):
         found = _TAG.match(line)
         if found is None:
@@ -96,6 +97,7 @@ def figure(text: str) -> Figure | None:
     value, exponent = float(text), int(match[2] or 0) - len(match[1] or "")
     if not math.isfinite(value) or value < 0 or not -300 < exponent < 300:
         return None
+    # Half a unit of the last digit: 10.50 is known to 0.005, 1e3 to 500.
     return Figure(value, 0.5 * 10.0**exponent)
 
 
@@ -128,6 +130,7 @@ def ranges(text: str) -> tuple[tuple[int, int], ...] | None:
 
 def overlap(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> bool:
     """Return whether two lists of ranges name a number in common."""
+    # By their beginning: a range overlaps what the other side has reached before it.
     reached = [-1, -1]
     sides = [(*pair, 0) for pair in one] + [(*pair, 1) for pair in other]
     for first, last, side in sorted(sides):
@@ -247,6 +250,7 @@ class _Builder:
             target=self, forbid_dtd=not doctype_allowed, forbid_external=not doctype_allowed
         )
         try:
+            # In pieces, because limits are checked as elements come, before the rest is parsed.
             for start in range(0, len(text), _CHUNK):
                 self.parser.feed(text[start : start + _CHUNK])
             self.parser.close()
@@ -262,6 +266,7 @@ def root_tag(text: str) -> str:
     """The name of the first element of ``text``, empty when its beginning is no XML; cheap, never raises."""
     start = text.find("<", 0, _PROLOGUE)
     while start >= 0:
+        # Declarations, comments and document types may stand before the first element.
         match = _OPENING.match(text, start)
         if match is not None:
             return match[1]

@@ -165,30 +165,22 @@ def _topology_of_bytes(content: bytes, name: str, place: str) -> Topology:
         raise MachineError(
             f"{place}: is no text but binary data; give what a tool printed, or a YAML or JSON file, in UTF-8"
         )
-    if len(content) > LARGEST_HEAD:
-        _check_head(_decoded(content[:LARGEST_HEAD]), place)
+    # A large text whose beginning is of no format, or of one that is never so large, is refused: every reader
+    # would search all of it in vain, or take seconds for each ten megabytes.
+    head = _decoded(content[:LARGEST_HEAD])
+    if len(content) > LARGEST_HEAD and not _is_json(head) and not _is_yaml(head):
+        found, mebibytes = _reader_of(head), LARGEST_HEAD >> 20
+        if found is None:
+            raise MachineError(
+                f"{place}: its first {mebibytes} MiB are no machine description ccbench knows; "
+                f"cut out the part with the topology: {FORMATS}"
+            )
+        if found not in _ARE_LARGE:
+            raise MachineError(
+                f"{place}: larger than {mebibytes} MiB, more than any such tool prints of one machine; "
+                "cut out the part of one machine"
+            )
     return topology_of_text(_decoded(content), name, place)
-
-
-def _check_head(head: str, place: str) -> None:
-    """Refuse a large text whose beginning is of no format, or of one that is never so large.
-
-    Every reader would search all of it in vain, or take seconds for each ten megabytes.
-    """
-    if _is_json(head) or _is_yaml(head):
-        return
-    name = _reader_of(head)
-    mebibytes = LARGEST_HEAD >> 20
-    if name is None:
-        raise MachineError(
-            f"{place}: its first {mebibytes} MiB are no machine description ccbench knows; "
-            f"cut out the part with the topology: {FORMATS}"
-        )
-    if name not in _ARE_LARGE:
-        raise MachineError(
-            f"{place}: larger than {mebibytes} MiB, more than any such tool prints of one machine; "
-            "cut out the part of one machine"
-        )
 
 
 def _content(path: Path) -> bytes:

@@ -66,14 +66,27 @@ def read(text: str) -> Topology:
     topology_class, nvswitch, evidence = _class(
         [graph for graph in graphs if graph.orders], document.complete
     )
-    devices = _devices(graphs)
+    # GPUs, then nets, each kind in rising order of id; names carry the host only where there are several.
+    gpus = {gpu for graph in graphs for order in graph.orders for gpu in order}
+    nets = {net for graph in graphs for nets in graph.nets for net in nets}
+    hosts = sorted({number >> _SYSTEM_SHIFT for number in gpus}) or [0]
+    devices: list[Device] = []
+    for kind, numbers in ((DeviceKind.GPU, gpus), (DeviceKind.NIC, nets)):
+        counts = [0] * len(hosts)
+        for number in sorted(numbers):
+            host = number >> _SYSTEM_SHIFT
+            node = hosts.index(host) if host in hosts else 0
+            prefix = f"n{node}." if len(hosts) > 1 else ""
+            name = f"{prefix}{kind.value}{counts[node]}"
+            counts[node] += 1
+            devices.append(Device(name, kind, node, attributes={"dev": number & (2**_SYSTEM_SHIFT - 1)}))
     return Topology(
         name="nccl-graph-xml",
-        devices=devices,
+        devices=tuple(devices),
         topology_class=topology_class,
         source=NAME,
         notices=tuple(notices),
-        facts={**_facts(root, graphs, devices), "nvswitch": nvswitch, "class_evidence": evidence},
+        facts={**_facts(root, graphs, len(gpus)), "nvswitch": nvswitch, "class_evidence": evidence},
     )
 
 
@@ -110,24 +123,6 @@ def _graph(element: Element, notices: list[Notice]) -> _Graph:
     return graph
 
 
-def _devices(graphs: list[_Graph]) -> tuple[Device, ...]:
-    """GPUs, then nets, each kind in rising order of id; names carry the host only where there are several."""
-    gpus = {gpu for graph in graphs for order in graph.orders for gpu in order}
-    nets = {net for graph in graphs for nets in graph.nets for net in nets}
-    hosts = sorted({number >> _SYSTEM_SHIFT for number in gpus}) or [0]
-    devices: list[Device] = []
-    for kind, numbers in ((DeviceKind.GPU, gpus), (DeviceKind.NIC, nets)):
-        counts = [0] * len(hosts)
-        for number in sorted(numbers):
-            host = number >> _SYSTEM_SHIFT
-            node = hosts.index(host) if host in hosts else 0
-            prefix = f"n{node}." if len(hosts) > 1 else ""
-            name = f"{prefix}{kind.value}{counts[node]}"
-            counts[node] += 1
-            devices.append(Device(name, kind, node, attributes={"dev": number & (2**_SYSTEM_SHIFT - 1)}))
-    return tuple(devices)
-
-
 def _class(used: list[_Graph], complete: bool) -> tuple[TopologyClass, bool | None, str]:
     """The class, if there is an NVSwitch (None: not to be seen), and the reason."""
     gpus = {gpu for graph in used for order in graph.orders for gpu in order}
@@ -154,7 +149,7 @@ def _class(used: list[_Graph], complete: bool) -> tuple[TopologyClass, bool | No
     return TopologyClass.UNKNOWN, None, "a switch and direct links give the same graphs"
 
 
-def _facts(root: Element, graphs: list[_Graph], devices: tuple[Device, ...]) -> dict[str, Any]:
+def _facts(root: Element, graphs: list[_Graph], gpu_count: int) -> dict[str, Any]:
     of_pattern: dict[str, list[_Graph]] = {RING: [], NVLS: []}
     for graph in graphs:
         of_pattern.setdefault(graph.said.get("pattern", ""), []).append(graph)
@@ -165,7 +160,7 @@ def _facts(root: Element, graphs: list[_Graph], devices: tuple[Device, ...]) -> 
     return {
         "root": root.tag,
         "version": root.attributes.get("version"),
-        "gpu_count": sum(device.kind is DeviceKind.GPU for device in devices) or None,
+        "gpu_count": gpu_count or None,
         **dict.fromkeys(unsaid),
         "graphs": [
             {

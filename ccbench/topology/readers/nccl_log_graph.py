@@ -248,7 +248,17 @@ class MachineGraph:
         self.notices = list(dump.notices)
         self.names: dict[Node, str] = {}
         self.direct: set[tuple[str, str]] = set()
-        self.aliases = self._held_gpus()
+        # DEV nodes of newer NCCL stand between the PCIe tree and the one GPU they hold: one device.
+        held: dict[Node, list[Node]] = {}
+        for edge in dump.edges:
+            if edge.kind == "LOC" and edge.upper is not None and edge.lower[0] == "GPU":
+                held.setdefault(edge.upper, []).append(edge.lower)
+        self.aliases = {upper: gpus[0] for upper, gpus in held.items() if len(gpus) == 1}
+        for edge in dump.edges:
+            # A DEV whose GPU line was cut off, but which ends a direct link, is a GPU all the same.
+            for node in (edge.upper, edge.lower):
+                if edge.kind in _DIRECT and node is not None and node[0] == "DEV" and node not in held:
+                    self.aliases.setdefault(node, ("GPU", node[1]))
         self._add_devices(self._ports(nic_names))
         self._add_links()
         self._add_links_of_paths()
@@ -259,20 +269,6 @@ class MachineGraph:
             if node[0] == other[0] == "GPU" and node != other
             if (source := self.names.get(node)) and (target := self.names.get(other))
         }
-
-    def _held_gpus(self) -> dict[Node, Node]:
-        """DEV nodes of newer NCCL stand between the PCIe tree and the one GPU they hold: one device."""
-        held: dict[Node, list[Node]] = {}
-        for edge in self.dump.edges:
-            if edge.kind == "LOC" and edge.upper is not None and edge.lower[0] == "GPU":
-                held.setdefault(edge.upper, []).append(edge.lower)
-        aliases = {upper: gpus[0] for upper, gpus in held.items() if len(gpus) == 1}
-        for edge in self.dump.edges:
-            # A DEV whose GPU line was cut off, but which ends a direct link, is a GPU all the same.
-            for node in (edge.upper, edge.lower):
-                if edge.kind in _DIRECT and node is not None and node[0] == "DEV" and node not in held:
-                    aliases.setdefault(node, ("GPU", node[1]))
-        return aliases
 
     def _ports(self, nic_names: Mapping[int, str]) -> dict[Node, dict[str, Any]]:
         """NIC -> what hangs at it: name, and one entry per NET with its rate in bytes per second.
@@ -360,8 +356,7 @@ class MachineGraph:
             if upper is None or lower is None:
                 continue
             if upper == lower:
-                text = f"{upper} is linked to itself; left out"
-                self.notices.append(Notice("self_link", text, edge.line))
+                self.notices.append(Notice("self_link", f"{upper} is linked to itself; left out", edge.line))
                 continue
             # NCCL's word for no limit is no rate of anything.
             limited = edge.rate < NO_LIMIT_GIGABYTES_PER_SECOND

@@ -341,8 +341,16 @@ class Tree:
                 nets = [net for nic in element.named("nic") for net in nic.named("net")]
                 said |= {**self._net_attributes(nets), "pci": True}
             self._link_above(chain, name, place.parent)
-            if kind is DeviceKind.GPU:
-                self._suspect(chain)
+            # Every hop above a GPU that is hard to believe: one lane, Gen1, or two generations slower.
+            fastest = link.gigatransfers or 0.0
+            for upper, hop in chain if kind is DeviceKind.GPU else ():
+                speed = hop.gigatransfers or math.inf
+                odd = hop.lanes == 1 or speed <= 2.5 or 4 * speed <= fastest
+                if upper.line not in self._suspected and odd:
+                    self._suspected.add(upper.line)
+                    text = f"{upper.attributes.get('busid', '')}: {hop.speed} x{hop.width}"
+                    text += " on the way to a GPU is implausible (virtual or idle port); kept as stated"
+                    self.note("contradiction", text, upper)
             self.devices.append(Device(name, kind, place.node, bus_id, place.numa_node, said))
         self._add_children(element, _Place(place.node, place.cpu, name, place.numa_node, chain))
 
@@ -364,18 +372,6 @@ class Tree:
         said |= {"width": link.lanes} if link.lanes is not None else {}
         rate = link.bytes_per_second
         self.links += Link(parent, name, LinkKind.PCIE, rate, origin=link.origin, attributes=said).both_ways()
-
-    def _suspect(self, chain: Chain) -> None:
-        """Notice every hop above a GPU that is hard to believe: one lane, Gen1, or two generations slower."""
-        fastest = chain[-1][1].gigatransfers or 0.0
-        for element, link in chain:
-            speed = link.gigatransfers or math.inf
-            odd = link.lanes == 1 or speed <= 2.5 or 4 * speed <= fastest
-            if element.line not in self._suspected and odd:
-                self._suspected.add(element.line)
-                hop = f"{element.attributes.get('busid', '')}: {link.speed} x{link.width}"
-                text = f"{hop} on the way to a GPU is implausible (virtual or idle port); kept as stated"
-                self.note("contradiction", text, element)
 
     def _net_attributes(self, nets: list[Element]) -> dict[str, Any]:
         """Name, gdr, latency and the rate of all ports together of a NIC with the ports ``nets``."""

@@ -39,6 +39,7 @@ def read(text: str) -> Topology:
             "give the whole output of 'npu-smi info -t topo'"
         )
     table.note_asymmetry(notices)
+    # NPUs are numbered by their place in the heading: numbers of chips may have gaps.
     names = {column: f"gpu{index}" for index, column in enumerate(table.columns)}
     labels = {(names[row], names[column]): label for row, column, label in table.pairs()}
     unknown = sorted(set(labels.values()) - _KNOWN)

@@ -230,6 +230,7 @@ def _from_json(text: str) -> tuple[dict[str, Table], Numa]:
             if found:
                 section = cells.setdefault(_TITLES[f"{found[1].lower()} between two gpus"], {})
                 left, right = int(found[2]), int(found[3])
+                # JSON names each pair once, the tables of the text both ways.
                 section[left, right] = section[right, left] = str(value)[:40]
             card = re.fullmatch(r"card(\d{1,4})", owner[:20])
             kind = key.lower().removeprefix("(topology) numa ")

@@ -152,8 +152,7 @@ def read(text: str) -> Topology:
             said = f"{listing.name} lists {len(listing.links)} links, others {most}"
             notices.append(Notice(kind, said, listing.line))
     if not verdict.certain or verdict.topology_class is TopologyClass.UNKNOWN:
-        said = f"how the GPUs are joined: {verdict.reason}"
-        notices.append(Notice("not_visible", said, listings[0].line))
+        notices.append(Notice("not_visible", f"how the GPUs are joined: {verdict.reason}", listings[0].line))
     devices, links = _graph(listings, verdict.topology_class, peers, notices)
     return Topology(
         name="",

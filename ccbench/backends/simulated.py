@@ -12,14 +12,17 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import Backend, Team, TeamRequest
-from ccbench.backends.executing import wrong_elements
+from ccbench.backends.cpu.lane import amounts_of
 from ccbench.backends.rank_buffers import group_names
-from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
+from ccbench.collectives import collective
+from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.errors import CcbenchError, ScheduleError
 from ccbench.groups import format_ranks
 from ccbench.model.cluster import Cluster
@@ -30,9 +33,10 @@ from ccbench.model.machine import Machine
 from ccbench.model.pricing import case_prices
 from ccbench.model.rank_subset import schedule_of, subset_of
 from ccbench.schedules import algorithms_of, parse_algorithm
-from ccbench.schedules.schedule import Schedule
+from ccbench.schedules.placement import Layout
+from ccbench.schedules.schedule import Schedule, Step
 from ccbench.stats import stop_reason
-from ccbench.verification import GROUP_SEEDS
+from ccbench.verification import GROUP_SEEDS, Array, fill, part_of, poison
 
 Floats = NDArray[np.float64]
 
@@ -53,29 +57,37 @@ MOST_PROVEN_RANKS = 128
 
 MOST_LAUNCHES = 1 << 20
 
+CHECKED_ELEMENTS = 4096
+"""Most elements of a rank's buffer on which a schedule is executed."""
+
+SEED = 1
+"""Which of a case's data are taken."""
+
+_UFUNCS = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+
 
 class SimulatedBackend(Backend):
-    """See the module."""
+    """The model in place of a machine."""
 
     name = "simulated"
 
     def unavailable(self, elsewhere: bool = False) -> str | None:
-        """Never: it needs nothing but NumPy."""
+        """Return None: it needs nothing but NumPy."""
         return None
 
     def version(self) -> str:
-        """What the times come from; a measurement also names the machine."""
+        """Return what the times come from; a measurement also names the machine."""
         return "model"
 
     def unsupported(self, case: Case) -> str | None:
-        """Why the model cannot say anything about ``case``, or None."""
+        """Return why the model cannot say anything about ``case``, or None."""
         try:
             return super().unsupported(case)
         except CcbenchError as error:
             return str(error)
 
     def refused(self, case: Case) -> str | None:
-        """Why the model cannot say anything about ``case``, or None; CcbenchError says it as well."""
+        """Return why the model cannot say anything about ``case``, or None; CcbenchError says it as well."""
         if case.algorithm != "default":
             _schedule(case, case.algorithm)
         subset_of(case).weights(case.group_ranks)  # UsageError where groups or traffic are for others
@@ -84,7 +96,7 @@ class SimulatedBackend(Backend):
         return None
 
     def open_team(self, request: TeamRequest) -> Team:
-        """A team without processes."""
+        """Return a team without processes."""
         return SimulatedTeam(request)
 
 
@@ -98,10 +110,10 @@ def _schedule(case: Case, algorithm: str) -> Schedule:
 
 @dataclass(frozen=True)
 class _Choice:
-    """What runs, and how long one launch of it takes without noise.
+    """A schedule that runs, and the time of one launch of it without noise.
 
-    concurrent: of what runs at the same time, its schedule. shares: of ``seconds``, what the case's own
-    collective and the concurrent one take.
+    concurrent: schedule of the concurrent collective. shares: of ``seconds``, what the case's own collective
+    and the concurrent one take.
     """
 
     schedule: Schedule
@@ -125,14 +137,14 @@ class SimulatedTeam:
         self._loads: dict[tuple[object, ...], list[StepLoad]] = {}
 
     def usable(self) -> bool:
-        """Always: nothing here can die."""
+        """Return True: nothing here can die."""
         return True
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Return: there is nothing to end."""
 
     def run(self, case: Case, sampling: Sampling) -> Measurement:
-        """A measurement whose times are the model's; unsupported and failed cases say why."""
+        """Return a measurement whose times are the model's; unsupported and failed cases say why."""
         blank = Measurement(
             case=case,
             status=Status.UNSUPPORTED,
@@ -174,13 +186,25 @@ class SimulatedTeam:
         if case.mode != "isolated":
             wanted = math.ceil(sampling.minimum_sample_seconds / max(seconds, 1e-12))
             launches = min(max(wanted, 1), MOST_LAUNCHES)
-        count, reason = _stop(samples, launches, sampling)
+        elapsed = np.cumsum(samples) * launches
+        count = min(max(sampling.minimum_samples, 1), len(samples))
+        # As a measurement does, look again whenever there is an eighth more.
+        while not (reason := stop_reason(sampling, samples[:count], float(elapsed[count - 1]))):
+            count = min(count + max(1, count // 8), len(samples))
         samples = samples[:count]
         warmup = seconds * random.lognormal(0.0, NOISE_SIGMA, 2)
         # Ranks leave the barrier before a sample as they see its flag; the first of them starts the clock.
-        starts = self._exit_seconds(seconds) * random.random((len(case.communicating_ranks), count))
+        exit_seconds = seconds * CLUSTER_SKEW_SHARE
+        if isinstance(self._machine, Machine):
+            exit_seconds = min(self._machine.fabric.flag_latency_seconds, seconds / 2)
+        starts = exit_seconds * random.random((len(case.communicating_ranks), count))
         starts -= starts.min(axis=0)
-        names, shares = _parts(case, choice)
+        # Names of what runs at the same time, groups or collectives, and each one's share of a sample.
+        names = tuple(f"ranks {format_ranks(members)}" for members in case.members) if case.groups else ()
+        shares = np.ones(len(names))
+        if other := case.concurrent_case:
+            names, lanes = group_names(case), (len(case.members), len(other.members))
+            shares = np.repeat(choice.shares, lanes)
         ends = np.exp(-np.abs(random.normal(0.0, END_SIGMA, (len(names), count))))
         # The last part to end ends the sample, the others a little earlier.
         parts = shares[:, None] * ends
@@ -198,24 +222,18 @@ class SimulatedTeam:
             stop_reason=reason,
         )
 
-    def _exit_seconds(self, launch_seconds: float) -> float:
-        """By how much ranks may leave the barrier before a sample one after the other."""
-        if isinstance(self._machine, Cluster):
-            return launch_seconds * CLUSTER_SKEW_SHARE
-        return min(self._machine.fabric.flag_latency_seconds, launch_seconds / 2)
-
     def _choose(self, case: Case) -> _Choice:
         """The algorithm asked for, or the cheapest; each collective of two chooses as if it were alone."""
         alone = self._alone(case)
         other = case.concurrent_case
         if other is None:
             return alone
-        beside = self._alone(other)
-        pairs = (case, alone.schedule), (other, beside.schedule)
+        second = self._alone(other)
+        pairs = (case, alone.schedule), (other, second.schedule)
         both = schedules_at_once(self._machine, *pairs)
         seconds = both.prediction.predicted_seconds
         shares = both.main_seconds / seconds, both.other_seconds / seconds
-        return replace(alone, seconds=seconds, concurrent=beside.schedule, shares=shares)
+        return replace(alone, seconds=seconds, concurrent=second.schedule, shares=shares)
 
     def _alone(self, case: Case) -> _Choice:
         if case.algorithm != "default":
@@ -234,29 +252,97 @@ class SimulatedTeam:
         used = f"{name}:{schedule.parameter}" if schedule.parameter or asked else name
         if isinstance(self._machine, Cluster):
             return _Choice(schedule, used, schedule_prediction(case, self._machine, used).predicted_seconds)
-        return _Choice(schedule, used, self._host_seconds(case, schedule, self._machine))
-
-    def _host_seconds(self, case: Case, schedule: Schedule, machine: Machine) -> float:
-        subset = subset_of(case)
+        machine, subset = self._machine, subset_of(case)
         key = (schedule, case.in_place, subset)
         if key not in self._loads:
             self._loads[key] = step_loads(schedule, machine.fabric.cores, case.in_place, subset)
-        return float(case_prices(case, machine, schedule, self._loads[key]).seconds[0])
+        seconds = float(case_prices(case, machine, schedule, self._loads[key]).seconds[0])
+        return _Choice(schedule, used, seconds)
 
 
-def _parts(case: Case, choice: _Choice) -> tuple[tuple[str, ...], Floats]:
-    """Names of what runs at the same time, groups or collectives, and each one's share of a sample."""
-    other = case.concurrent_case
-    if other is None:
-        names = tuple(f"ranks {format_ranks(members)}" for members in case.members) if case.groups else ()
-        return names, np.ones(len(names))
-    return group_names(case), np.repeat(choice.shares, (len(case.members), len(other.members)))
+# -- results -----------------------------------------------------------------------------------------------
 
 
-def _stop(samples: Floats, launches: int, sampling: Sampling) -> tuple[int, str]:
-    """(number of samples, why no more): looks again whenever there is an eighth more."""
-    elapsed = np.cumsum(samples) * launches
-    count = min(max(sampling.minimum_samples, 1), len(samples))
-    while not (reason := stop_reason(sampling, samples[:count], float(elapsed[count - 1]))):
-        count = min(count + max(1, count // 8), len(samples))
-    return count, reason
+def wrong_elements(schedule: Schedule, case: Case, seed_offset: int = 0) -> tuple[int, int]:
+    """Return (wrong elements over all ranks, the count on which the schedule was executed).
+
+    Every group runs the schedule on data of its own. seed_offset: distance of these from those of the case's
+    own collective, for a concurrent one.
+    """
+    row = collective(case.collective)
+    most = max(1, CHECKED_ELEMENTS // case.group_ranks) if row.blocked else CHECKED_ELEMENTS
+    count = min(case.count, most)
+    size_bytes = row.size_bytes(count, case.group_ranks, item_bytes(case.dtype))
+    # Two cases that differ in size alone then ask for the same check, which is made once.
+    small = replace(case, suite="", algorithm="", mode="", backend="", count=count, size_bytes=size_bytes)
+    return _wrong_elements(schedule, small, SEED + seed_offset), count
+
+
+@lru_cache(maxsize=256)
+def _wrong_elements(schedule: Schedule, case: Case, seed: int) -> int:
+    wrong = 0
+    for members in case.members:
+        parts = [part for rank in members if (part := part_of(case, rank))]
+        outputs = execute(schedule, parts[0].case, parts[0].seeded(seed))
+        found = [part.check(outputs[part.group_rank], seed, launches=1) for part in parts]
+        wrong += sum(mismatch.wrong_elements for mismatch in found if mismatch)
+    return wrong
+
+
+def execute(schedule: Schedule, case: Case, seed: int = SEED) -> list[NDArray[np.generic]]:
+    """Return outputs of every rank, in buffer order, after running ``schedule`` on the data of ``case``.
+
+    case: as the ranks of one group see it.
+
+    Floating point types are computed in float64, in which their data and everything made of them are exact;
+    whole numbers in int64, which wraps as they do.
+    """
+    row, dtype = collective(case.collective), numpy_dtype(case.dtype)
+    root = 0 if case.root == NO_ROOT else case.root
+    layout = Layout(schedule, case.count, in_place=False, sent=amounts_of(case))
+    # All ranks' memory is one array (ranks, slots, elements of the largest slot), NaN or poison at first.
+    ranks = range(case.ranks) if layout.sent else range(1)
+    largest = max(layout.slot_elements(rank, slot) for rank in ranks for slot in range(schedule.pieces))
+    shape = (case.ranks, schedule.slots, largest)
+    memory: Array = np.full(shape, np.nan)
+    if dtype.kind in "iu":
+        memory = np.empty(shape, np.int64)
+        poison(memory)
+    for rank in range(case.ranks):
+        slots = row.inputs(rank, case.ranks, schedule.pieces, root)
+        sizes = [layout.slot_elements(rank, slot) for slot in slots]
+        buffer = np.empty(sum(sizes), dtype)
+        fill(case, rank, buffer, seed)
+        begin = 0
+        for slot, size in zip(slots, sizes, strict=True):
+            memory[rank, slot, :size] = buffer[begin : begin + size]
+            begin += size
+    ufunc = _UFUNCS[case.op if case.op != NO_OP else "max"]
+    for step in schedule.expanded():
+        _execute_step(step, schedule, memory, ufunc)
+    if case.op == "avg" and row.reduces:
+        memory = memory / case.ranks if memory.dtype.kind == "f" else memory // case.ranks
+    outputs: list[NDArray[np.generic]] = []
+    for rank in range(case.ranks):
+        slots = row.outputs(rank, case.ranks, schedule.pieces, root)
+        parts = [memory[rank, slot, : layout.slot_elements(rank, slot)] for slot in slots]
+        whole = np.concatenate([*parts, np.zeros(0, memory.dtype)])
+        outputs.append(whole.astype(dtype))
+    return outputs
+
+
+def _execute_step(step: Step, schedule: Schedule, memory: Array, ufunc: np.ufunc) -> None:
+    # Flows of several slots become flows of one each; a slot wraps inside its region of pieces.
+    width, pieces = step.phase.width, schedule.pieces
+    flow = np.repeat(np.arange(len(width)), width)
+    within = np.arange(len(flow)) - np.repeat(np.cumsum(width) - width, width)
+    read, written = (
+        slot - slot % pieces + (slot % pieces + within) % pieces
+        for slot in (step.source_slot[flow].astype(np.int64), step.target_slot[flow].astype(np.int64))
+    )
+    moved = memory[step.source[flow], read]
+    place = step.target[flow], written
+    if step.phase.reduces:
+        ufunc.at(memory, place, moved)
+    else:
+        memory[place] = moved

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import TeamRequest
-from ccbench.backends.executing import CHECKED_ELEMENTS, execute
-from ccbench.backends.simulated import BACKEND, NOISE_SIGMA
+from ccbench.backends.simulated import BACKEND, CHECKED_ELEMENTS, NOISE_SIGMA, execute
 from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, item_bytes
@@ -320,14 +319,14 @@ def test_a_pair_moves_its_data(pair: str) -> None:
 
 
 def test_a_wrong_group_is_noticed_among_right_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ccbench.backends import executing
+    from ccbench.backends import simulated
 
-    right = executing.execute
+    right = simulated.execute
 
     def second_is_stale(schedule: Schedule, case: Case, seed: int) -> list[np.ndarray]:
-        return right(schedule, case, seed if seed == executing.SEED else seed + 1)
+        return right(schedule, case, seed if seed == simulated.SEED else seed + 1)
 
-    monkeypatch.setattr(executing, "execute", second_is_stale)
+    monkeypatch.setattr(simulated, "execute", second_is_stale)
     measurement = run(grouped(ranks=4, groups="rank // 2", size_bytes=4096, op="max", dtype="int64"))
     assert measurement.status is Status.WRONG
     # Two ranks of 512 elements; by chance a few are right.
@@ -335,15 +334,15 @@ def test_a_wrong_group_is_noticed_among_right_ones(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_runs_beside_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ccbench.backends import executing
+    from ccbench.backends import simulated
 
-    right = executing.execute
+    right = simulated.execute
 
     def nothing_is_gathered(schedule: Schedule, case: Case, seed: int) -> list[np.ndarray]:
         outputs = right(schedule, case, seed)
         return [one * 0 for one in outputs] if schedule.collective == "all_gather" else outputs
 
-    monkeypatch.setattr(executing, "execute", nothing_is_gathered)
+    monkeypatch.setattr(simulated, "execute", nothing_is_gathered)
     measurement = run(
         grouped(ranks=4, concurrent="all_gather on rank // 2", size_bytes=4096, dtype="float64")
     )

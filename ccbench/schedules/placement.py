@@ -1,28 +1,24 @@
-"""Where every slot of a case begins and ends in its rank's memory.
+"""Places of a schedule's data in the ranks' memory: of every slot, and of every version of a slot.
 
 Out of place a rank has an input and an output buffer; in place both are one buffer, in which piece i of
-the collective's unit lies at the same place whether it is read or written (NCCL's in-place rule: a
-block that a rank owns lies at its own position in the full buffer). Blocks of different sizes lie one behind
-the other, in rank order; they cannot be in place, since what a rank gets does not fit where it sends from.
+the collective's unit lies at one place whether it is read or written (NCCL's in-place rule: a block that a
+rank owns lies at its own position in the full buffer). Blocks of different sizes lie one behind the other, in
+rank order; they cannot be in place, since what a rank gets does not fit where it sends from.
 
-A schedule as versions: every write of a slot makes a new value that is never changed again.
+Every write of a slot makes a new version of it that is never changed again. A schedule's steps read what was
+there before the step. Naming each slot's successive contents apart turns that rule into plain data flow, from
+which storage and waiting are then derived.
 
-A schedule's steps read what was there before the step. Naming each slot's successive contents apart
-turns that rule into plain data flow, from which storage and waiting are then derived.
-
-Every version gets a place in memory: in the output buffer where that is safe, else in work space.
-
-Safe means that nobody but the version itself still needs what lies there. Which versions of a slot go to
-the output buffer is chosen from the last one backwards, so that the last one lands there by itself
-wherever possible (recursive doubling then alternates between work space and output).
+Every version gets a place in memory: in the output buffer where that is safe, else in work space. Safe means
+that nobody but the version itself still needs what lies there. Which versions of a slot go to the output
+buffer is chosen from the last one backwards, so that the last one lands there by itself wherever possible
+(recursive doubling then alternates between work space and output).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cached_property
-from itertools import accumulate
 
 from ccbench.collectives import collective
 from ccbench.errors import ScheduleError
@@ -33,7 +29,7 @@ Amounts = tuple[tuple[int, ...], ...]
 
 
 class Space(IntEnum):
-    """Which of a rank's three buffers."""
+    """The three buffers of a rank."""
 
     INPUT = 0
     OUTPUT = 1
@@ -67,7 +63,7 @@ class Place:
         )
 
     def joined(self, other: Place) -> Place:
-        """This place and the one that follows it, as one."""
+        """Return this place and the one that follows it, as one."""
         return Place(self.rank, self.space, self.offset, self.elements + other.elements)
 
 
@@ -97,7 +93,7 @@ class Layout:
             raise ScheduleError(f"{name} {self.schedule.algorithm}: its blocks cannot differ in size")
 
     def slot_elements(self, rank: int, slot: int) -> int:
-        """Elements of a rank's slot: a whole block, or its share of a buffer cut as evenly as possible."""
+        """Return a slot's elements: a whole block, or its share of a buffer cut as evenly as possible."""
         if self.sent:
             region, peer = divmod(slot, self.schedule.ranks)
             return self.sent[peer][rank] if region else self.sent[rank][peer]
@@ -106,65 +102,35 @@ class Layout:
             return 0
         if row.blocked:
             return self.count
-        return self._edge(slot % self.schedule.pieces + 1) - self._edge(slot % self.schedule.pieces)
+        pieces = self.schedule.pieces
+        piece = slot % pieces
+        return self.count * (piece + 1) // pieces - self.count * piece // pieces
 
-    def _edge(self, piece: int) -> int:
-        return self.count * piece // self.schedule.pieces
-
-    def _offset(self, piece: int) -> int:
-        row = collective(self.schedule.collective)
-        if not row.moves_data:
-            return 0
-        return piece * self.count if row.blocked else self._edge(piece)
-
-    @cached_property
-    def _uneven_offsets(self) -> dict[Space, list[list[int]]]:
-        """Where each block begins in every rank's input and output: [rank][peer]."""
-        columns = list(zip(*self.sent, strict=True))
-        return {
-            space: [[0, *accumulate(blocks)] for blocks in rows]
-            for space, rows in ((Space.INPUT, self.sent), (Space.OUTPUT, columns))
-        }
-
-    def _place(self, rank: int, slot: int, span: range, space: Space) -> Place | None:
-        if slot not in span:
-            return None
-        elements = self.slot_elements(rank, slot)
-        if self.sent:
-            return Place(rank, space, self._uneven_offsets[space][rank][slot - span.start], elements)
-        if self.in_place:
-            return Place(rank, Space.OUTPUT, self._offset(slot % self.schedule.pieces), elements)
-        return Place(rank, space, self._offset(slot - span.start), elements)
-
-    @property
-    def _root(self) -> int:
-        return max(self.schedule.root, 0)  # -1: the collective has none
-
-    def input_place(self, rank: int, slot: int) -> Place | None:
-        """Where the slot is read from at the start, None where the rank does not bring it."""
-        return self._place(rank, slot, self._span(rank, Space.INPUT), Space.INPUT)
-
-    def output_place(self, rank: int, slot: int) -> Place | None:
-        """Where the slot must be at the end, None where it is no part of the rank's output."""
-        return self._place(rank, slot, self._span(rank, Space.OUTPUT), Space.OUTPUT)
-
-    def _span(self, rank: int, space: Space) -> range:
-        row = collective(self.schedule.collective)
-        of = row.inputs if space is Space.INPUT else row.outputs
-        return of(rank, self.schedule.ranks, self.schedule.pieces, self._root)
+    def places(self, rank: int, space: Space) -> dict[int, Place]:
+        """Return the slots of a rank's input or output with their places, in buffer order."""
+        schedule, row = self.schedule, collective(self.schedule.collective)
+        span = row.inputs if space is Space.INPUT else row.outputs
+        root = max(schedule.root, 0)  # -1: the collective has none
+        places, end = {}, 0
+        for slot in span(rank, schedule.ranks, schedule.pieces, root):
+            elements, offset = self.slot_elements(rank, slot), end
+            if self.in_place:
+                piece = slot % schedule.pieces
+                offset = piece * elements if row.blocked else self.count * piece // schedule.pieces
+            places[slot] = Place(rank, Space.OUTPUT if self.in_place else space, offset, elements)
+            end += elements
+        return places
 
     def input_places(self, rank: int) -> list[Place]:
-        """The rank's input in buffer order."""
-        places = [self.input_place(rank, slot) for slot in self._span(rank, Space.INPUT)]
-        return [place for place in places if place is not None]
+        """Return the rank's input in buffer order."""
+        return list(self.places(rank, Space.INPUT).values())
 
     def output_places(self, rank: int) -> list[Place]:
-        """The rank's output in buffer order."""
-        places = [self.output_place(rank, slot) for slot in self._span(rank, Space.OUTPUT)]
-        return [place for place in places if place is not None]
+        """Return the rank's output in buffer order."""
+        return list(self.places(rank, Space.OUTPUT).values())
 
     def buffer_elements(self, rank: int, space: Space) -> int:
-        """Elements of the rank's input or output buffer (in place: only the output buffer exists)."""
+        """Return the elements of the rank's input or output buffer (in place: only the output exists)."""
         if self.in_place:
             if space is Space.INPUT:
                 return 0
@@ -206,7 +172,7 @@ class Value:
     place: Place | None = None
 
     def last_read_step(self, but_by: int) -> int:
-        """The last step in which anything but value ``but_by`` reads this one."""
+        """Return the last step in which anything but value ``but_by`` reads this one."""
         return max((read.step for read in self.reads if read.reader != but_by), default=BEFORE_FIRST_STEP)
 
 
@@ -219,7 +185,7 @@ class Versions:
     last_step: int
 
     def add(self, key: Key, elements: int, step: int, executor: int) -> Value:
-        """A new newest version of ``key``."""
+        """Return a new newest version of ``key``."""
         value = Value(len(self.values), key, elements, step, executor)
         self.values.append(value)
         self.chains.setdefault(key, []).append(value)
@@ -237,24 +203,22 @@ def versions_of(layout: Layout) -> Versions:
     schedule = layout.schedule
     versions = Versions([], {}, BEFORE_FIRST_STEP)
     for rank in range(schedule.ranks):
-        for slot in range(schedule.slots):
-            place = layout.input_place(rank, slot)
-            if place is not None:
-                value = versions.add((rank, slot), place.elements, BEFORE_FIRST_STEP, rank)
-                value.place = place
+        for slot, place in layout.places(rank, Space.INPUT).items():
+            value = versions.add((rank, slot), place.elements, BEFORE_FIRST_STEP, rank)
+            value.place = place
     for step in schedule.expanded():
         _follow(step, layout, versions)
         versions.last_step = step.index
     for rank in range(schedule.ranks):
-        for slot in range(schedule.slots):
+        for slot in layout.places(rank, Space.OUTPUT):
             # What nothing ever reaches is no output: of a pair one way, the source gets nothing.
-            if layout.output_place(rank, slot) is not None and (rank, slot) in versions.chains:
+            if (rank, slot) in versions.chains:
                 versions.chains[(rank, slot)][-1].is_output = True
     return versions
 
 
 def _follow(step: Step, layout: Layout, versions: Versions) -> None:
-    phase = step.phase
+    phase, pieces = step.phase, layout.schedule.pieces
     written: dict[Key, tuple[int, list[int]]] = {}
     for source, target, source_slot, target_slot, width in zip(
         step.source.tolist(),
@@ -266,10 +230,11 @@ def _follow(step: Step, layout: Layout, versions: Versions) -> None:
     ):
         executor = source if phase.executed_by_source else target
         for inside in range(width):
-            from_key = (source, _wrapped(layout.schedule, source_slot, inside))
-            to_key = (target, _wrapped(layout.schedule, target_slot, inside))
+            from_key = (source, source_slot - source_slot % pieces + (source_slot + inside) % pieces)
+            to_key = (target, target_slot - target_slot % pieces + (target_slot + inside) % pieces)
             operand = versions.chains[from_key][-1].number
             written.setdefault(to_key, (executor, []))[1].append(operand)
+    # Operands are noted once all values of the step are made: they are those of before the step.
     news: list[tuple[Value, tuple[int, ...]]] = []
     old = {key: versions.chains[key][-1].number for key in written if phase.reduces}
     for key, (executor, operands) in written.items():
@@ -280,11 +245,6 @@ def _follow(step: Step, layout: Layout, versions: Versions) -> None:
         versions.read(value, numbers)
 
 
-def _wrapped(schedule: Schedule, slot: int, inside: int) -> int:
-    region = slot - slot % schedule.pieces
-    return region + (slot % schedule.pieces + inside) % schedule.pieces
-
-
 ALIGNMENT_ELEMENTS = 64
 """Work places start at multiples of this, so that vector loads are aligned for every dtype."""
 
@@ -293,7 +253,8 @@ class Placement:
     """Assigns places in step order; ``occupants`` are the values that a place held, oldest first."""
 
     def __init__(self, layout: Layout, versions: Versions) -> None:
-        self._layout = layout
+        ranks = range(layout.schedule.ranks)
+        self._homes = [layout.places(rank, Space.OUTPUT) for rank in ranks]
         self._versions = versions
         self.occupants: dict[Place, list[Value]] = {}
         self.work_elements = [0] * layout.schedule.ranks
@@ -307,14 +268,27 @@ class Placement:
                 place = wanted.get(value.number)
                 value.place = place if place and self._is_free(place, value) else self._work_place(value)
             self.occupants.setdefault(value.place, []).append(value)
-        self._bring_home()
+        # What could not end in its output buffer is copied there after the last step.
+        step, stray = self._versions.last_step + 1, False
+        for key, chain in list(self._versions.chains.items()):
+            home = self._homes[key[0]].get(key[1])
+            if home is None or chain[-1].place == home:
+                continue
+            last, stray = chain[-1], True
+            copy = self._versions.add(key, last.elements, step, key[0])
+            self._versions.read(copy, (last.number,))
+            copy.place, copy.is_output = home, True
+            self.occupants.setdefault(home, []).append(copy)
+        self._versions.last_step += stray
 
     def _wanted_places(self) -> dict[int, Place]:
         wanted: dict[int, Place] = {}
         for key, chain in self._versions.chains.items():
-            home = self._layout.output_place(*key)
+            home = self._homes[key[0]].get(key[1])
             if home is None:
                 continue
+            # Backwards: the last version is at home. One that others still read while the next is written
+            # must lie elsewhere than the next, so the two change places.
             at_home = True
             following: Value | None = None
             for value in reversed(chain):
@@ -328,18 +302,15 @@ class Placement:
     def _is_free(self, place: Place, value: Value) -> bool:
         if place.elements == 0:
             return True
+        # Overwriting an operand is fine only for the accumulator, which the first operation reads.
+        accumulator = value.operands[0] if value.operands and value.reduces else None
         return all(
             not held.is_output
             and held.step < value.step
             and held.last_read_step(value.number) < value.step
-            and (value.number not in (read.reader for read in held.reads) or self._is_own(held, value))
+            and (value.number not in (read.reader for read in held.reads) or held.number == accumulator)
             for held in self.occupants.get(place, ())
         )
-
-    @staticmethod
-    def _is_own(held: Value, value: Value) -> bool:
-        # Overwriting an operand is fine only for the accumulator, which the first operation reads.
-        return bool(value.operands) and value.reduces and held.number == value.operands[0]
 
     def _work_place(self, value: Value) -> Place:
         rank = value.key[0]
@@ -352,20 +323,3 @@ class Placement:
         self.work_elements[rank] += padded
         pool.append(place)
         return place
-
-    def _bring_home(self) -> None:
-        step = self._versions.last_step + 1
-        stray: list[tuple[Key, Place]] = []
-        for key, chain in self._versions.chains.items():
-            home = self._layout.output_place(*key)
-            if home is not None and chain[-1].place != home:
-                stray.append((key, home))
-        for key, home in stray:
-            last = self._versions.chains[key][-1]
-            copy = self._versions.add(key, last.elements, step, key[0])
-            self._versions.read(copy, (last.number,))
-            copy.place = home
-            copy.is_output = True
-            self.occupants.setdefault(home, []).append(copy)
-        if stray:
-            self._versions.last_step = step

@@ -19,7 +19,7 @@ FIRST_FLOWS, LAST_FLOWS = 12, 4
 
 
 def describe(schedule: Schedule) -> str:
-    """What ``ccbench schedule`` prints: a header, then every step with its flows.
+    """Return the text of ``ccbench schedule``: a header, then every step with its flows.
 
     Up to 8 ranks and 8 pieces, a table after each step shows what every slot holds; what the step changed
     is marked with ``*``. Of long schedules the first 8 and the last 4 steps are told, of crowded steps the
@@ -31,7 +31,7 @@ def describe(schedule: Schedule) -> str:
 
 
 def slot_name(schedule: Schedule, slot: int) -> str:
-    """``3`` where inputs and outputs share their slots, else ``in 3``, ``out 3``; work space ``work 3``."""
+    """Return ``3`` where inputs and outputs share slots, else ``in 3``, ``out 3``; of work space ``work 3``."""
     row = collective(schedule.collective)
     region, piece = divmod(slot, schedule.pieces)
     shared = row.slots(schedule.ranks, schedule.pieces) == schedule.pieces
@@ -43,38 +43,43 @@ def slot_name(schedule: Schedule, slot: int) -> str:
 
 
 def slot_range(schedule: Schedule, first: int, width: int) -> str:
-    """``width`` slots from ``first`` on: ``3``, ``2-3``, or around the end of the region ``3,0-1``."""
+    """Return ``width`` slots from ``first`` on: ``3``, ``2-3``, or around the end of the region ``3,0-1``."""
     pieces = schedule.pieces
     before_end = min(width, pieces - first % pieces)
-    text = _range(slot_name(schedule, first), before_end, first % pieces)
-    if before_end == width:
-        return text
-    return f"{text},{_range('0', width - before_end, 0)}"
+    text = slot_name(schedule, first)
+    if before_end > 1:
+        text += f"-{first % pieces + before_end - 1}"
+    around = width - before_end
+    if around > 1:
+        return f"{text},0-{around - 1}"
+    return f"{text},0" if around else text
 
 
 def _header(schedule: Schedule) -> Iterator[str]:
-    name = f"{schedule.collective} {schedule.algorithm}"
+    row, pieces = collective(schedule.collective), schedule.pieces
     root = f", root {schedule.root}" if schedule.root >= 0 else ""
-    yield f"{name}, {plural(schedule.ranks, 'rank')}{root}"
-    for row in ALGORITHMS:
-        if (row.collective, row.name) == (schedule.collective, schedule.algorithm):
-            if row.parameter:
-                yield f"parameter: {schedule.parameter} ({row.parameter})"
-            yield f"source: {row.source}"
-    if collective(schedule.collective).moves_data:
-        yield f"pieces: {_pieces(schedule)}"
+    yield f"{schedule.collective} {schedule.algorithm}, {plural(schedule.ranks, 'rank')}{root}"
+    for algorithm in ALGORITHMS:
+        if (algorithm.collective, algorithm.name) == (schedule.collective, schedule.algorithm):
+            if algorithm.parameter:
+                yield f"parameter: {schedule.parameter} ({algorithm.parameter})"
+            yield f"source: {algorithm.source}"
+    if row.blocked:
+        yield f"pieces: {pieces}, one block for each rank"
+    elif row.moves_data:
+        yield f"pieces: {pieces}{', the whole buffer' if pieces == 1 else ' equal parts of the buffer'}"
     local = local_steps(schedule)
     yield f"steps: {schedule.steps}" + (f", and {local} of local moves" if local else "")
     yield f"sent by each rank: {sent_text(schedule)}"
 
 
 def local_steps(schedule: Schedule) -> int:
-    """Steps that only move pieces inside ranks; ``schedule.steps`` does not count them."""
+    """Return the steps that only move pieces inside ranks; ``schedule.steps`` does not count them."""
     return sum(phase.repeat for phase in schedule.phases if _is_local(phase))
 
 
 def proven_text(schedule: Schedule) -> str:
-    """What a proof of ``schedule`` has shown, in one sentence without its full stop."""
+    """Return what a proof of ``schedule`` has shown, in one sentence without its full stop."""
     row, ranks = collective(schedule.collective), plural(schedule.ranks, "rank")
     if not row.moves_data:
         return f"every one of {ranks} has heard of every other"
@@ -83,16 +88,8 @@ def proven_text(schedule: Schedule) -> str:
     return f"every output of {ranks} holds the piece it should, and nothing else"
 
 
-def _pieces(schedule: Schedule) -> str:
-    if collective(schedule.collective).blocked:
-        return f"{schedule.pieces}, one block for each rank"
-    return str(schedule.pieces) + (
-        ", the whole buffer" if schedule.pieces == 1 else " equal parts of the buffer"
-    )
-
-
 def sent_text(schedule: Schedule) -> str:
-    """``6 pieces = 1.5 x the size``: what each rank sends to others, as a span where ranks differ."""
+    """Return ``6 pieces = 1.5 x the size``: what each rank sends to others, a span where ranks differ."""
     sent = sent_pieces(schedule)
     pieces = _span(*(str(bound) for bound in (sent.min(), sent.max())))
     if not collective(schedule.collective).moves_data:
@@ -109,14 +106,32 @@ def _span(low: str, high: str) -> str:
 
 def _body(schedule: Schedule) -> Iterator[str]:
     total = sum(phase.repeat for phase in schedule.phases)
+    # The steps that are not told; one alone would not save a line.
+    hidden = range(total, total)
+    if total > FIRST_STEPS + LAST_STEPS + 1:
+        hidden = range(FIRST_STEPS, total - LAST_STEPS)
+    gap = ("", f"... {plural(len(hidden), 'more step')} ...")
     if schedule.ranks > MOST_RANKS_SHOWN or schedule.pieces > MOST_PIECES_SHOWN:
-        yield from _steps_only(schedule, total)
+        # Without tables, steps that are not told are not expanded either: there may be millions.
+        first = 0
+        for phase in schedule.phases:
+            for turn in range(phase.repeat):
+                if first + turn not in hidden:
+                    yield from _step(schedule, schedule.turn(phase, turn, first + turn), total)
+                elif first + turn == hidden.start:
+                    yield from gap
+            first += phase.repeat
         return
-    yield from ("", _legend(schedule), "", "before the first step")
+    row = collective(schedule.collective)
+    meaning = "B2: piece B of rank 2's input"
+    if not row.moves_data:
+        meaning = "A0+A2: this rank has heard of ranks 0 and 2"
+    elif row.reduces:
+        meaning = "B0+B2: piece B of ranks 0 and 2, combined"
+    yield from ("", f"{meaning}; -: empty; *: changed by the step", "", "before the first step")
     state = Contributions(schedule)
     cells = _cells(state)
     yield from _table(schedule, cells, cells)
-    hidden = _hidden(total)
     for step in schedule.expanded():
         state.apply(step)
         before, cells = cells, _cells(state)
@@ -124,80 +139,31 @@ def _body(schedule: Schedule) -> Iterator[str]:
             yield from _step(schedule, step, total)
             yield from _table(schedule, before, cells)
         elif step.index == hidden.start:
-            yield from _gap(hidden)
-
-
-def _legend(schedule: Schedule) -> str:
-    row = collective(schedule.collective)
-    if not row.moves_data:
-        meaning = "A0+A2: this rank has heard of ranks 0 and 2"
-    elif row.reduces:
-        meaning = "B0+B2: piece B of ranks 0 and 2, combined"
-    else:
-        meaning = "B2: piece B of rank 2's input"
-    return f"{meaning}; -: empty; *: changed by the step"
-
-
-def _steps_only(schedule: Schedule, total: int) -> Iterator[str]:
-    """Steps without tables, and without expanding those that are not told."""
-    hidden = _hidden(total)
-    for index in [*range(hidden.start), *range(hidden.stop, total)]:
-        if hidden and index == hidden.stop:
-            yield from _gap(hidden)
-        yield from _step(schedule, _step_at(schedule, index), total)
-
-
-def _step_at(schedule: Schedule, index: int) -> Step:
-    first = 0
-    for phase in schedule.phases:
-        if index < first + phase.repeat:
-            return schedule.turn(phase, index - first, index)
-        first += phase.repeat
-    raise IndexError(index)
-
-
-def _gap(hidden: range) -> tuple[str, str]:
-    return "", f"... {plural(len(hidden), 'more step')} ..."
-
-
-def _hidden(total: int) -> range:
-    """The steps that are not told; one alone would not save a line."""
-    if total <= FIRST_STEPS + LAST_STEPS + 1:
-        return range(total, total)
-    return range(FIRST_STEPS, total - LAST_STEPS)
+            yield from gap
 
 
 def _step(schedule: Schedule, step: Step, total: int) -> Iterator[str]:
     phase = step.phase
-    if _is_local(phase):
-        how = "moved inside each rank"
-    else:
+    how = "moved inside each rank"
+    if not _is_local(phase):
         how = "combined" if phase.reduces else "copied"
         how += ", written by the sources" if phase.pushed else ", read by the targets"
     yield ""
     yield f"step {step.index + 1} of {total}: {plural(phase.flows, 'flow')}, {how}"
-    lines = range(phase.flows)
-    cut = phase.flows > FIRST_FLOWS + LAST_FLOWS + 1
-    for flow in lines[:FIRST_FLOWS] if cut else lines:
-        yield _flow(schedule, step, flow)
-    if cut:
-        yield f"  ... {phase.flows - FIRST_FLOWS - LAST_FLOWS} more flows ..."
-        for flow in lines[-LAST_FLOWS:]:
-            yield _flow(schedule, step, flow)
-
-
-def _flow(schedule: Schedule, step: Step, flow: int) -> str:
-    width = int(step.phase.width[flow])
-    read = slot_range(schedule, int(step.source_slot[flow]), width)
-    written = slot_range(schedule, int(step.target_slot[flow]), width)
+    left_out = range(FIRST_FLOWS, phase.flows - LAST_FLOWS)
     digits = len(str(schedule.ranks - 1))
-    what = read if read == written else f"{read} -> {written}"
-    ends = f"{step.source[flow]:>{digits}} -> {step.target[flow]:>{digits}}"
-    return f"  rank {ends}   {'slot' if width == 1 else 'slots'} {what}"
-
-
-def _range(name: str, width: int, piece: int) -> str:
-    return name if width == 1 else f"{name}-{piece + width - 1}"
+    shown = [*range(phase.flows)]
+    if len(left_out) > 1:
+        shown = [*range(left_out.start), *range(left_out.stop, phase.flows)]
+    for flow in shown:
+        if len(left_out) > 1 and flow == left_out.stop:
+            yield f"  ... {len(left_out)} more flows ..."
+        width = int(phase.width[flow])
+        read = slot_range(schedule, int(step.source_slot[flow]), width)
+        written = slot_range(schedule, int(step.target_slot[flow]), width)
+        slots = read if read == written else f"{read} -> {written}"
+        ends = f"{step.source[flow]:>{digits}} -> {step.target[flow]:>{digits}}"
+        yield f"  rank {ends}   {'slot' if width == 1 else 'slots'} {slots}"
 
 
 def _cells(state: Contributions) -> list[list[str]]:
@@ -214,14 +180,9 @@ def _table(schedule: Schedule, before: list[list[str]], after: list[list[str]]) 
     if schedule.slots == schedule.pieces:
         heads = [f"slot {head}" for head in heads]
     widths = [max(len(head), *(len(cells[column]) for cells in marked)) for column, head in enumerate(heads)]
-    yield _line("", heads, widths)
-    for rank, cells in enumerate(marked):
-        yield _line(f"rank {rank}", cells, widths)
-
-
-def _line(name: str, cells: list[str], widths: list[int]) -> str:
-    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-    return f"  {name:<6} | {' '.join(padded)}".rstrip()
+    for name, cells in (("", heads), *((f"rank {rank}", cells) for rank, cells in enumerate(marked))):
+        padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+        yield f"  {name:<6} | {' '.join(padded)}".rstrip()
 
 
 def _is_local(phase: Phase) -> bool:

@@ -31,7 +31,7 @@ def describe(schedule: Schedule) -> str:
 
 
 def slot_name(schedule: Schedule, slot: int) -> str:
-    """Return ``3`` where inputs and outputs share slots, else ``in 3``, ``out 3``; of work space ``work 3``."""
+    """Return ``3`` where inputs and outputs share slots, else ``in 3``, ``out 3``; work: ``work 3``."""
     row = collective(schedule.collective)
     region, piece = divmod(slot, schedule.pieces)
     shared = row.slots(schedule.ranks, schedule.pieces) == schedule.pieces

@@ -58,15 +58,16 @@ class EmulatedOutput:
 
     @property
     def elements(self) -> int:
-        """How many it has."""
+        """Number of elements."""
         return len(self.output)
 
     def read(self) -> Array:
-        """What is in it."""
+        """The result."""
         return self.output
 
     def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
         """By the kernel ``compare``, which a rank runs alone."""
+        # One rank of its own runs it, with flags that no collective uses, and everything is given back.
         world, mark = self.world, self.world.used
         table, periods = abi.compare_tables(pieces)
         alone = world.communicator([0])
@@ -108,7 +109,10 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         self._build = Build(choice.entry.file)
         built(self._build)
         layout = all_buffers(seen)
-        needed = sum(one.total_bytes + ALIGNMENT_BYTES for one in layout) + self._own_bytes(case, seen)
+        needed = sum(one.total_bytes + ALIGNMENT_BYTES for one in layout)
+        if case.groups:  # the communicator of all ranks is the world's, a group's takes room of its own
+            areas = WorkAreas(seen.ranks, CHANNELS, SLOTS, SLOT_BYTES, PACKETS_BYTES, STAGING_BYTES)
+            needed += communicator_bytes(areas)
         compared = max(one.output_bytes for one in layout)  # at most: what an output is compared with
         world = self._roomy_world(len(groups) * needed + compared)
         self._begin = world.used
@@ -120,11 +124,6 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         ]
         self._seed = 0
         return choice.algorithm
-
-    def _own_bytes(self, case: Case, seen: Case) -> int:
-        """Room of a group's communicator; that of all ranks is the world's."""
-        areas = WorkAreas(seen.ranks, CHANNELS, SLOTS, SLOT_BYTES, PACKETS_BYTES, STAGING_BYTES)
-        return communicator_bytes(areas) if case.groups else 0
 
     def _call(
         self,
@@ -141,6 +140,7 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         for rank, at, one in zip(members, offsets, layout, strict=True):
             self._inputs[rank] = world.view(at + one.input_offset, one.input_bytes).view(dtype)
             self._outputs[rank] = world.view(at + one.output_offset, one.output_bytes).view(dtype)
+        # As on a device small cases have one channel, so that both numbers are met.
         channels = channels_for(case.size_bytes, CHANNELS)
         root = 0 if case.root == NO_ROOT else case.root
         request = PlanRequest(
@@ -165,6 +165,7 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         """The communicator, made anew where its memory is too small for the case."""
         if self._world is not None and needed_bytes <= self._room_bytes:
             return self._world
+        # The old arena still counts as used; it goes before the new one is made.
         available = available_memory_bytes()
         if available is not None and needed_bytes > MEMORY_SHARE * available:
             raise OutOfMemory(f"needs {needed_bytes} bytes, {int(MEMORY_SHARE * available)} are to be had")
@@ -194,10 +195,11 @@ class EmulatedEndpoint(SingleProcessEndpoint):
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, the fibers in another order at every call."""
         assert self._world is not None
+        # Lanes take turns in another order each time, so that a missing wait shows sooner or later.
         self._seed += 1
         for _, fault in self._faults:
             fault.before_launches(times)
-        calls = [one if times == 1 else _repeated(one, times) for one in self._calls]
+        calls = [one if times == 1 else replace(one, iterations=times) for one in self._calls]
         self._world.run(self._build, calls, HostOptions(lanes=LANES, seed=self._seed))
 
     def launch_and_time_waits(self, times: int) -> float:
@@ -223,10 +225,6 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         if self._world is not None:
             self._world.free_after(self._begin)
         self.say(Activity.IDLE)
-
-
-def _repeated(call: HostCall, times: int) -> HostCall:
-    return replace(call, iterations=times)
 
 
 class EmulatedWorkerGroup(SingleProcessGroup):
@@ -259,7 +257,7 @@ class CudaHostBackend(Backend):
         return f"emulation, {compiler()[1]}"
 
     def refused(self, case: Case) -> str | None:
-        """Why ``case`` cannot run here."""
+        """Reason why ``case`` cannot run here."""
         if max(case.count, 1) > MOST_ELEMENTS:
             return f"a count of {case.count}: at most {MOST_ELEMENTS} elements are emulated"
         return unsupported(case)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccbench.backends import open_backend
-from ccbench.backends.base import Backend, Team, TeamRequest
+from ccbench.backends.base import Backend, CannotRun, Team, TeamRequest
 from ccbench.backends.faults import fault_from_environment
 from ccbench.cases import (
     DEVICE_MEMORY,
@@ -154,6 +154,7 @@ class _Run:
         self._teams: dict[TeamKey, Team] = {}
         self._costly: set[TeamKey] = set()
         self._failures: dict[TeamKey, list[str]] = defaultdict(list)
+        self._cannot_start: dict[TeamKey, str] = {}
         self._losses: dict[TeamKey, list[str]] = defaultdict(list)
         self._results: dict[str, Measurement] = folder.unfinished() if options.resume else {}
         self._launched_by = options.launched_by
@@ -315,12 +316,17 @@ class _Run:
         if reason:
             return Measurement(case, Status.UNSUPPORTED, reason)
         key = self._team_key(case)
+        if key in self._cannot_start:
+            return Measurement(case, Status.UNSUPPORTED, self._cannot_start[key])
         failures = self._failures[key]
         if len(failures) >= TEAM_FAILURES_LIMIT:
             said = f"{failures[-1]} (tried {len(failures)} times)"
             return Measurement(case, Status.FAILED, said, stop_reason=NO_TEAM)
         try:
             team = self._team(case)
+        except CannotRun as error:
+            self._cannot_start[key] = str(error)
+            return Measurement(case, Status.UNSUPPORTED, str(error))
         except BackendUnavailable as error:
             failures.append(str(error))
             return Measurement(case, Status.FAILED, str(error), stop_reason=NO_TEAM)

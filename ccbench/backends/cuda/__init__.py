@@ -36,6 +36,7 @@ def cupy_missing() -> str | None:
     """Cure when CuPy is absent, or of a CUDA that has left all GPUs of this machine behind."""
     if find_spec("cupy") is None:
         return f"CuPy is not installed; {cuda_install()}"
+    # Both wheels may be there; the older one then serves old GPUs.
     newer = installed_version("cupy-cuda13x") and not installed_version("cupy-cuda12x")
     if newer and before_turing(Files(), every=True):
         return f"CuPy is of CUDA 13, which begins at compute capability 7.5; {CUDA_12_INSTEAD}"

@@ -139,6 +139,7 @@ def piece(areas: WorkAreas, names: Sequence[str]) -> Piece:
     """One allocation for the areas called ``names``."""
     sizes = areas.sizes()
     offsets, end, zeroed = {}, 0, 0
+    # What is zeroed lies in one piece at the start, so that one memset does it.
     for name in sorted(names, key=lambda name: name not in ZEROED):
         offsets[name] = end
         end = rounded_up(end + max(sizes[name], ALIGNMENT_BYTES), ALIGNMENT_BYTES)

@@ -89,6 +89,7 @@ class DeviceContext:
         self._tables = Area()
         self._flush = 0
         self._modules = Modules(self.cuda, self.facts)
+        # Modules that give way to others must not take along what is needed beside every collective.
         self._extra = Modules(self.cuda, self.facts)
         self._before: tuple[Transfer, ...] = ()
         self._after: tuple[Transfer, ...] = ()
@@ -130,6 +131,7 @@ class DeviceContext:
         filled = min(period.nbytes, size_bytes)
         if filled:
             copy(address, period.ctypes.data, filled, TO_DEVICE, self.stream)
+        # The host's share is one period however large the buffer is; the rest runs at the device's speed.
         while 0 < filled < size_bytes:
             more = min(filled, size_bytes - filled)
             copy(address + filled, address, more, ON_DEVICE, self.stream)
@@ -153,6 +155,7 @@ class DeviceContext:
     def upload(self, area: Area, tables: Sequence[NDArray[Any] | None]) -> list[int]:
         """Addresses of copies in ``area``, 0 where there is no table."""
         flat = [None if one is None else np.ascontiguousarray(one).view(np.uint8).ravel() for one in tables]
+        # One allocation for all tables: cudaMalloc may wait for the device, so it happens where it must grow.
         needed = sum(rounded_up(len(one), ALIGNMENT_BYTES) for one in flat if one is not None)
         self.cuda.use(self.facts.number)
         if needed > area.size_bytes:
@@ -220,9 +223,11 @@ class DeviceContext:
         given["views"], given["plan"], given["program"] = addresses
         given["plan_words"] = 0 if plan.plan is None else plan.plan.shape[1]
         given["program_words"] = 0 if plan.program is None else plan.program.size
+        # Only this differs between devices of one launch, besides addresses.
         given["first_rank"] = self.ranks.start
         given["ranks_here"] = len(self.ranks)
         self._arguments = given
+        # The driver reads arguments at each launch from here, so that they can change without a new table.
         self._parameters = (ctypes.c_void_p * 1)(given.ctypes.data)
         self._grid = int(arguments["channels"][0]) * len(self.ranks)
         self._kernel = kernel

@@ -136,6 +136,7 @@ class CudaRanks(SingleProcessEndpoint):
         self._reserve_buffers()
         self._load(choice)
         for context in self.contexts:
+            # The first launch of a kernel may still load something, and loading can wait for the device.
             context.launch_empty()
             if case.mode == "cold":
                 context.flush_cache()  # its memory is part of what the case needs
@@ -192,6 +193,7 @@ class CudaRanks(SingleProcessEndpoint):
         """Compile, agree on the channels of which all blocks run at once everywhere, and load."""
         case, areas = self._case, self.communicator.areas
         wanted = channels_for(case.size_bytes, areas.channels)
+        # Lanes follow from the channels wanted, and with them the room, which may leave fewer channels.
         lanes = lanes_for(-(-case.size_bytes // wanted))
         root, op = 0 if case.root == NO_ROOT else case.root, "sum" if case.op == NO_OP else case.op
 
@@ -424,6 +426,7 @@ class CudaRanks(SingleProcessEndpoint):
         self._raise_errors()
         super().watch(sample)
         if sample == FIRST_OF_WARM_UP:
+            # Devices at rest lower their clocks; state and clocks are read while they work.
             steps = [*(one.keep_busy for one in self.contexts), *(one.synchronize for one in self.contexts)]
             self.devices.before(lambda: do_all(steps))
 

@@ -119,6 +119,7 @@ class IpcEndpoint(CudaRanks):
         shares = ranks_of_devices(board.ranks, device_count(cuda))
         device = device_of_rank(shares, rank)
         context = DeviceContext(cuda, cuda.facts(device), range(rank, rank + 1))
+        # All ranks must lay out memory alike, so the smallest device counts for all.
         processors = min(cuda.facts(one).processors for one in range(len(shares)))
         no_access = cuda.pair_without_access(range(len(shares)))  # every rank comes to the same answer
         super().__init__(control, [context], shares, processors, LIMIT_SECONDS, no_access)
@@ -145,6 +146,7 @@ class IpcEndpoint(CudaRanks):
         """Addresses of all ranks' allocations, as this process sees them. Collective; all succeed or none."""
         runtime = self._cuda.runtime
         self._cuda.use(self.contexts[0].facts.number)
+        # Handles go round first, so that nobody opens memory of a rank that has none.
         _, handles = self._step(lambda: bytes(runtime.ipcGetMemHandle(address)), bytes)
         opened = {self.rank: address}
 
@@ -242,6 +244,7 @@ class IpcEndpoint(CudaRanks):
         except Exception as error:
             failed, text = error, str(error).encode()
             verdict = next((one for one, kind in RAISED.items() if isinstance(error, kind)), FAILED)
+        # A rank that failed comes to the barrier too: else the others would wait for it for ever.
         self._board.steps.write(self.rank, verdict, text)
         self.barrier()
         notes = [self._board.steps.read(rank) for rank in range(self.ranks)]

@@ -130,6 +130,7 @@ class CudaEndpoint(CudaRanks):
             facts, all_here = self.contexts[device].facts, len(self._shares[device])
             share = replace(facts, processors=facts.processors * len(places) // all_here)
             contexts.append(DeviceContext(self._cuda, share, places))
+        # Divided by the ranks of the fullest device again, this leaves each rank what the scarcest has.
         of_one = min(one.facts.processors // len(one.ranks) for one in contexts)
         processors = of_one * max(len(one.ranks) for one in contexts)
         return GroupRanks(self.control, contexts, members, processors, self._limit_seconds, self._no_access)

@@ -1,4 +1,4 @@
-"""What a kernel is handed, as NumPy structures: the mirror of kernels/abi.cuh, compared with it by a test."""
+"""Structures that a kernel is handed, in NumPy: the mirror of kernels/abi.cuh, compared with it by a test."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class GivenUp:
     seen: int
 
     def among(self, members: Sequence[int]) -> GivenUp:
-        """The same where ``members`` counted among themselves: ranks by their numbers in the team."""
+        """Return it with ranks by their numbers in the team, where ``members`` counted among themselves."""
         peer = members[self.peer] if 0 <= self.peer < len(members) else self.peer
         return replace(self, rank=members[self.rank], peer=peer)
 
@@ -116,6 +116,7 @@ def compare_tables(pieces: Sequence[tuple[int, int, NDArray[Any]]]) -> list[NDAr
     pieces: where one begins, how many elements it has, and the period of which it is made.
     """
     lengths = [len(period) for _, _, period in pieces]
+    # Periods lie one behind the other; each piece says where its own begins.
     sources = np.cumsum([0, *lengths[:-1]]).tolist()
     rows = zip(pieces, sources, lengths, strict=True)
     table = np.array([(*piece[:2], source, length) for piece, source, length in rows], PIECE)
@@ -123,7 +124,7 @@ def compare_tables(pieces: Sequence[tuple[int, int, NDArray[Any]]]) -> list[NDAr
 
 
 def compared(found: NDArray[Any]) -> tuple[int, int]:
-    """How many elements differ, and the first; NONE_DIFFERS. found: of all lanes, COMPARED."""
+    """(elements that differ, the first); NONE_DIFFERS where none does. found: of all lanes, COMPARED."""
     differing = int(found["differing"].sum())
     return (differing, int(found["first"].min())) if differing else NONE_DIFFERS
 

@@ -37,7 +37,7 @@ _INTACT: dict[Path, tuple[int, ...]] = {}
 
 
 def cache_folder() -> Path:
-    """Where builds are kept: ``$CCBENCH_CACHE``, or ``ccbench`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    """Folder of builds: ``$CCBENCH_CACHE``, or ``ccbench`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     named = os.environ.get("CCBENCH_CACHE")
     if named:
         return Path(named)
@@ -54,6 +54,7 @@ def private_folder(name: str) -> Path:
     try:
         cache_folder().mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        # Not stat: what a link leads to may be exchanged after it was looked at.
         seen = folder.lstat()
         if stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid():
             if stat.S_IMODE(seen.st_mode) != FOLDER_MODE:
@@ -67,7 +68,7 @@ def private_folder(name: str) -> Path:
     )
 
 
-def kept(path: Path, make: Callable[[Path], None]) -> Path:
+def kept(path: Path, make: Callable[[Path], object]) -> Path:
     """``path``, filled by ``make`` unless it is there and intact.
 
     make: writes the file whose path it is given; what it raises is raised. UsageError where nothing can be
@@ -81,7 +82,8 @@ def kept(path: Path, make: Callable[[Path], None]) -> Path:
     return path
 
 
-def _fill(path: Path, make: Callable[[Path], None]) -> None:
+def _fill(path: Path, make: Callable[[Path], object]) -> None:
+    # In the same folder, because a rename is atomic within one file system only.
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     os.close(handle)
     temporary = Path(name)
@@ -103,9 +105,10 @@ def _unusable(folder: Path, error: OSError) -> UsageError:
 
 
 def intact(path: Path) -> bool:
-    """Whether ``path`` is a file that this user wrote and that is as it was written."""
+    """True if ``path`` is a file that this user wrote and that is as it was written."""
     try:
         seen = path.lstat()
+        # Reading and hashing again is spared while nothing about the file has changed.
         facts = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
         if not _is_own(seen):
             return False
@@ -120,9 +123,10 @@ def intact(path: Path) -> bool:
 
 
 def content(path: Path) -> bytes | None:
-    """What was kept in ``path``; None where nothing is, or it is damaged or not the user's own."""
+    """Bytes kept in ``path``; None where nothing is, or it is damaged or not the user's own."""
     try:
         with path.open("rb") as file:
+            # Of the file that is open, not of the name: another could take its place in between.
             if not _is_own(os.fstat(file.fileno())):
                 return None
             stored = file.read()
@@ -173,6 +177,7 @@ def compile_to(target: Path, path: str, words: Sequence[str], place: Path) -> No
         [path, *words, "-o", str(target)], capture_output=True, text=True, check=False, cwd=place
     )
     if done.returncode != 0:
+        # Warnings come first in a compiler's output, and help nobody here.
         lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
         reason = lines[0] if lines else "it gave no reason"
         raise UsageError(f"{place / words[-1]}: {Path(path).name} failed: {reason}")
@@ -185,11 +190,10 @@ WARNINGS = ("-Wall", "-Wextra", "-Wno-unknown-pragmas")
 
 @dataclass(frozen=True)
 class Build:
-    """What is to be built from one kernel file.
+    """Product of one kernel file.
 
     folder: the kernels' folder; None: the shipped one.
-    sanitize: an executable with the thread sanitizer instead of a library; its engine is not instrumented,
-        because the switches between fibers would look like races.
+    sanitize: an executable with the thread sanitizer instead of a library.
     """
 
     kernel_file: str
@@ -231,28 +235,26 @@ def built(build: Build) -> Path:
     name = f"{Path(build.kernel_file).stem}-{digest(*[file.name for file in objects])}{ending}"
 
     def link(target: Path) -> None:
+        place = build.sources.resolve()
         for file, source in objects.items():
-            kept(file, partial(_compile, build, source))
+            # Debugging information names the sources from the kernels' folder on: an object serves copies of
+            # them in any other place, and tells nobody where it was made.
+            words = [*_options(build, source), f"-ffile-prefix-map={place}=kernels"]
+            words += ["-x", "c++"] if source.suffix == ".cu" else []
+            words += ["-c", str(source.relative_to(build.sources))]
+            kept(file, partial(compile_to, path=compiler()[0], words=words, place=place))
         how = ["-fsanitize=thread"] if build.sanitize else ["-shared"]
         compile_to(target, compiler()[0], [*how, *(str(file) for file in objects), "-lpthread"], folder)
 
     return kept(folder / name, link)
 
 
-def _engine_files(build: Build) -> tuple[str, ...]:
-    return (*ENGINE_FILES, "main.cpp") if build.sanitize else ENGINE_FILES
-
-
-def _headers_digest(folder: Path) -> str:
-    files = sorted([*folder.glob("*.cuh"), *folder.glob("host/*.h")])
-    return digest(*[part for file in files for part in (file.name, file.read_bytes())])
-
-
-def _options(build: Build, instrumented: bool) -> tuple[str, ...]:
+def _options(build: Build, source: Path) -> tuple[str, ...]:
     common = ("-std=c++17", "-O2", "-g", "-fPIC", *WARNINGS)
     if not build.sanitize:
         return common
-    return (*common, "-DCCB_TSAN", *(("-fsanitize=thread",) if instrumented else ()))
+    # The engine is not instrumented: its switches between fibers would look like races.
+    return (*common, "-DCCB_TSAN", *(("-fsanitize=thread",) if source.suffix == ".cu" else ()))
 
 
 def _objects(build: Build, folder: Path, path: str, version: str) -> dict[Path, Path]:
@@ -260,25 +262,16 @@ def _objects(build: Build, folder: Path, path: str, version: str) -> dict[Path, 
 
     path, version: of the compiler.
     """
-    headers = _headers_digest(build.sources)
-    sources = [build.sources / "host" / name for name in _engine_files(build)]
-    sources.append(build.sources / build.kernel_file)
+    files = sorted([*build.sources.glob("*.cuh"), *build.sources.glob("host/*.h")])
+    headers = digest(*[part for file in files for part in (file.name, file.read_bytes())])
+    names = (*ENGINE_FILES, "main.cpp") if build.sanitize else ENGINE_FILES
+    sources = [*(build.sources / "host" / name for name in names), build.sources / build.kernel_file]
     found = {}
     for source in sources:
-        options = _options(build, instrumented=source.suffix == ".cu")
+        options = _options(build, source)
         name = f"{source.stem}-{digest(source.read_bytes(), headers, *options, path, version)}.o"
         found[folder / name] = source
     return found
 
 
 _shipped_objects = functools.lru_cache(_objects)
-
-
-def _compile(build: Build, source: Path, target: Path) -> None:
-    """Debugging information names the sources from the kernels' folder on: an object serves copies of them
-    in any other place, and tells nobody where it was made."""
-    kernel = source.suffix == ".cu"
-    options = _options(build, instrumented=kernel)
-    place = build.sources.resolve()
-    words = [*options, f"-ffile-prefix-map={place}=kernels", *(("-x", "c++") if kernel else ())]
-    compile_to(target, compiler()[0], [*words, "-c", str(source.relative_to(build.sources))], place)

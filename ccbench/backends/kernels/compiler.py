@@ -14,7 +14,6 @@ import os
 import re
 import sys
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from ccbench.backends.kernels.building import content, kept, private_folder
@@ -57,7 +56,7 @@ class Nvrtc:
 
     @functools.cached_property
     def architectures(self) -> tuple[int, ...]:
-        """What it compiles for, such as 90 for compute capability 9.0, ascending."""
+        """Architectures that it compiles for, such as 90 for compute capability 9.0, ascending."""
         count = ctypes.c_int()
         self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)), "nvrtcGetNumSupportedArchs")
         numbers = (ctypes.c_int * count.value)()
@@ -71,6 +70,7 @@ class Nvrtc:
         nvrtcVersion has two numbers only, but the PTX of any program begins with a comment that has all of
         them. An empty program takes a few milliseconds.
         """
+        # Only PTX begins with that comment, and PTX is made for virtual architectures only.
         option = f"-arch=compute_{self.architectures[-1]}"
         ptx = self._compiled(Program("", {}, ()), (option,), "PTX")
         return version_in(ptx.decode(errors="replace")) or self.version
@@ -80,7 +80,7 @@ class Nvrtc:
         return self._compiled(program, (*program.options, f"-arch=sm_{architecture}"), "CUBIN")
 
     def _compiled(self, program: Program, options: tuple[str, ...], what: str) -> bytes:
-        """What is asked for: CUBIN or PTX."""
+        """Compile, and return the CUBIN or PTX as ``what`` asks."""
         texts = [text.encode() for text in program.headers.values()]
         names = [name.encode() for name in program.headers]
         handle = ctypes.c_void_p()
@@ -139,7 +139,8 @@ def nvrtc(capability: int = 0, cupy: int = 0, driver: int = 0) -> Nvrtc:
     CompilationFailed where none that the driver runs compiles for the device.
     """
     refused: CcbenchError | None = None
-    for path in sorted(_candidates(), key=lambda path: f".so.{cupy}" not in path):
+    # Kernels are loaded beside CuPy's: the library of its own CUDA comes first.
+    for path in sorted(candidates(), key=lambda path: f".so.{cupy}" not in path):
         try:
             found = Nvrtc(ctypes.CDLL(path))
         except (OSError, AttributeError):
@@ -159,7 +160,8 @@ def nvrtc(capability: int = 0, cupy: int = 0, driver: int = 0) -> Nvrtc:
     raise refused or MissingDependency(f"NVRTC, which compiles kernels, is not installed; {cuda_install()}")
 
 
-def _candidates() -> list[str]:
+def candidates() -> list[str]:
+    """Libraries to try: of wheels, of toolkits, and what the loader knows by name."""
     wheels = [Path(folder) / path for path in _WHEEL_PATHS for folder in sys.path if folder]
     toolkits = [os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
     installed = [Path(folder) / "lib64" / "libnvrtc.so" for folder in toolkits if folder]
@@ -167,11 +169,12 @@ def _candidates() -> list[str]:
 
 
 def architecture_for(capability: int, supported: tuple[int, ...]) -> int:
-    """What to compile for on a device of compute capability ``capability`` (90 for 9.0).
+    """The architecture for a device of compute capability ``capability`` (90 for 9.0).
 
     A cubin runs on devices of the same major number and the same or a higher minor one (CUDA C++
     Programming Guide, "Binary Compatibility"). CompilationFailed where NVRTC has nothing that fits.
     """
+    # Machine code of another major number does not run, PTX would need the driver's own compiler.
     fitting = [one for one in supported if one // 10 == capability // 10 and one <= capability]
     if not fitting:
         newer = "pip install --upgrade nvidia-cuda-nvrtc-cu12 (of CUDA 13: nvidia-cuda-nvrtc)"
@@ -188,6 +191,7 @@ def compile_program(program: Program, architecture: int, compiler: Nvrtc | None 
     Raises MissingDependency and CompilationFailed.
     """
     compiler = compiler or nvrtc()
+    # Patch levels of NVRTC make other code, so the whole version counts.
     key = "\1".join([program.digest, str(architecture), compiler.full_version])
     name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"
     with suppress(UsageError):
@@ -196,9 +200,5 @@ def compile_program(program: Program, architecture: int, compiler: Nvrtc | None 
             return found
     cubin = compiler.compile(program, architecture)
     with suppress(OSError, UsageError):  # a folder that cannot be used costs only the time to compile again
-        kept(private_folder("cubins") / name, partial(_write, cubin))
+        kept(private_folder("cubins") / name, lambda path: path.write_bytes(cubin))
     return cubin
-
-
-def _write(cubin: bytes, path: Path) -> None:
-    path.write_bytes(cubin)

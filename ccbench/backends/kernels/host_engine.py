@@ -37,7 +37,7 @@ LINE_BYTES = 128
 
 @dataclass(frozen=True, eq=False)
 class HostCommunicator:
-    """What some ranks keep between launches: flags, counters, slots, scratch; no other launch touches it.
+    """Memory that some ranks keep between launches: flags, counters, slots, scratch; no other touches it.
 
     members: their numbers in the world; among each other they count from 0. work: its sizes. areas: of each
     member, by the names of ``abi.RANK_VIEW``, where each lies.
@@ -49,12 +49,12 @@ class HostCommunicator:
 
     @property
     def ranks(self) -> int:
-        """How many communicate."""
+        """Number of ranks that communicate."""
         return len(self.members)
 
     @property
     def begin(self) -> int:
-        """Where the first area lies."""
+        """Offset of the first area."""
         return min(self.areas[0].values())
 
 
@@ -81,6 +81,7 @@ class HostMemory:
         self.ranks = ranks
         self.channels = channels
         self.work = WorkAreas(ranks, channels, slots, slot_bytes, packets_bytes, staging_bytes)
+        # Pages that nobody touches cost nothing, so there is room to spare; the arena begins at a page.
         own_bytes = LINE_BYTES + communicator_bytes(self.work)
         whole = np.zeros(own_bytes + spare_bytes + 4096, np.uint8)
         start = -whole.ctypes.data % 4096
@@ -134,7 +135,7 @@ class HostMemory:
         ]
 
     def reset(self) -> None:
-        """What a host must do after an error: zero all that outlives a launch."""
+        """Zero all that outlives a launch, as a host must after an error."""
         for one in (self.everybody, *self._parts):
             self._zero(one)
 
@@ -191,7 +192,7 @@ class KernelCrashed(KernelFailed):
 
 @dataclass(frozen=True)
 class HostOptions:
-    """How launches are run.
+    """Options of how launches are run.
 
     lanes: per block. seed: of the fibers' order. resident: blocks of one device that run at once (fibers
     only), 0 for all. devices: over how many grids the ranks are split; grids of different devices drift.
@@ -257,10 +258,12 @@ class HostWorld(HostMemory):
         mark = self.used
         try:
             fixups: list[int] = []
-            places = {id(one): place for place, one in enumerate(self._communicators_of(calls))}
+            groups = dict.fromkeys(id(self._of(call)) for call in calls)
+            places = {group: place for place, group in enumerate(groups)}
             records = np.concatenate([self._records(call, options, fixups) for call in calls])
             shifts = [places[id(self._of(call))] * options.devices for call in calls]
             records["device"] += np.repeat(np.asarray(shifts, np.int32), options.devices)
+            # A device that launches something else: the others must end by their limits.
             for device, call in (instead or {}).items():
                 one = self._records(call, options, fixups)[device % options.devices]
                 one["device"] = device
@@ -275,25 +278,10 @@ class HostWorld(HostMemory):
     def _of(self, call: HostCall) -> HostCommunicator:
         return call.communicator or self.everybody
 
-    def _communicators_of(self, calls: Sequence[HostCall]) -> list[HostCommunicator]:
-        return list({id(self._of(call)): self._of(call) for call in calls}.values())
-
     def _put(self, words: NDArray[Any]) -> int:
         flat = np.ascontiguousarray(words).view(np.uint8).ravel()
         offset = self.allocate(len(flat))
         self.view(offset, len(flat))[:] = flat
-        return offset
-
-    def _views(self, call: HostCall, fixups: list[int]) -> int:
-        views = np.zeros(self._of(call).ranks, abi.RANK_VIEW)
-        for rank, areas in enumerate(self._of(call).areas):
-            views[rank]["input"] = call.inputs[rank]
-            views[rank]["output"] = call.outputs[rank]
-            for name, offset in areas.items():
-                views[rank][name] = offset
-        offset = self._put(views)
-        words = views.view(np.uint64)
-        fixups.extend(offset + 8 * int(index) for index in np.flatnonzero(words))
         return offset
 
     def _records(self, call: HostCall, options: HostOptions, fixups: list[int]) -> NDArray[Any]:
@@ -301,7 +289,15 @@ class HostWorld(HostMemory):
         records["entry"] = call.entry.encode()
         records["device"] = np.arange(options.devices)
         given = records["arguments"]
-        given["views"] = self._views(call, fixups)
+        views = np.zeros(self._of(call).ranks, abi.RANK_VIEW)
+        for rank, areas in enumerate(self._of(call).areas):
+            views[rank]["input"] = call.inputs[rank]
+            views[rank]["output"] = call.outputs[rank]
+            for name, offset in areas.items():
+                views[rank][name] = offset
+        given["views"] = at = self._put(views)
+        # Offsets become addresses only where the launch runs, and only for as long as it does.
+        fixups.extend(at + 8 * int(index) for index in np.flatnonzero(views.view(np.uint64)))
         channels = self.channels if call.channels is None else call.channels
         if not 1 <= channels <= self.channels or (call.plan is not None and len(call.plan) < channels):
             raise ValueError(
@@ -315,6 +311,7 @@ class HostWorld(HostMemory):
             given["program"] = self._put(np.asarray(call.program, np.int32))
             given["program_words"] = call.program.size
         work = self._of(call).work
+        # Each device launches a grid for its share of the ranks, as evenly as can be.
         first = np.arange(options.devices + 1) * work.ranks // options.devices
         given["first_rank"] = first[:-1]
         given["ranks_here"] = np.diff(first)
@@ -331,6 +328,7 @@ class HostWorld(HostMemory):
     def _run_here(
         self, library: Path, records: NDArray[Any], options: HostOptions, fixups: Sequence[int]
     ) -> None:
+        # Tables hold offsets, so that another process can run them; for this launch they become addresses.
         base = np.uint64(self.arena.ctypes.data)
         words = self.arena[: len(self.arena) // 8 * 8].view(np.uint64)
         at = np.asarray(fixups, np.int64) // 8
@@ -340,6 +338,7 @@ class HostWorld(HostMemory):
             given[name] = np.where(given[name] > 0, given[name] + base, given[name])
         report = ctypes.create_string_buffer(REPORT_BYTES)
         settings = _options(options)
+        # The engine's fibers and clock are globals of the library.
         with _ONE_AT_A_TIME:
             result = loaded(library).ccb_host_launch(
                 ctypes.c_void_p(records.ctypes.data),
@@ -361,13 +360,20 @@ class HostWorld(HostMemory):
                 file.write(part.tobytes())
             file.flush()
             done = sanitized([str(executable), file.name])
-            _raise_for_sanitized(done.returncode, done.stderr.strip())
+            report = done.stderr.strip()
+            # The exit code does not tell a race from a crash; the report's words do. A race that was found
+            # before a crash is the likelier cause of both, and its report holds the crash's.
+            if RACE_REPORTED in report:
+                raise KernelRace(report)
+            if done.returncode < 0:
+                name = signal.Signals(-done.returncode).name
+                raise KernelCrashed(f"ended by {name}: {report or 'it said nothing'}")
+            if done.returncode == SANITIZER_EXIT_CODE:
+                raise KernelCrashed(f"the thread sanitizer reports no race, but: {report or 'nothing'}")
+            _raise_for(done.returncode, report)
             file.seek(-len(used), 2)
             after = np.frombuffer(file.read(), np.uint8).copy()
-        self._take_back(after, fixups)
-
-    def _take_back(self, after: Bytes, fixups: Sequence[int]) -> None:
-        """``after`` has the other process's addresses where ``fixups`` say; those words stay as they were."""
+        # Words that hold the other process's addresses stay as they were here.
         at = np.asarray(fixups, np.int64)[:, None] + np.arange(8)
         after[at] = self.arena[at]
         self.arena[: len(after)] = after
@@ -406,18 +412,6 @@ def _options(options: HostOptions) -> NDArray[Any]:
     words["lanes"] = options.lanes
     words["resident"] = options.resident
     return words
-
-
-def _raise_for_sanitized(result: int, report: str) -> None:
-    """The exit code does not tell a race from a crash; the report's words do. A race that was found before a
-    crash is the likelier cause of both, and its report holds the crash's."""
-    if RACE_REPORTED in report:
-        raise KernelRace(report)
-    if result < 0:
-        raise KernelCrashed(f"ended by {signal.Signals(-result).name}: {report or 'it said nothing'}")
-    if result == SANITIZER_EXIT_CODE:
-        raise KernelCrashed(f"the thread sanitizer reports no race, but: {report or 'nothing'}")
-    _raise_for(result, report)
 
 
 def _raise_for(result: int, report: str) -> None:

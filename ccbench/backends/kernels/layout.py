@@ -1,10 +1,10 @@
-"""How wide and deep kernels run, and where everything lies in a rank's memory, on GPUs and emulated.
+"""Sizes of launches, and places of everything in a rank's memory, on GPUs and emulated.
 
 None of the numbers was tuned on a machine with several GPUs. Each has its reason, what measurement would
 settle it, a default here and a variable of the environment, so that whoever has the machine can try others
 without touching code; results keep the same name, so give such runs a directory of their own. What stands in
 the sources because it is compiled: COPIES_AT_ONCE (primitives.cuh), SENDERS_AT_ONCE and PACKET_CHANNELS
-(ll.cu), MESSAGE_PIECES (traffic.py).
+(ll.cu), MESSAGE_PIECES (programs.py).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _whole(text: str) -> int:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What the environment says; 0: it says nothing, and the defaults above hold.
+    """Settings of the environment; 0: it says nothing, and the defaults above hold.
 
     channels, lanes: of every launch, whatever its size (fewer channels where not all blocks fit). slots,
     slot_bytes, packets_bytes, staging_bytes: of every communicator; they must be the same for all ranks.
@@ -127,7 +127,7 @@ def variable(name: str) -> str:
 
 
 def tuning(environment: Mapping[str, str] | None = None) -> Tuning:
-    """What ``environment`` (by default the process's own) sets; UsageError names what cannot be."""
+    """Settings of ``environment`` (by default the process's own); UsageError names what cannot be."""
     given = os.environ if environment is None else environment
     unknown = sorted(
         key for key in given if key.startswith(PREFIX) and key.removeprefix(PREFIX).lower() not in _VARIABLES
@@ -135,23 +135,18 @@ def tuning(environment: Mapping[str, str] | None = None) -> Tuning:
     if unknown:
         known = ", ".join(map(variable, _VARIABLES))
         raise UsageError(f"{unknown[0]}: there is no such variable; one of {known}")
-    return Tuning(
-        **{
-            name: _read(name, one, given[variable(name)])
-            for name, one in _VARIABLES.items()
-            if given.get(variable(name))
-        }
-    )
-
-
-def _read(name: str, one: _Variable, text: str) -> int:
-    try:
-        number = one.read(text.strip())
-    except ValueError as error:
-        raise UsageError(f"{variable(name)}: {error}; write {one.expected}") from None
-    if not one.fits(number):
-        raise UsageError(f"{variable(name)}: {text!r} cannot be; write {one.expected}")
-    return number
+    numbers = {}
+    for name, one in _VARIABLES.items():
+        text = given.get(variable(name))
+        if not text:
+            continue
+        try:
+            numbers[name] = one.read(text.strip())
+        except ValueError as error:
+            raise UsageError(f"{variable(name)}: {error}; write {one.expected}") from None
+        if not one.fits(numbers[name]):
+            raise UsageError(f"{variable(name)}: {text!r} cannot be; write {one.expected}")
+    return Tuning(**numbers)
 
 
 ALIGNMENT_BYTES = 256
@@ -190,7 +185,7 @@ class WorkAreas:
         }
 
     def offsets(self) -> dict[str, int]:
-        """Where each area begins in a rank's allocation."""
+        """Offset of each area in a rank's allocation."""
         found, end = {}, 0
         for name, size in self.sizes().items():
             found[name] = end
@@ -216,6 +211,7 @@ def work_areas(ranks: int, most_ranks_of_a_device: int, processors: int) -> Work
     usual_slot_bytes = SLOT_BYTES if most_ranks_of_a_device == 1 else LOOPBACK_SLOT_BYTES
     return WorkAreas(
         ranks,
+        # Blocks wait for each other, so all blocks of all ranks of a device must run at once.
         max(1, min(most, processors // most_ranks_of_a_device)),
         asked.slots or SLOTS,
         asked.slot_bytes or usual_slot_bytes,
@@ -236,7 +232,7 @@ class RankBuffers:
 
 
 def rank_buffers(case: Case, rank: int) -> RankBuffers:
-    """Where ``rank`` has its input and output in ``case``.
+    """Places of the input and output of ``rank`` in ``case``.
 
     In place there is one buffer as long as the longer of the two; the shorter one is its own block of it.
     """
@@ -247,6 +243,7 @@ def rank_buffers(case: Case, rank: int) -> RankBuffers:
     if not case.in_place:
         begin = rounded_up(bytes_in, ALIGNMENT_BYTES)
         return RankBuffers(0, bytes_in, begin, bytes_out, rounded_up(begin + bytes_out, ALIGNMENT_BYTES))
+    # In place the collective's own slots say where in the longer buffer the shorter one lies.
     inputs = row.inputs(rank, case.ranks, case.ranks, root)
     outputs = row.outputs(rank, case.ranks, case.ranks, root)
     first = min((slots.start for slots in (inputs, outputs) if len(slots)), default=0)
@@ -273,7 +270,7 @@ def most_channels(ranks_here: int, blocks_per_processor: int, processors: int, w
 
 
 def ranks_of_devices(ranks: int, devices: int) -> tuple[range, ...]:
-    """Which ranks each device holds: neighbours together, as evenly as can be; no device without ranks."""
+    """Ranks of each device: neighbours together, as evenly as can be; no device without ranks."""
     used = min(ranks, devices)
     edges = [ranks * device // used for device in range(used + 1)]
     return tuple(range(begin, end) for begin, end in itertools.pairwise(edges))

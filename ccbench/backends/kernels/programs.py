@@ -1,32 +1,34 @@
-"""Any schedule as a program for ``kernels/schedule.cu``: what each rank's blocks wait for, move and post.
+"""Any schedule as a program for ``kernels/schedule.cu``: a rank's blocks wait, move and post, unit by unit.
 
 A rank sends what others need of its slots as messages, so nobody touches another rank's buffers, and what
 may overwrite what is settled inside one rank by the same placement that the CPU backend uses. Contributions
 are combined in the order of the ranks that bring them.
 
-Units and freedom from deadlock. A message has a key (step, group); a connection carries at most one message
-per key. Every rank runs its units in the order of their keys, sends before receives of the same key. Take
-the unit with the smallest key that any rank stands at: what it waits for has a smaller key still, so it has
-been done. What a rank receives and hands on is sent in the unit that receives it, before its own key's turn;
-that is allowed while the message two places before it on its connection has a key smaller than the unit's,
-as two messages at least are in flight (Arguments.slots). Passes over further chunks follow each other in the
-same order.
+A message carries up to MESSAGE_PIECES pieces from one rank to another. Its key is (step, group): a target's
+values of one step are dealt into groups so that all that a value is made of arrives under one key, and so
+that a block can take a whole group at once.
+
+Units and freedom from deadlock. A connection carries at most one message per key. Every rank runs its units
+in the order of their keys, sends before receives of the same key. Take the unit with the smallest key that
+any rank stands at: what it waits for has a smaller key still, so it has been done. What a rank receives and
+hands on is sent in the unit that receives it, before its own key's turn; that is allowed while the message
+two places before it on its connection has a key smaller than the unit's, as two messages at least are in
+flight (Arguments.slots). Passes over further chunks follow each other in the same order.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.kernels.traffic import Message, Traffic, traffic_of
 from ccbench.collectives import collective
 from ccbench.errors import ScheduleError
-from ccbench.schedules import schedule_for
 from ccbench.schedules.placement import Layout, Place, Placement, Space, Value, Versions, versions_of
 from ccbench.schedules.schedule import Schedule
 
@@ -34,7 +36,7 @@ FORMAT = 1
 HEADER_WORDS = 8
 ROW_WORDS = 8
 UNIT_WORDS = 256
-"""What a block keeps of a unit in shared memory."""
+"""Most words of a unit: a block keeps it in shared memory."""
 
 MOST_RANKS = 64
 MOST_PLACES = 64
@@ -43,9 +45,93 @@ MOST_PLACES = 64
 NARROW = 2
 """Sources and targets of a move in a unit that has several; a move alone may have MOST_PLACES."""
 
+MESSAGE_PIECES = 4
+"""Pieces that share one synchronisation; more would leave each with a small share of a slot."""
+
+GROUP_VALUES = 24
+"""Values received in one unit, few enough that their places fit."""
+
+WIDE_OPERANDS = 3
+"""A value made of as many as this is received alone."""
+
+
+# -- messages ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, order=True)
+class Message:
+    """From ``source`` to ``target``; the only one between them with this step and group."""
+
+    step: int
+    group: int
+    source: int
+    target: int
+
+
+@dataclass
+class Traffic:
+    """All messages of one pass.
+
+    entries: the values that a message carries, in order. place_of: (value, the value computed from it) ->
+    where it travels; values read on their own rank are not in it. group_of: value made of messages -> its
+    group. ordinal: how many messages went before this one on its connection. connections: (source, target)
+    -> messages in the order in which they are sent.
+    """
+
+    entries: dict[Message, tuple[int, ...]] = field(default_factory=dict)
+    place_of: dict[tuple[int, int], tuple[Message, int]] = field(default_factory=dict)
+    group_of: dict[int, int] = field(default_factory=dict)
+    ordinal: dict[Message, int] = field(default_factory=dict)
+    connections: dict[tuple[int, int], list[Message]] = field(default_factory=dict)
+
+    @property
+    def longest(self) -> int:
+        """Pieces of the longest message, at least 1."""
+        return max((len(numbers) for numbers in self.entries.values()), default=1)
+
+
+def traffic_of(versions: Versions) -> Traffic:
+    """The messages of a schedule that was followed into ``versions``."""
+    traffic = Traffic()
+    # By (step, target, group): values received there, and pieces that each source sends.
+    taken: Counter[tuple[int, int, int]] = Counter()
+    pieces: Counter[tuple[tuple[int, int, int], int]] = Counter()
+    for value in versions.values:
+        target = value.key[0]
+        remote = [n for n in dict.fromkeys(value.operands) if versions.values[n].key[0] != target]
+        if not remote:
+            continue
+        sources = [versions.values[number].key[0] for number in remote]
+        # The first group with room for a value made of one piece from each source; a wide one is alone.
+        wide = len(value.operands) >= WIDE_OPERANDS
+        at = (value.step, target, 0)
+        while taken[at] and (
+            wide
+            or taken[at] >= GROUP_VALUES
+            or any(pieces[at, source] >= MESSAGE_PIECES for source in sources)
+        ):
+            at = (value.step, target, at[2] + 1)
+        taken[at] += GROUP_VALUES if wide else 1
+        pieces.update((at, source) for source in sources)
+        traffic.group_of[value.number] = at[2]
+        for source, number in zip(sources, remote, strict=True):
+            message = Message(value.step, at[2], source, target)
+            numbers = traffic.entries.get(message, ())
+            if number not in numbers:  # what several values are made of travels once
+                numbers = traffic.entries[message] = (*numbers, number)
+            traffic.place_of[number, value.number] = (message, numbers.index(number))
+    for message in sorted(traffic.entries):
+        before = traffic.connections.setdefault((message.source, message.target), [])
+        traffic.ordinal[message] = len(before)
+        before.append(message)
+    return traffic
+
+
+# -- units -------------------------------------------------------------------------------------------------
+
 
 class Kind(IntEnum):
-    """Where a reference points; the first three as Space."""
+    """Memory that a reference points into; the first three as Space."""
 
     INPUT = 0
     OUTPUT = 1
@@ -98,7 +184,7 @@ class Unit:
 
     @property
     def fits(self) -> bool:
-        """Whether a block can hold it."""
+        """True if a block can hold it."""
         wide = any(max(len(move.sources), len(move.targets)) > NARROW for move in self.moves)
         return (
             self.words <= UNIT_WORDS
@@ -113,6 +199,10 @@ class RankProgram:
 
     units: tuple[Unit, ...]
     work_places: int
+
+
+Key = tuple[int, int]
+"""(step, group)."""
 
 
 class _RankCompiler:
@@ -132,25 +222,30 @@ class _RankCompiler:
 
     def compiled(self) -> RankProgram:
         """All units in the order of their keys."""
-        own = [value for value in self._values if value.operands and value.key[0] == self._rank]
         local: dict[int, list[Value]] = {}
-        received: dict[tuple[int, int], list[Value]] = {}
-        for value in own:
-            group = self._traffic.group_of.get(value.number)
-            if group is None:
-                local.setdefault(value.step, []).append(value)
+        received: dict[Key, list[Value]] = {}
+        for value in self._values:
+            if value.operands and value.key[0] == self._rank:
+                group = self._traffic.group_of.get(value.number)
+                if group is None:
+                    local.setdefault(value.step, []).append(value)
+                else:
+                    received.setdefault((value.step, group), []).append(value)
+        sent: dict[Key, list[Message]] = {}
+        arriving: dict[Key, list[Message]] = {}
+        own = [one for ends, some in self._traffic.connections.items() if self._rank in ends for one in some]
+        for message in sorted(own):
+            if message.source == self._rank:
+                sent.setdefault((message.step, message.group), []).append(message)
             else:
-                received.setdefault((value.step, group), []).append(value)
-        sent: dict[tuple[int, int], list[Message]] = {}
-        for message in self._traffic.sent_by[self._rank]:
-            sent.setdefault((message.step, message.group), []).append(message)
+                arriving.setdefault((message.step, message.group), []).append(message)
         for key in sorted({*received, *sent, *((step, 0) for step in local)}):
             self._send([one for one in sent.get(key, ()) if one not in self._fused])
             if key[1] == 0:
                 moves = [self._move(value, ()) for value in local.get(key[0], ())]
                 self._emit_packed(Unit((), (), (move,)) for move in moves if self._moves_data)
             if key in received:
-                self._receive(key, received[key])
+                self._receive(key, arriving.get(key, []), received[key])
         return RankProgram(tuple(self._units), len(self._work))
 
     def _place(self, value: Value) -> Reference:
@@ -160,41 +255,32 @@ class _RankCompiler:
             return Reference(Kind.WORK, self._work.setdefault(place.offset, len(self._work)))
         return Reference(Kind(int(place.space)), place.offset)
 
-    def _source(self, value: Value, operand: int) -> Reference:
-        found = self._traffic.place_of.get((operand, value.number))
-        if found is None:
-            return self._place(self._values[operand])
-        return Reference(Kind.MESSAGE, found[1], found[0])
-
     def _move(self, value: Value, messages: Sequence[Message]) -> Move:
         """The move that makes ``value``, sending it at once with ``messages``."""
-        operands = sorted(value.operands, key=lambda number: self._values[number].key[0])
-        sources = tuple(self._source(value, number) for number in operands)
+        place_of, entries = self._traffic.place_of, self._traffic.entries
+        sources = []
+        for operand in sorted(value.operands, key=lambda number: self._values[number].key[0]):
+            found = place_of.get((operand, value.number))
+            in_message = found and Reference(Kind.MESSAGE, found[1], found[0])
+            sources.append(in_message or self._place(self._values[operand]))
         targets = [
-            Reference(Kind.MESSAGE, self._traffic.entries[message].index(value.number), message)
+            Reference(Kind.MESSAGE, entries[message].index(value.number), message)
             for message in messages
-            if value.number in self._traffic.entries[message]
+            if value.number in entries[message]
         ]
-        if self._stored(value, messages):
+        # It is stored where anybody needs it later than in the unit that makes it.
+        carried = [place_of.get((value.number, read.reader)) for read in value.reads]
+        if value.is_output or any(one is None or one[0] not in messages for one in carried):
             targets.insert(0, self._place(value))
+        # An average is divided once, where the last contribution is in.
         complete = not any(self._values[read.reader].reduces for read in value.reads)
         finishes = self._reduces and value.reduces and complete
-        return Move(value.key[1] % self._pieces, sources, tuple(targets), finishes)
-
-    def _stored(self, value: Value, messages: Sequence[Message]) -> bool:
-        """Whether anybody needs the value later than in the unit that makes it."""
-        if value.is_output:
-            return True
-        for read in value.reads:
-            found = self._traffic.place_of.get((value.number, read.reader))
-            if found is None or found[0] not in messages:
-                return True
-        return False
+        return Move(value.key[1] % self._pieces, tuple(sources), tuple(targets), finishes)
 
     def _send(self, messages: Sequence[Message]) -> None:
         entries = self._traffic.entries
-        single = {entries[message] for message in messages}
-        if len(single) == 1 and len(entries[messages[0]]) == 1:
+        if len({entries[message] for message in messages}) == 1 and len(entries[messages[0]]) == 1:
+            # One piece for several peers is read once and written to all of them.
             (number,) = entries[messages[0]]
             for begin in range(0, len(messages), MOST_PLACES):
                 some = tuple(messages[begin : begin + MOST_PLACES])
@@ -203,12 +289,10 @@ class _RankCompiler:
             return
         parts = []
         for message in messages:
-            moves = tuple(
-                move
-                for index, number in enumerate(entries[message])
-                for move in self._copies(number, (Reference(Kind.MESSAGE, index, message),))
-            )
-            parts.append(Unit((), (message,), moves))
+            moves: list[Move] = []
+            for index, number in enumerate(entries[message]):
+                moves += self._copies(number, (Reference(Kind.MESSAGE, index, message),))
+            parts.append(Unit((), (message,), tuple(moves)))
         self._emit_packed(parts)
 
     def _copies(self, number: int, targets: tuple[Reference, ...]) -> tuple[Move, ...]:
@@ -222,18 +306,22 @@ class _RankCompiler:
         unit = Unit((), (), ())
         for part in parts:
             larger = Unit((), (*unit.sends, *part.sends), (*unit.moves, *part.moves))
+            # What does not fit any more begins the next unit.
             if not larger.fits:
                 self._emit(unit)
                 larger = part
             unit = larger
         self._emit(unit)
 
-    def _receive(self, key: tuple[int, int], values: Sequence[Value]) -> None:
-        receives = self._traffic.received_by[self._rank].get(key, [])
+    def _receive(self, key: Key, receives: Sequence[Message], values: Sequence[Value]) -> None:
+        place_of = self._traffic.place_of
         numbers = {value.number for value in values}
         unit = self._receiving(receives, (), values)
         assert unit.fits, "groups are made so that they fit"
-        for message in self._carrying(values):
+        # Messages that carry any of the values on, in the order of their keys, are sent in this unit where
+        # they carry nothing else, may go already, and fit.
+        reads = [(value.number, read.reader) for value in values for read in value.reads]
+        for message in sorted({place_of[one][0] for one in reads if one in place_of}):
             if not numbers.issuperset(self._traffic.entries[message]) or not self._in_turn(message, key):
                 continue
             larger = self._receiving(receives, (*unit.sends, message), values)
@@ -243,24 +331,14 @@ class _RankCompiler:
                 self._next_ordinal[message.target] = self._traffic.ordinal[message] + 1
         self._units.append(unit)
 
-    def _carrying(self, values: Sequence[Value]) -> list[Message]:
-        """Messages that carry any of ``values`` on, in the order of their keys."""
-        found = {
-            self._traffic.place_of[value.number, read.reader][0]
-            for value in values
-            for read in value.reads
-            if (value.number, read.reader) in self._traffic.place_of
-        }
-        return sorted(found)
-
-    def _in_turn(self, message: Message, key: tuple[int, int]) -> bool:
-        """Whether a message may go in the unit of ``key``: see the module's comment."""
+    def _in_turn(self, message: Message, key: Key) -> bool:
+        """True if a message may go in the unit of ``key``: see the module's comment."""
         ordinal = self._traffic.ordinal[message]
         if ordinal != self._next_ordinal.get(message.target, 0):
             return False
         if ordinal < 2:
             return True
-        before = self._traffic.connection(message)[ordinal - 2]
+        before = self._traffic.connections[message.source, message.target][ordinal - 2]
         return (before.step, before.group) < key
 
     def _receiving(
@@ -274,6 +352,9 @@ class _RankCompiler:
             self._next_ordinal[message.target] = self._traffic.ordinal[message] + 1
         if unit.sends or unit.moves:
             self._units.append(unit)
+
+
+# -- programs ----------------------------------------------------------------------------------------------
 
 
 def rank_programs(schedule: Schedule, in_place: bool) -> tuple[list[RankProgram], Traffic]:
@@ -292,48 +373,39 @@ def rank_programs(schedule: Schedule, in_place: bool) -> tuple[list[RankProgram]
     versions = versions_of(layout)
     placement = Placement(layout, versions)
     placement.assign()
-    traffic = traffic_of(versions, schedule.ranks)
+    traffic = traffic_of(versions)
     ranks = range(schedule.ranks)
     return [_RankCompiler(rank, versions, traffic, layout).compiled() for rank in ranks], traffic
 
 
 def first_piece(layout: Layout, rank: int, space: Space) -> int:
-    """Which piece the rank's buffer begins with when it lies in place, -1 where there is no buffer."""
+    """The piece that the rank's buffer begins with when it lies in place, -1 where there is no buffer."""
     places: list[Place] = layout.input_places(rank) if space is Space.INPUT else layout.output_places(rank)
     return places[0].offset if places else -1
 
 
-def _encoded(unit: Unit, next_words: int, last: bool, traffic: Traffic) -> list[int]:
-    connections = [*unit.receives, *unit.sends]
-    at = {message: index for index, message in enumerate(connections)}
-
-    def word(reference: Reference) -> int:
-        index = reference.index
-        if reference.message is not None:
-            index |= at[reference.message] << 16
-        return reference.kind << 28 | index
-
-    words = [
-        unit.words | next_words << 16,
-        len(unit.receives) | len(unit.sends) << 8 | len(unit.moves) << 16 | int(last) << 24,
-        len(unit.sources) | len(unit.targets) << 8,
-    ]
-    words += [one.source | traffic.ordinal[one] << 8 for one in unit.receives]
-    words += [one.target | traffic.ordinal[one] << 8 for one in unit.sends]
-    for move in unit.moves:
-        words.append(
-            move.piece | len(move.sources) << 16 | len(move.targets) << 23 | int(move.finishes) << 30
-        )
-    words += [word(one) for one in unit.sources] + [word(one) for one in unit.targets]
-    assert len(words) == unit.words
-    return words
-
-
-def _rank_words(program: RankProgram, traffic: Traffic) -> list[int]:
+def _encoded(units: Sequence[Unit], traffic: Traffic) -> list[int]:
+    """All units of a rank in 32-bit words, as ``compiled_program`` has them."""
     words: list[int] = []
-    for index, unit in enumerate(program.units):
-        following = program.units[(index + 1) % len(program.units)]
-        words += _encoded(unit, following.words, index + 1 == len(program.units), traffic)
+    for number, unit in enumerate(units):
+        # A block fetches the next unit while it works on this one; after the last the first comes again.
+        next_words, last = units[(number + 1) % len(units)].words, number + 1 == len(units)
+        at = {message: index for index, message in enumerate([*unit.receives, *unit.sends])}
+        begin = len(words)
+        words += [
+            unit.words | next_words << 16,
+            len(unit.receives) | len(unit.sends) << 8 | len(unit.moves) << 16 | int(last) << 24,
+            len(unit.sources) | len(unit.targets) << 8,
+        ]
+        words += [one.source | traffic.ordinal[one] << 8 for one in unit.receives]
+        words += [one.target | traffic.ordinal[one] << 8 for one in unit.sends]
+        for move in unit.moves:
+            counts = len(move.sources) << 16 | len(move.targets) << 23
+            words.append(move.piece | counts | int(move.finishes) << 30)
+        for one in [*unit.sources, *unit.targets]:
+            within = at[one.message] << 16 if one.message is not None else 0
+            words.append(one.kind << 28 | within | one.index)
+        assert len(words) - begin == unit.words
     return words
 
 
@@ -356,24 +428,25 @@ def compiled_program(schedule: Schedule) -> NDArray[np.int32]:
       its place among the unit's.
     """
     ranks = schedule.ranks
+    row = collective(schedule.collective)
     row_words = ROW_WORDS + 2 * ranks
     programs, traffic = rank_programs(schedule, in_place=False)
     in_place, _ = rank_programs(schedule, in_place=True)
     body: list[int] = []
     rows = np.zeros((ranks, row_words), np.int64)
-    layout = Layout(schedule, 1 if collective(schedule.collective).blocked else schedule.pieces, True)
+    layout = Layout(schedule, 1 if row.blocked else schedule.pieces, True)
     begin = HEADER_WORDS + ranks * row_words
     for rank in range(ranks):
+        # Both layouts are in one program, since ranks may differ in whether they work in place.
         rows[rank, 0] = first_piece(layout, rank, Space.INPUT)
         rows[rank, 1] = first_piece(layout, rank, Space.OUTPUT)
         for column, program in ((2, programs[rank]), (4, in_place[rank])):
             rows[rank, column] = begin + len(body)
             rows[rank, column + 1] = program.units[0].words if program.units else 0
-            body += _rank_words(program, traffic)
+            body += _encoded(program.units, traffic)
         for peer in range(ranks):
-            rows[rank, ROW_WORDS + peer] = len(traffic.on(rank, peer))
-            rows[rank, ROW_WORDS + ranks + peer] = len(traffic.on(peer, rank))
-    row = collective(schedule.collective)
+            rows[rank, ROW_WORDS + peer] = len(traffic.connections.get((rank, peer), ()))
+            rows[rank, ROW_WORDS + ranks + peer] = len(traffic.connections.get((peer, rank), ()))
     work_places, work_in_place = (max(one.work_places for one in some) for some in (programs, in_place))
     if row.rooted:
         work_places = work_in_place = max(work_places, work_in_place)
@@ -381,10 +454,3 @@ def compiled_program(schedule: Schedule) -> NDArray[np.int32]:
     header = [FORMAT, ranks, schedule.pieces, shape, traffic.longest, work_places, row_words, work_in_place]
     found = np.concatenate([np.asarray(header, np.int64), rows.ravel(), np.asarray(body, np.int64)])
     return found.astype(np.int32)
-
-
-def schedule_program(
-    collective_name: str, algorithm: str, ranks: int, root: int, size_bytes: int
-) -> NDArray[np.int32]:
-    """The program of ``algorithm`` (``ring``, ``chain:8``); raises what ``schedule_for`` raises."""
-    return compiled_program(schedule_for(collective_name, algorithm, ranks, root, size_bytes=size_bytes))

@@ -1,15 +1,13 @@
-"""What a launch of a kernel needs besides its buffers: plans, programs, and how much work space.
+"""The kernels' sources and plans: entries, the algorithms that they are, and what a launch of one needs.
+
+An entry is called ``<algorithm>_<collective>``, or as its collective (``barrier``). One whose name holds no
+collective interprets schedules, and stands for an algorithm ``schedule:<name>`` of every schedule there is.
 
 A kernel's header comment says what its plan holds. PLANNERS has one function for every kernel file whose plan
 is not empty: whoever adds a kernel file adds its planner there, and backends need no change.
 
 Trees: channels take turns with two trees in which different ranks are inner (P. Sanders, J. Speck and J. L.
 Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009).
-
-The kernels' sources: entries, the algorithms that they are, and the program text of one instance of one.
-
-An entry is called ``<algorithm>_<collective>``, or as its collective (``barrier``). One whose name holds no
-collective interprets schedules, and stands for an algorithm ``schedule:<name>`` of every schedule there is.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.kernels.abi import COPY_TYPES, TYPE_BYTES, op_number, type_number
-from ccbench.backends.kernels.programs import schedule_program
+from ccbench.backends.kernels.programs import compiled_program
 from ccbench.cases import ALL_GROUPS, Case
 from ccbench.collectives import COLLECTIVES, collective
 from ccbench.dtypes import EXACT_LIMIT
 from ccbench.errors import CcbenchError, MachineError, UsageError
-from ccbench.schedules import algorithm_row, algorithms_of, parse_algorithm
+from ccbench.schedules import algorithm_row, algorithms_of, parse_algorithm, schedule_for
 from ccbench.schedules.tree import complement, tree_edges
 from ccbench.suite.documents import shipped_folder
 from ccbench.topology.graph import Topology
@@ -67,6 +65,7 @@ def channel_tree(order: Sequence[int], channel: int, root: int | None = None) ->
     """
     others = [rank for rank in order if rank != root]
     edges = tree_edges(len(others))
+    # A rank that is inner in one tree is a leaf in the other: together two channels load all links alike.
     if channel % 2 == 1 and len(others) > 1:
         edges = complement(edges, len(others), 0)
     parents = {others[child]: others[parent] for child, parent in zip(edges.child, edges.parent, strict=True)}
@@ -97,6 +96,7 @@ def channel_trees(
             )
     if root is not None and not 0 <= root < ranks:
         raise UsageError(f"root {root} of a tree is not among ranks 0 to {ranks - 1}; name one of them")
+    # A tree and its complement are a pair over one order; the next pair takes the next order.
     known = orders or [range(ranks)]
     return [channel_tree(known[channel // 2 % len(known)], channel, root) for channel in range(channels)]
 
@@ -110,6 +110,7 @@ def tree_plan(trees: Sequence[Tree]) -> NDArray[np.int32]:
     for tree in trees:
         ranks = range(len(tree.parents))
         pairs = [(*tree.children[rank], NOBODY, NOBODY)[:2] for rank in ranks]
+        # What a rank sends up passes every level twice before it is back.
         lags = [2 * tree.depth(rank) for rank in ranks]
         rows.append([*tree.parents, *(pair[0] for pair in pairs), *(pair[1] for pair in pairs), *lags])
     return np.array(rows, np.int32)
@@ -121,7 +122,7 @@ Plan = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What a planner is told.
+    """Facts for a planner.
 
     schedule: what an interpreting kernel is to run, such as ``chain:8``; empty for all others.
     size_bytes: nccl-tests' size. orders: rings through all ranks that the links between them suggest, best
@@ -139,13 +140,10 @@ class PlanRequest:
 
 @dataclass(frozen=True, eq=False)
 class LaunchPlan:
-    """What Arguments.plan and Arguments.program point to; None where the kernel reads none."""
+    """Tables for Arguments.plan and Arguments.program; None where the kernel reads none."""
 
     plan: Plan | None = None
     program: NDArray[np.int32] | None = None
-
-
-Planner = Callable[[PlanRequest], LaunchPlan]
 
 
 def ring_plan(orders: Sequence[Sequence[int]]) -> Plan:
@@ -197,23 +195,22 @@ def topology_orders(topology: Topology, devices: Sequence[str]) -> tuple[tuple[i
     )
 
 
-def _ring(request: PlanRequest) -> LaunchPlan:
-    return LaunchPlan(plan=ring_plan(channel_orders(request)))
-
-
 def _tree(request: PlanRequest) -> LaunchPlan:
     root = request.root if collective(request.collective).rooted else None
-    return LaunchPlan(plan=tree_plan(channel_trees(request.ranks, request.channels, root, request.orders)))
+    return LaunchPlan(tree_plan(channel_trees(request.ranks, request.channels, root, request.orders)))
 
 
 def _schedule(request: PlanRequest) -> LaunchPlan:
-    made = schedule_program(
-        request.collective, request.schedule, request.ranks, request.root, request.size_bytes
-    )
-    return LaunchPlan(program=made)
+    name, ranks, root = request.schedule, request.ranks, request.root
+    proven = schedule_for(request.collective, name, ranks, root, size_bytes=request.size_bytes)
+    return LaunchPlan(program=compiled_program(proven))
 
 
-PLANNERS: Mapping[str, Planner] = {"ring.cu": _ring, "schedule.cu": _schedule, "tree.cu": _tree}
+PLANNERS: Mapping[str, Callable[[PlanRequest], LaunchPlan]] = {
+    "ring.cu": lambda request: LaunchPlan(ring_plan(channel_orders(request))),
+    "schedule.cu": _schedule,
+    "tree.cu": _tree,
+}
 """Kernel file -> its planner; files that are not here have no plan."""
 
 
@@ -224,7 +221,7 @@ def plan_for(kernel_file: str, request: PlanRequest) -> LaunchPlan:
 
 
 GLOBAL_NAME = "ccb_kernel"
-"""What the one ``__global__`` function of a program is called."""
+"""Name of the one ``__global__`` function of a program."""
 
 _ENTRY = re.compile(r"^CCB_ENTRY\((\w+), (REDUCES|COPIES)\)$", re.MULTILINE)
 
@@ -240,8 +237,7 @@ class KernelEntry:
 
 @dataclass(frozen=True)
 class Program:
-    """What a run-time compiler is given: the text, the files it includes by name, the options without the
-    architecture."""
+    """Input of a run-time compiler: the text, files it includes by name, options without architecture."""
 
     text: str
     headers: Mapping[str, str]
@@ -259,7 +255,7 @@ class Program:
 
 
 def kernel_folder() -> Path:
-    """Where the sources lie."""
+    """Folder of the sources."""
     return shipped_folder("kernels")
 
 
@@ -294,6 +290,7 @@ def program(entry: KernelEntry, dtype: str, op: str, folder: Path | None = None)
     """
     folder = folder or kernel_folder()
     dtype, op = instance(entry, dtype, op)
+    # All headers go along, included or not: the digest then covers all that the code may depend on.
     files = [*folder.glob("*.cuh"), folder / entry.file]
     headers = {file.name: file.read_text(encoding="utf-8") for file in files}
     text = f'#include "{entry.file}"\nCCB_GLOBAL({entry.name})\n'
@@ -314,7 +311,7 @@ protocols win below some hundred KiB, two-shot to some MiB, rings above (vLLM pu
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """What runs: the entry, the algorithm's name in a suite, and the schedule for an interpreting entry."""
+    """The entry that runs, the algorithm's name in a suite, and the schedule for an interpreting entry."""
 
     entry: KernelEntry
     algorithm: str
@@ -347,12 +344,14 @@ def kernel_algorithms(collective_name: str) -> tuple[str, ...]:
 
 
 def choose(case: Case) -> KernelChoice:
-    """What runs for ``case``, ``default`` resolved; UsageError when there is no such kernel."""
+    """Choose the kernel for ``case``, ``default`` resolved; UsageError when there is no such kernel."""
     known = kernel_algorithms(case.collective)
     algorithm = case.algorithm
     if algorithm == "default":
-        algorithm = _default(case, known)
+        preferred = next(names for limit, names in PREFERRED if case.size_bytes <= limit)
+        algorithm = next((name for name in (*preferred, *known) if name in known), "default")
     head, _, schedule = algorithm.partition(":")
+    # One kernel interprets every schedule there is: the algorithm then names the schedule behind the colon.
     if schedule and head == INTERPRETED and any(name.startswith(f"{INTERPRETED}:") for name in known):
         name, parameter = parse_algorithm(schedule)
         if f"{head}:{name}" not in known:
@@ -371,23 +370,12 @@ def choose(case: Case) -> KernelChoice:
             f"no kernel runs {case.collective} as {algorithm!r}; "
             + (f"there are {', '.join(known)}" if known else "there is none for this collective")
         )
-    return KernelChoice(_entry(case.collective, algorithm), algorithm)
-
-
-def _entry(collective_name: str, algorithm: str) -> KernelEntry:
-    return next(one for one in entries().values() if split_name(one.name) == (algorithm, collective_name))
-
-
-def _default(case: Case, known: tuple[str, ...]) -> str:
-    preferred: tuple[str, ...] = next(names for limit, names in PREFERRED if case.size_bytes <= limit)
-    for name in (*preferred, *known):
-        if name in known:
-            return name
-    return "default"
+    wanted = (algorithm, case.collective)
+    return KernelChoice(next(one for one in entries().values() if split_name(one.name) == wanted), algorithm)
 
 
 def unsupported(case: Case) -> str | None:
-    """Why no kernel can run ``case``, which the backend's capabilities allow; None where one can."""
+    """Reason why no kernel can run ``case``, which the backend's capabilities allow; None where one can."""
     try:
         row = collective(case.collective)
         case = replace(case, ranks=case.group_ranks, groups="", active_group=ALL_GROUPS)

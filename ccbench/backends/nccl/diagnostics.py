@@ -97,6 +97,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._over.wait(WATCHDOG_SECONDS):
+            # Taken once: the other thread sets it back to 0 at any time.
             deadline = self._deadline
             if deadline and time.monotonic() > deadline and not self.expired:
                 self.expired = True
@@ -216,7 +217,10 @@ _SYMMETRIC = re.compile(
 
 @dataclass(frozen=True)
 class Choice:
-    """What ran. Empty and 0: not reported. ``protocol`` of a symmetric kernel is the kernel's name."""
+    """Algorithm, protocol and channels that ran; empty and 0 where not reported.
+
+    protocol: of a symmetric kernel the kernel's name.
+    """
 
     algorithm: str = ""
     protocol: str = ""

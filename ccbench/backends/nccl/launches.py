@@ -358,6 +358,7 @@ class Launches:
         while busy := [context for context in self._contexts if context.busy()]:
             polls += 1
             waited = time.monotonic() - began
+            # NCCL is asked seldom: while it answers nobody looks at the streams.
             if waited > limit_seconds or (polls % LOOK_EVERY_POLLS == 0 and self._failures()):
                 raise self._hung(waited, [str(context) for context in busy])
             if polls > POLLS_BEFORE_SLEEP:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from multiprocessing.connection import Connection, wait
 
-from ccbench.backends.base import Launch, Position
+from ccbench.backends.base import CannotRun, Launch, Position
 from ccbench.backends.cpu.memory import Activity, Control, Word
 from ccbench.backends.endpoint import WorkerGroup, open_worker_group
 from ccbench.backends.faults import fault_from_environment
@@ -177,7 +177,7 @@ class Leader:
                         f"{self.backend}: {self.name_of(rank)} {self._ended(rank)} while its library started"
                     ) from None
                 if isinstance(message, messages.Refusal):
-                    raise BackendUnavailable(message.reason)
+                    raise (CannotRun if message.cannot_run else BackendUnavailable)(message.reason)
                 if isinstance(message, messages.Ready):
                     ready[rank] = message
                 else:
@@ -407,7 +407,7 @@ def run_leader(file: int) -> None:
         leader.lead(runner)
     except CcbenchError as error:
         with suppress(OSError):
-            runner.send(messages.Refusal(str(error), error.exit_code))
+            runner.send(messages.Refusal(str(error), error.exit_code, isinstance(error, CannotRun)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the runner is gone
     finally:

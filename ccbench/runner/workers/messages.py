@@ -112,10 +112,14 @@ class Hello:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The sender cannot take part, or does not let the other side; the text says why and what to do."""
+    """The sender cannot take part, or does not let the other side; the text says why and what to do.
+
+    cannot_run: nothing failed, cases of the sender's team are not possible here (``CannotRun``).
+    """
 
     reason: str
     exit_code: int = CcbenchError.exit_code
+    cannot_run: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
-from ccbench.backends.base import Backend, Launch, Team, TeamRequest
+from ccbench.backends.base import Backend, CannotRun, Launch, Team, TeamRequest
 from ccbench.cases import ONE_PROCESS, Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.host import module_command, single_threaded
@@ -36,7 +36,7 @@ LAUNCHED_CLOSE_SECONDS = 6.0
 
 
 def open_team(backend: Backend, request: TeamRequest) -> Team:
-    """Start the workers of a backend; BackendUnavailable when that fails."""
+    """Start the workers of a backend; CannotRun for what they refuse, BackendUnavailable when that fails."""
     team = backend.open_team(request)
     if team is not None:
         return team
@@ -102,6 +102,8 @@ class WorkerTeam:
                 f"{who} did not start: the team's leader ended; its error is above"
             ) from None
         if isinstance(answer, Refusal):
+            if answer.cannot_run:
+                raise CannotRun(answer.reason)
             error = BackendUnavailable(answer.reason)
             error.exit_code = answer.exit_code
             raise error

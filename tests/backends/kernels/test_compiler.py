@@ -166,7 +166,7 @@ class Installed:
 
 @pytest.fixture
 def two_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(compiler, "_candidates", lambda: ["libnvrtc.so.13", "libnvrtc.so.12"])
+    monkeypatch.setattr(compiler, "candidates", lambda: ["libnvrtc.so.13", "libnvrtc.so.12"])
     monkeypatch.setattr(ctypes, "CDLL", str)
     monkeypatch.setattr(compiler, "Nvrtc", Installed)
     compiler.nvrtc.cache_clear()
@@ -193,7 +193,7 @@ def test_of_two_compilers_that_of_cupy_the_driver_and_the_device_is_taken(
 
 @pytest.mark.usefixtures("two_installed")
 def test_where_no_compiler_serves_the_reason_has_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "_candidates", lambda: ["libnvrtc.so.13"])
+    monkeypatch.setattr(compiler, "candidates", lambda: ["libnvrtc.so.13"])
     with pytest.raises(MissingDependency, match=r"NVRTC 13\.0 is too new for this driver, .* CUDA 12; pip"):
         compiler.nvrtc(90, 12, 12)
     with pytest.raises(CompilationFailed, match=r"sm_70; .* pip install '\.\[cuda12\]'"):
@@ -213,7 +213,7 @@ def test_the_first_error_is_shown(log: str, line: str) -> None:
 
 
 def test_without_nvrtc_the_error_has_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "_candidates", lambda: ["/no/such/libnvrtc.so"])
+    monkeypatch.setattr(compiler, "candidates", lambda: ["/no/such/libnvrtc.so"])
     compiler.nvrtc.cache_clear()
     try:
         with pytest.raises(MissingDependency, match=r"pip install '\.\[cuda13\]'"):

@@ -8,16 +8,16 @@ import pytest
 
 from ccbench.backends.kernels.programs import (
     HEADER_WORDS,
+    MESSAGE_PIECES,
     ROW_WORDS,
     UNIT_WORDS,
     Kind,
+    Message,
     RankProgram,
     compiled_program,
     rank_programs,
-    schedule_program,
 )
 from ccbench.backends.kernels.sources import PlanRequest, plan_for
-from ccbench.backends.kernels.traffic import MESSAGE_PIECES, Message
 from ccbench.errors import ScheduleError, UsageError
 from ccbench.schedules import ALGORITHMS, schedule_for
 from ccbench.schedules.schedule import Schedule
@@ -148,12 +148,12 @@ def test_a_planner_makes_the_program_of_the_schedule_that_is_asked_for() -> None
 
 def test_more_ranks_than_a_block_can_know_are_refused() -> None:
     with pytest.raises(ScheduleError, match="65 ranks: kernels run 64 at most"):
-        schedule_program("broadcast", "binomial", 65, 0, 1024)
+        compiled_program(schedule_for("broadcast", "binomial", 65, 0, size_bytes=1024))
 
 
 def test_an_unknown_schedule_is_refused() -> None:
     with pytest.raises(UsageError, match="not known for broadcast"):
-        schedule_program("broadcast", "ladder", 4, 0, 1024)
+        compiled_program(schedule_for("broadcast", "ladder", 4, 0, size_bytes=1024))
 
 
 @pytest.mark.thinned(1)

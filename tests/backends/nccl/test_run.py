@@ -146,7 +146,7 @@ def test_processes_that_have_the_same_gpu_are_refused_on_every_rank(
     )
     cases = load_run(tmp_path / "run").cases
     (detail,) = set(cases["detail"])
-    assert set(cases["status"]) == {"failed"}
+    assert set(cases["status"]) == {"unsupported"}
     assert "ranks 0 and 1 on" in detail
     assert "processes: per_gpu with transport: network" in detail
 

@@ -115,6 +115,7 @@ class EmulatedEndpoint(SingleProcessEndpoint):
             needed += communicator_bytes(areas)
         compared = max(one.output_bytes for one in layout)  # at most: what an output is compared with
         world = self._roomy_world(len(groups) * needed + compared)
+        # ``finish`` gives back what is taken from here on; the communicator of all ranks stays.
         self._begin = world.used
         self._inputs, self._outputs = {}, {}
         # Groups have flags and counters of their own, so that what one does never counts in another.

@@ -409,6 +409,7 @@ class CudaRanks(SingleProcessEndpoint):
         given_up = self.given_up()
         if given_up:
             self.zero()
+            # One rank that does not come makes all others give up, so the first few say enough.
             shown = "; ".join(map(str, given_up[:4]))
             more = f"; and {len(given_up) - 4} more" if len(given_up) > 4 else ""
             raise CollectiveFailed(f"{self._case.collective} {self._case.algorithm}: {shown}{more}")

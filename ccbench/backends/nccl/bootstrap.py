@@ -89,6 +89,7 @@ def refuse_what_hangs(everyone: Sequence[RankFacts]) -> None:
     first = everyone[0]
     versions = Counter(one.nccl_version for one in everyone).most_common()
     if len(versions) > 1:
+        # The version that the fewest ranks have is the one to change.
         (usual, _), *_, (odd, _) = versions
         who = next(one for one in everyone if one.nccl_version == odd)
         raise BackendUnavailable(
@@ -265,6 +266,7 @@ def side_of_host(exchange: ControlChannel) -> tuple[SharedWords, int] | None:
         file = anonymous_file()
         os.ftruncate(file, shared_bytes(len(here)))
         words = SharedWords(len(here), file)
+        # In another container a process and a file may have the same numbers: the token tells.
         words.token[:] = os.urandom(TOKEN_BYTES)
         told = bytes(words.token) + f"/proc/{os.getpid()}/fd/{file}".encode()
     told = exchange.all_gather(told)[here[0]]

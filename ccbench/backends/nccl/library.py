@@ -168,6 +168,7 @@ def version_text(version: int) -> str:
 def declare(native: Any) -> None:
     """Tell ctypes the types of every function that the library ``native`` has."""
     for name, (_, arguments) in FUNCTIONS.items():
+        # Untyped, ctypes would hand addresses on as C ints and cut them to 32 bits.
         function = getattr(native, name, None)
         if function is not None:
             function.argtypes = arguments
@@ -291,6 +292,7 @@ class Nccl:
         """Return memory of the current device that may be registered; OutOfMemory where there is none."""
         address = ctypes.c_void_p()
         code = self.function("ncclMemAlloc")(ctypes.byref(address), max(size_bytes, 1))
+        # No result of its own stands for too little memory: only NCCL's words tell.
         if code != SUCCESS and "out of memory" in (words := self.words(code)):
             raise OutOfMemory(f"NCCL cannot allocate {size_bytes} bytes: {words}")
         self.check(code, "ncclMemAlloc")

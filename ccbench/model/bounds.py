@@ -352,36 +352,29 @@ def cut_bound(collective: str, topology: Topology, root: int = 0) -> Fraction:
     raise MachineError(f"collective: {collective!r} moves no data; it has no bound by links")
 
 
-def _rate(level: LevelCut) -> Fraction:
+def _whole_size(level: LevelCut, ranks: int) -> Fraction:
     return Fraction(level.bytes_per_second)
 
 
-def _rooted(level: LevelCut, ranks: int) -> Fraction:
-    """The root's set must receive what is outside it; every other set must send what is inside it.
-
-    Of a set that does not repeat nobody knows whether the root is in it, so the lesser of the two counts.
-    """
-    choose = max if level.groups else min
-    outside = choose(ranks - level.ranks, level.ranks)
-    return _rate(level) * ranks / outside
-
-
-def _all_reduce(level: LevelCut, ranks: int) -> Fraction:
-    """2 (k - 1) messages per byte leave the k groups; a set that does not repeat makes two with the rest."""
-    groups = level.groups or 2
-    return _rate(level) * groups / (2 * (groups - 1))
-
-
 def _all_gather(level: LevelCut, ranks: int) -> Fraction:
-    return _rate(level) * ranks / (ranks - level.ranks)
+    return Fraction(level.bytes_per_second) * ranks / (ranks - level.ranks)
 
 
 def _all_to_all(level: LevelCut, ranks: int) -> Fraction:
-    return _rate(level) * ranks / (level.ranks * (ranks - level.ranks))
+    return Fraction(level.bytes_per_second) * ranks / (level.ranks * (ranks - level.ranks))
 
 
-def _whole_size(level: LevelCut, ranks: int) -> Fraction:
-    return _rate(level)
+def _all_reduce(level: LevelCut, ranks: int) -> Fraction:
+    # 2 (k - 1) messages per byte leave the k groups; a set that does not repeat makes two with the rest.
+    groups = level.groups or 2
+    return Fraction(level.bytes_per_second) * groups / (2 * (groups - 1))
+
+
+def _rooted(level: LevelCut, ranks: int) -> Fraction:
+    # The root's set must receive what is outside it; every other set must send what is inside it. Of a set
+    # that does not repeat nobody knows whether the root is in it, so the lesser of the two counts.
+    choose = max if level.groups else min
+    return Fraction(level.bytes_per_second) * ranks / choose(ranks - level.ranks, level.ranks)
 
 
 LIMITS: dict[str, Callable[[LevelCut, int], Fraction]] = {

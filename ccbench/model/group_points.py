@@ -1,4 +1,4 @@
-"""Times of a collective on groups of a cluster's GPUs, all at once or one alone, and of two at once.
+"""Times of a collective on groups of a cluster's GPUs, and of two collectives at the same time.
 
 With the GPUs' library each group is a system of its own (``group_systems``); a launch is over when its
 slowest group is. Nothing there lists ranks, so that groups of 131,072 cost no more than groups of 8. With
@@ -93,9 +93,8 @@ def group_points(
     cluster: Cluster,
     groups: Groups | GroupPlacement,
     request: LibraryRequest,
-    alone: bool = False,
 ) -> tuple[ClusterPoint, ...]:
-    """One launch of what is asked by all groups at once, or by the first ``alone``; a point for each size.
+    """One launch of what is asked by all ``groups`` at once; a point for each size.
 
     Sizes are of one group, in the sense of nccl-tests. Asked again for the same, it costs nothing. Raises
     MachineError and UsageError for groups that the cluster does not hold, and for what the library's model
@@ -106,10 +105,9 @@ def group_points(
         asked = request
         if not collective_row(request.collective).moves_data:
             asked = replace(request, size_bytes=(0,) * len(request.size_bytes))
-        running = groups[:1] if alone and not isinstance(groups, GroupPlacement) else groups
-        crossing = 1 if alone else _groups_of_a_node(cluster, running)
+        crossing = _groups_of_a_node(cluster, groups)
         kinds = []
-        for kind in group_systems(cluster, running, alone):
+        for kind in group_systems(cluster, groups):
             bounds = _bounds(cluster, kind, asked.collective, asked.size_bytes, asked.traffic, crossing)
             # Parts of a group's system that others use as well.
             shared = ""
@@ -130,7 +128,7 @@ def group_points(
             for points in zip(*kinds, strict=True)
         )
 
-    return cluster.once(("group points", groups, request, alone), found)
+    return cluster.once(("group points", groups, request), found)
 
 
 def subset_points(
@@ -283,6 +281,6 @@ def _both(case: Case, told: list[Prediction], latency: float, seconds: float) ->
         predicted_seconds=whole,
         latency_seconds=latency,
         bandwidth_seconds=whole - latency,
-        bottleneck=f"{longer.bottleneck}; beside {case.concurrent}, which shares what both use",
+        bottleneck=f"{longer.bottleneck}; concurrent with {case.concurrent}, which shares what both use",
     )
     return Both(prediction, main, other)

@@ -34,7 +34,7 @@ GpuSet = tuple[int, ...]
 class GroupPlacement:
     """Groups that are all alike: each has ``ranks_per_node`` ranks on each of ``nodes`` nodes.
 
-    ranks: of one group. groups_per_node: that stand on one node together when all of them run.
+    ranks: of one group. groups_per_node: that stand on one node when all of them run.
     gpu_sets: which GPUs of its node each of those groups has; () for runs of neighbours from GPU 0 on.
     Raises UsageError where the numbers contradict each other.
     """
@@ -91,12 +91,12 @@ def placement_of(groups: Groups, gpus_per_node: int) -> GroupPlacement | None:
     for stands in of_groups:
         for node, gpus in stands.items():
             on_node.setdefault(node, []).append(gpus)
-    # The first group's set stays first: it is the one that runs where a group is to run alone.
-    together = {tuple(sorted(sets)) for sets in on_node.values()}
-    if len(together) != 1:
+    # The first group's set stays first.
+    by_node = {tuple(sorted(sets)) for sets in on_node.values()}
+    if len(by_node) != 1:
         return None
     own = next(iter(of_groups[0].values()))
-    others = [one for one in next(iter(together)) if one != own]
+    others = [one for one in next(iter(by_node)) if one != own]
     return GroupPlacement(len(groups[0]), len(own), len(of_groups[0]), len(others) + 1, (own, *others))
 
 
@@ -164,21 +164,19 @@ class GroupSystem:
     link_users: float
 
 
-def group_systems(
-    cluster: Cluster, groups: Groups | GroupPlacement, alone: bool = False
-) -> tuple[GroupSystem, ...]:
+def group_systems(cluster: Cluster, groups: Groups | GroupPlacement) -> tuple[GroupSystem, ...]:
     """A system for each kind of group there is; the slowest of them is what a launch waits for.
 
-    alone: only the first group runs. Listed groups may stand anyhow: of one with more ranks on some nodes
-    than on others, every node counts as its fullest. Raises MachineError for ranks that it does not have.
+    Listed groups may stand anyhow: of one with more ranks on some nodes than on others, every node counts as
+    its fullest. Raises MachineError for ranks that the cluster does not have.
     """
-    return cluster.once(("group systems", groups, alone), lambda: _group_systems(cluster, groups, alone))
+    return cluster.once(("group systems", groups), lambda: _group_systems(cluster, groups))
 
 
-def _group_systems(cluster: Cluster, groups: Groups | GroupPlacement, alone: bool) -> tuple[GroupSystem, ...]:
+def _group_systems(cluster: Cluster, groups: Groups | GroupPlacement) -> tuple[GroupSystem, ...]:
     whole = cluster.system
     if isinstance(groups, GroupPlacement):
-        one_node = groups.sets[:1] if alone else groups.sets
+        one_node = groups.sets
         if groups.nodes > whole.nodes or max(gpu for one in one_node for gpu in one) >= whole.ranks_per_node:
             raise MachineError(
                 f"{whole.name}: groups of {groups.ranks_per_node} GPUs on {groups.nodes} nodes, "
@@ -187,7 +185,7 @@ def _group_systems(cluster: Cluster, groups: Groups | GroupPlacement, alone: boo
         # All nodes are alike: two of them show what is shared, inside a node and across.
         stands = [dict.fromkeys(range(min(2, groups.nodes)), one) for one in one_node]
     else:
-        stands = [standing(group, whole.ranks_per_node) for group in (groups[:1] if alone else groups)]
+        stands = [standing(group, whole.ranks_per_node) for group in groups]
         if not stands or max(max(one, default=0) for one in stands) >= whole.nodes:
             raise MachineError(
                 f"{whole.name}: has {whole.ranks} ranks, 0 to {whole.ranks - 1}; the groups name others"

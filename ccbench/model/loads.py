@@ -46,24 +46,6 @@ OPERATIONS, COPIED, REDUCED = range(3)
 
 
 @dataclass(frozen=True)
-class _Group:
-    """Like a StepLoad, core by core."""
-
-    work: Floats
-    repeat: int
-    waits: bool
-    flags: int
-
-    def load(self) -> StepLoad:
-        distinct = np.unique(self.work, axis=1)
-        active = int(np.count_nonzero(self.work[OPERATIONS]))
-        operations, copied, reduced = distinct
-        return StepLoad(
-            self.repeat, operations.astype(np.int64), copied, reduced, active, self.waits, self.flags
-        )
-
-
-@dataclass(frozen=True)
 class _Cores:
     """The core of each rank of each group, shape (groups, ranks of a group), and how many cores there are."""
 
@@ -96,7 +78,8 @@ def step_loads(
     as its first one does, which is exact where every rank does the same and where the indices do not
     advance. Out of place, each rank first copies what it keeps from its input to its output buffer.
     """
-    groups: list[_Group] = []
+    # Work core by core, repetitions, whether these wait, and for how many flags.
+    found: list[tuple[Floats, int, bool, int]] = []
     placed = _Cores.of(schedule, cores, subset)
     weights = subset.weights(schedule.ranks)
     if weights is not None:
@@ -104,7 +87,7 @@ def step_loads(
         schedule = replace(schedule, phases=turns)
     kept = None if in_place else _kept_work(schedule, placed)
     if kept is not None:
-        groups.append(_Group(kept, 1, waits=False, flags=0))
+        found.append((kept, 1, False, 0))
     touched = _Touched.nothing()
     for phase in schedule.phases:
         moved = None if weights is None else flow_weights(phase, schedule, weights)
@@ -129,11 +112,18 @@ def step_loads(
             last = here if repeat == 1 else _Touched.by(phase, schedule, phase.repeat - 1)
             touched = last if waits else touched.joined(last, complete=repeat == 1)
             # Without a wait in between a rank does both in one go, so the busiest core is that of the sum.
-            if groups and not waits and groups[-1].repeat == 1:
-                groups[-1] = replace(groups[-1], work=groups[-1].work + repeat * work)
+            if found and not waits and found[-1][1] == 1:
+                before, _, waited, heard = found.pop()
+                found.append((before + repeat * work, 1, waited, heard))
             else:
-                groups.append(_Group(work, repeat, waits, flags))
-    return [group.load() for group in groups]
+                found.append((work, repeat, waits, flags))
+    loads = []
+    for work, repeat, waits, flags in found:
+        # Cores with equal loads are listed once.
+        operations, copied, reduced = np.unique(work, axis=1)
+        active = int(np.count_nonzero(work[OPERATIONS]))
+        loads.append(StepLoad(repeat, operations.astype(np.int64), copied, reduced, active, waits, flags))
+    return loads
 
 
 @dataclass(frozen=True)

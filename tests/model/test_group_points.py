@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -43,7 +44,11 @@ def group_points(
     **asked: str,
 ) -> tuple[ClusterPoint, ...]:
     request = LibraryRequest(name, sizes, **asked)  # type: ignore[arg-type]  # fields by name
-    return model.group_points(cluster, groups, request, alone)
+    if alone and isinstance(groups, GroupPlacement):
+        groups = replace(groups, groups_per_node=1, gpu_sets=groups.sets[:1])
+    elif alone and not isinstance(groups, GroupPlacement):
+        groups = groups[:1]
+    return model.group_points(cluster, groups, request)
 
 
 def one(cluster: Cluster, groups: str, name: str, size: int = LARGE, alone: bool = False) -> ClusterPoint:

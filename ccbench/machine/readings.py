@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -37,7 +37,7 @@ IDLE = "gpu_idle"
 
 @dataclass(frozen=True)
 class DeviceReading:
-    """What a device said at one moment; None for what it does not tell.
+    """Answers of a device at one moment; None for what it does not tell.
 
     host: machine the device is in, "" where all are in one. at_seconds: time of the look, by a clock that
     only differences of mean anything on. reading_seconds, calls: what the look cost. trouble: why the device
@@ -85,7 +85,7 @@ class DeviceReading:
 
     @property
     def device(self) -> tuple[str, str]:
-        """What tells the device from all others of a team."""
+        """Host and PCI address, which tell the device from all others of a team."""
         return self.host, self.bus_id
 
 
@@ -93,7 +93,7 @@ _OF_THE_DEVICE = ("bus_id", "vendor", "model", "host")
 
 
 def readings_json(before: Sequence[DeviceReading], after: Sequence[DeviceReading]) -> str:
-    """The looks before and after a case as the text of the column ``device_readings``; "" for none.
+    """Return the looks before and after a case as the text of the column ``device_readings``; "" for none.
 
     A list with one object per device: ``bus_id``, ``vendor``, ``model``, ``before``, ``after``, and
     ``host`` where there are several; what the device does not tell is left out, and so are error counts of
@@ -127,16 +127,27 @@ def _plain(reading: DeviceReading | None) -> dict[str, Any] | None:
 
 
 def readings_from_json(text: str) -> tuple[tuple[DeviceReading, ...], tuple[DeviceReading, ...]]:
-    """What ``readings_json`` wrote: the looks before and after; RunFolderError for any other text.
+    """Return the looks before and after that ``readings_json`` wrote; RunFolderError for any other text.
 
     Keys that this version does not know are left out, so that newer runs can be read.
     """
     if not text:
         return (), ()
+
+    def reading(device: Mapping[str, Any], look: Mapping[str, Any]) -> DeviceReading:
+        names = {one.name for one in fields(DeviceReading)}
+        found = {name: value for name, value in {**device, **look}.items() if name in names}
+        found |= {name: tuple(found[name]) for name in ("clock_reasons", "xids") if name in found}
+        found["links"] = {  # JSON has no numbers for keys
+            int(link): {str(what): int(count) for what, count in counts.items() if count is not None}
+            for link, counts in found.get("links", {}).items()
+        }
+        return DeviceReading(**found)
+
     try:
         devices = json.loads(text)
         looks = [
-            tuple(_reading(one, one[when]) for one in devices if one.get(when) is not None)
+            tuple(reading(one, one[when]) for one in devices if one.get(when) is not None)
             for when in ("before", "after")
         ]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -147,19 +158,8 @@ def readings_from_json(text: str) -> tuple[tuple[DeviceReading, ...], tuple[Devi
     return looks[0], looks[1]
 
 
-def _reading(device: Mapping[str, Any], look: Mapping[str, Any]) -> DeviceReading:
-    known = {one.name for one in fields(DeviceReading)}
-    found = {name: value for name, value in {**device, **look}.items() if name in known}
-    found |= {name: tuple(found[name]) for name in ("clock_reasons", "xids") if name in found}
-    found["links"] = {
-        int(link): {str(what): int(count) for what, count in counts.items() if count is not None}
-        for link, counts in found.get("links", {}).items()
-    }
-    return DeviceReading(**found)
-
-
 def joined(texts: Sequence[str], hosts: Sequence[str] = ()) -> str:
-    """The text of all processes of a team: every device once, in the order of ``texts``.
+    """Return the text of all processes of a team: every device once, in the order of ``texts``.
 
     hosts: the machine of each process, where there are several.
     """
@@ -177,50 +177,19 @@ def _text(devices: Sequence[Mapping[str, Any]]) -> str:
 
 
 def flags_of(before: Sequence[DeviceReading], after: Sequence[DeviceReading]) -> tuple[Flag, ...]:
-    """The flags of a case between two looks at its devices, in the order of DEVICE_FLAGS."""
+    """Return the flags of a case between two looks at its devices, in the order of DEVICE_FLAGS."""
     earlier = {one.device: one for one in before}
-    found = {
-        flag for one in after if one.device in earlier for flag in _flags_of_device(earlier[one.device], one)
-    }
+    found: set[Flag] = set()
+    for last in after:
+        first = earlier.get(last.device)
+        if first is not None:
+            found |= {flag for flag, raised in _RAISED.items() if raised(first, last)}
     return tuple(flag for flag in DEVICE_FLAGS if flag in found)
 
 
 def telling(texts: Sequence[str]) -> str:
-    """Of the texts of a case's rounds the one that has most to flag, of several the last."""
+    """Return the text of a case's rounds that has most to flag, of several the last."""
     return max(reversed(texts), key=lambda text: len(flags_of(*readings_from_json(text))), default="")
-
-
-def _flags_of_device(before: DeviceReading, after: DeviceReading) -> Iterator[Flag]:
-    # When the case is over the clocks rest: then their fall says nothing.
-    resting = IDLE in (after.clock_reasons or ())
-    dropped = _fell(before.sm_clock_mhz, after.sm_clock_mhz, CLOCK_DROP_LIMIT) or _fell(
-        before.memory_clock_mhz, after.memory_clock_mhz, CLOCK_DROP_LIMIT
-    )
-    low = _fell(after.sm_clock_highest_mhz, after.sm_clock_mhz, CLOCK_LOW_LIMIT)
-    raised = {
-        Flag.DEVICE_LOST: after.trouble is not None and before.trouble is None,
-        Flag.THROTTLED: _held_back(before, after, THROTTLING),
-        Flag.POWER_CAPPED: _held_back(before, after, CAPPING),
-        Flag.CLOCK_DROPPED: dropped and not resting,
-        Flag.CLOCK_LOW: low and not resting,
-        Flag.ECC_ERRORS: _rose(before.ecc_corrected_volatile, after.ecc_corrected_volatile)
-        or _rose(before.ecc_uncorrected_volatile, after.ecc_uncorrected_volatile),
-        Flag.LINK_ERRORS: _link_errors(before, after),
-        Flag.DEVICE_ERRORS: bool(after.xids),
-    }
-    return (flag for flag, is_raised in raised.items() if is_raised)
-
-
-def _held_back(before: DeviceReading, after: DeviceReading, reasons: Sequence[str]) -> bool:
-    if any(reason in (look.clock_reasons or ()) for look in (before, after) for reason in reasons):
-        return True
-    watched, first, last = (
-        after.at_seconds - before.at_seconds,
-        before.held_back_seconds,
-        after.held_back_seconds,
-    )
-    held = (last[reason] - first[reason] for reason in reasons if reason in first and reason in last)
-    return watched > 0 and any(seconds / watched > SHARE_LIMIT for seconds in held)
 
 
 def _fell(before: int | None, after: int | None, part: float) -> bool:
@@ -228,8 +197,36 @@ def _fell(before: int | None, after: int | None, part: float) -> bool:
 
 
 def _rose(before: int | None, after: int | None) -> bool:
-    """A counter that fell was reset, with the driver: nothing is known of it."""
+    # A counter that fell was reset, with the driver: nothing is known of it.
     return before is not None and after is not None and after > before
+
+
+def _held_back(before: DeviceReading, after: DeviceReading, reasons: Sequence[str]) -> bool:
+    if any(reason in (look.clock_reasons or ()) for look in (before, after) for reason in reasons):
+        return True
+    watched = after.at_seconds - before.at_seconds
+    first, last = before.held_back_seconds, after.held_back_seconds
+    held = (last[reason] - first[reason] for reason in reasons if reason in first and reason in last)
+    return watched > 0 and any(seconds / watched > SHARE_LIMIT for seconds in held)
+
+
+def _clock_fell(before: DeviceReading, after: DeviceReading) -> bool:
+    # When the case is over the clocks rest: then their fall says nothing.
+    return IDLE not in (after.clock_reasons or ()) and (
+        _fell(before.sm_clock_mhz, after.sm_clock_mhz, CLOCK_DROP_LIMIT)
+        or _fell(before.memory_clock_mhz, after.memory_clock_mhz, CLOCK_DROP_LIMIT)
+    )
+
+
+def _clock_is_low(before: DeviceReading, after: DeviceReading) -> bool:
+    resting = IDLE in (after.clock_reasons or ())
+    return not resting and _fell(after.sm_clock_highest_mhz, after.sm_clock_mhz, CLOCK_LOW_LIMIT)
+
+
+def _memory_errors(before: DeviceReading, after: DeviceReading) -> bool:
+    return _rose(before.ecc_corrected_volatile, after.ecc_corrected_volatile) or _rose(
+        before.ecc_uncorrected_volatile, after.ecc_uncorrected_volatile
+    )
 
 
 def _link_errors(before: DeviceReading, after: DeviceReading) -> bool:
@@ -243,3 +240,16 @@ def _link_errors(before: DeviceReading, after: DeviceReading) -> bool:
     went_down = after.trouble is None and len(after.links) < len(before.links)
     lanes_lost = _rose(after.pcie_width, before.pcie_width)
     return counted or went_down or lanes_lost or _rose(before.pcie_replays, after.pcie_replays)
+
+
+_RAISED: Mapping[Flag, Callable[[DeviceReading, DeviceReading], bool]] = {
+    Flag.DEVICE_LOST: lambda before, after: after.trouble is not None and before.trouble is None,
+    Flag.THROTTLED: lambda before, after: _held_back(before, after, THROTTLING),
+    Flag.POWER_CAPPED: lambda before, after: _held_back(before, after, CAPPING),
+    Flag.CLOCK_DROPPED: _clock_fell,
+    Flag.CLOCK_LOW: _clock_is_low,
+    Flag.ECC_ERRORS: _memory_errors,
+    Flag.LINK_ERRORS: _link_errors,
+    Flag.DEVICE_ERRORS: lambda before, after: bool(after.xids),
+}
+"""Flag -> the looks before and after that raise it."""

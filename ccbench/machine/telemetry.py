@@ -72,7 +72,7 @@ NEAR = 0.98
 
 
 def link_fields(link: int) -> dict[tuple[int, int], str]:
-    """Field (number, scope) -> what it counts, of all generations; a device has those of one.
+    """Return field (number, scope) -> what it counts, of all generations; a device has those of one.
 
     Numbers of nvml.h: NVLINK_COUNT_* of Blackwell and later (209 and up), NVLINK_ERROR_DL_* of Hopper, and
     NVLINK_*_ERROR_COUNT_L0 to L11 of the devices before, which have at most 12 links.
@@ -114,7 +114,13 @@ class NvidiaDevices:
         self._clock = clock
         self._costly, self._counted_at = False, 0.0
         self._values: dict[str, Mapping[tuple[int, int], int | float]] = {}
-        self._gpus: dict[str, _Gpu | str] = {bus_id: self._met(bus_id) for bus_id in bus_ids}
+        # A GPU that does not answer is the driver's words for it.
+        self._gpus: dict[str, _Gpu | str] = {}
+        for bus_id in bus_ids:
+            try:
+                self._gpus[bus_id] = self._met(nvml.library.nvmlDeviceGetHandleByPciBusId(bus_id))
+            except nvml.library.NVMLError as error:  # noqa: PERF203  (one GPU that is lost leaves the others)
+                self._gpus[bus_id] = str(error)
         self._events = nvml.answer("EventSetCreate")
         if self._events is not None:
             for gpu in self._gpus.values():
@@ -127,12 +133,47 @@ class NvidiaDevices:
             self._nvml.ask("EventSetFree", self._events)
         self._nvml.close()
 
+    def _met(self, handle: Any) -> _Gpu:
+        """Ask a GPU for what does not change, and which fields it answers."""
+        nvml = self._nvml
+
+        def answered(fields: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+            found = nvml.field_values(handle, fields)
+            if not found:  # some drivers refuse all for one that they lack
+                found = {one: 0 for one in fields if nvml.field_values(handle, [one])}
+            return tuple(one for one in fields if one in found)
+
+        links = {}
+        for link in range(MOST_LINKS):
+            active = nvml.answer("DeviceGetNvLinkState", handle, link)
+            if active is None:
+                break  # there are no more
+            fields = link_fields(link) if active else {}
+            counted = answered(tuple(fields))
+            if counted:
+                links[link] = {one: fields[one] for one in counted}
+        return _Gpu(
+            handle,
+            answered(FIELDS),
+            nvml.answer("DeviceGetName", handle),
+            nvml.answer("DeviceGetMaxClockInfo", handle, SM_CLOCK),
+            nvml.answer("DeviceGetMaxClockInfo", handle, MEMORY_CLOCK),
+            links,
+        )
+
     def read(self, begins: bool = False) -> tuple[DeviceReading, ...]:
-        """A look at every GPU, in the order they were given. begins: a case does."""
+        """Look at every GPU, in the order they were given. begins: a case does."""
         begun = self._clock()
         count = not self._costly or (not begins and begun - self._counted_at >= COUNTED_EVERY_SECONDS)
         clocks = self.sm_clocks()  # of all GPUs before anything else: they fall when the load is over
-        xids = self._xids()
+        xids: dict[str, list[int]] = {}
+        for _ in range(MOST_EVENTS if self._events is not None else 0):
+            event = self._nvml.answer("EventSetWait", self._events, 0)
+            if event is None:
+                break  # waiting for no time ended without an event
+            if int(event.eventType) & XID_EVENT:
+                bus_id = self._nvml.bus_id("DeviceGetPciInfo", event.device) or ""
+                xids.setdefault(bus_id, []).append(int(event.eventData))
         looks = []
         for bus_id, gpu in self._gpus.items():
             look = (
@@ -146,7 +187,7 @@ class NvidiaDevices:
         return tuple(looks)
 
     def sm_clocks(self) -> dict[str, int]:
-        """PCI address -> clock of the processors in MHz, of the GPUs that tell it: a call for each."""
+        """Return PCI address -> clock of the processors in MHz, of the GPUs that tell it: a call for each."""
         clocks = {
             bus_id: self._nvml.answer("DeviceGetClockInfo", gpu.handle, SM_CLOCK)
             for bus_id, gpu in self._gpus.items()
@@ -154,55 +195,16 @@ class NvidiaDevices:
         }
         return {bus_id: mhz for bus_id, mhz in clocks.items() if mhz is not None}
 
-    def _met(self, bus_id: str) -> _Gpu | str:
-        nvml, library = self._nvml, self._nvml.library
-        try:
-            handle = library.nvmlDeviceGetHandleByPciBusId(bus_id)
-        except library.NVMLError as error:
-            return str(error)
-        return _Gpu(
-            handle,
-            tuple(self._answered(handle, FIELDS)),
-            nvml.answer("DeviceGetName", handle),
-            nvml.answer("DeviceGetMaxClockInfo", handle, SM_CLOCK),
-            nvml.answer("DeviceGetMaxClockInfo", handle, MEMORY_CLOCK),
-            self._links(handle),
-        )
-
-    def _links(self, handle: Any) -> dict[int, dict[tuple[int, int], str]]:
-        found = {}
-        for link in range(MOST_LINKS):
-            active = self._nvml.answer("DeviceGetNvLinkState", handle, link)
-            if active is None:
-                break  # there are no more
-            fields = link_fields(link) if active else {}
-            answered = self._answered(handle, tuple(fields))
-            if answered:
-                found[link] = {one: what for one, what in fields.items() if one in answered}
-        return found
-
-    def _answered(self, handle: Any, fields: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Those of ``fields`` the device answers; one by one where a driver refuses all for one it lacks."""
-        found = self._nvml.field_values(handle, fields)
-        if not found:
-            found = {one: 0 for one in fields if self._nvml.field_values(handle, [one])}
-        return [one for one in fields if one in found]
-
-    def _xids(self) -> dict[str, list[int]]:
-        """Errors that the driver has reported since it was asked before, by PCI address."""
-        found: dict[str, list[int]] = {}
-        for _ in range(MOST_EVENTS if self._events is not None else 0):
-            event = self._nvml.answer("EventSetWait", self._events, 0)
-            if event is None:
-                break  # waiting for no time ended without an event
-            if int(event.eventType) & XID_EVENT:
-                bus_id = self._nvml.bus_id("DeviceGetPciInfo", event.device) or ""
-                found.setdefault(bus_id, []).append(int(event.eventData))
-        return found
-
     def _look(self, bus_id: str, gpu: _Gpu, sm_clock: int | None, count: bool) -> DeviceReading:
-        begun, asked_before = self._clock(), self._nvml.calls
-        state, trouble = self._state(gpu.handle)
+        """Look at one GPU. count: its errors, too."""
+        begun, asked_before, library = self._clock(), self._nvml.calls, self._nvml.library
+        state, trouble = None, None
+        try:
+            state = int(library.nvmlDeviceGetPerformanceState(gpu.handle))
+        except library.NVMLError_NotSupported:
+            pass
+        except library.NVMLError as error:  # a GPU that has fallen off the bus answers nothing else either
+            trouble = str(error)
         reading = DeviceReading(
             bus_id, "nvidia", gpu.model, at_seconds=begun, trouble=trouble, performance_state=state, calls=2
         )  # calls so far: the clock, which all GPUs were asked for at once, and the state
@@ -215,11 +217,17 @@ class NvidiaDevices:
         reasons = answer("CurrentClocksEventReasons")
         if reasons is None:  # drivers before 535 know only the older name
             reasons = answer("CurrentClocksThrottleReasons")
+        # Errors that are not counted this time are as they were.
         fields = (*gpu.fields, *(one for counts in gpu.links.values() for one in counts))
         if not count:
             fields = tuple(one for one in gpu.fields if one not in ERROR_COUNTERS)
         before = {} if count else self._values.get(bus_id, {})
         self._values[bus_id] = values = {**before, **self._nvml.field_values(gpu.handle, fields)}
+        links: dict[int, dict[str, int]] = {}
+        for link, names in gpu.links.items():
+            for one, what in names.items():
+                if one in values:  # fields of two generations may count the same
+                    links.setdefault(link, {}).setdefault(what, int(values[one]))
         errors: dict[str, Any] = {
             name: int(values[one]) for one, name in ERROR_COUNTERS.items() if one in values
         }
@@ -236,7 +244,7 @@ class NvidiaDevices:
             memory_temperature_celsius=values.get(MEMORY_TEMPERATURE) or None,  # 0 stands for no sensor
             energy_joules=scaled(values.get(ENERGY_MILLIJOULES), 1e3),
             held_back_seconds={word: values[one] / 1e9 for one, word in HELD_BACK.items() if one in values},
-            links=_link_errors(gpu, values),
+            links=links,
             pcie_generation=answer("CurrPcieLinkGeneration"),
             pcie_width=answer("CurrPcieLinkWidth"),
             **errors,
@@ -244,32 +252,12 @@ class NvidiaDevices:
         calls = reading.calls + self._nvml.calls - asked_before
         return replace(reading, calls=calls, reading_seconds=self._clock() - begun)
 
-    def _state(self, handle: Any) -> tuple[int | None, str | None]:
-        """(performance state, why the GPU does not answer)."""
-        library = self._nvml.library
-        try:
-            return int(library.nvmlDeviceGetPerformanceState(handle)), None
-        except library.NVMLError_NotSupported:
-            return None, None
-        except library.NVMLError as error:
-            return None, str(error)
-
 
 def in_words(reasons: int) -> tuple[str, ...]:
-    """The words of a mask of clock reasons; a bit that has none is shown as hexadecimal."""
+    """Return the words of a mask of clock reasons; a bit that has none is shown as hexadecimal."""
     words = [word for bit, word in REASONS.items() if reasons & bit]
     unknown = reasons & ~sum(REASONS)
     return (*words, hex(unknown)) if unknown else tuple(words)
-
-
-def _link_errors(gpu: _Gpu, values: Mapping[tuple[int, int], int | float]) -> dict[int, dict[str, int]]:
-    """Of each link that answers, what it has counted; fields of two generations may count the same."""
-    found: dict[int, dict[str, int]] = {}
-    for link, names in gpu.links.items():
-        for one, what in names.items():
-            if one in values:
-                found.setdefault(link, {}).setdefault(what, int(values[one]))
-    return found
 
 
 class DeviceWatch:
@@ -335,7 +323,7 @@ class DeviceWatch:
             self._last = self.read()
 
     def after(self) -> tuple[str, tuple[str, ...]]:
-        """(text of the column ``device_readings``, flags of the case); ("", ()) of no device.
+        """Return (text of the column ``device_readings``, flags of the case); ("", ()) of no device.
 
         Looks again where ``ended`` has not.
         """
@@ -345,7 +333,7 @@ class DeviceWatch:
         return readings_json(first, last), flags_of(first, last)
 
     def read(self, begins: bool = False) -> tuple[DeviceReading, ...]:
-        """A look at every device, in the order of ``bus_ids``. begins: a case does."""
+        """Look at every device, in the order of ``bus_ids``. begins: a case does."""
         self._begin()
         looks = self._nvidia.read(begins) if self._nvidia is not None else ()
         return tuple(replace(one, sm_clock_highest_mhz=self._highest_mhz.get(one.bus_id)) for one in looks)
@@ -365,7 +353,7 @@ class DeviceWatch:
 
 
 def read_devices(bus_ids: Sequence[str], driver: Callable[[], Nvml] = opened) -> tuple[DeviceReading, ...]:
-    """One look at the devices at these PCI addresses; none where no driver answers."""
+    """Look at the devices at these PCI addresses; none where no driver answers."""
     watch = DeviceWatch(bus_ids, driver)
     try:
         return watch.read()

@@ -80,11 +80,29 @@ class _Port:
 
 
 def read_interfaces(files: Files | None = None) -> tuple[Interface, ...]:
-    """All interfaces and all ports of RDMA cards, by name."""
+    """Return all interfaces and all ports of RDMA cards, by name."""
     files = files or Files()
     ports = [port for card in files.matching(_RDMA) for port in _ports(files, card)]
-    paths = [path for path in files.matching(_NET) if files.exists(f"{path}/mtu")]
-    found = [_interface(files, path, ports) for path in paths]
+    kinds = {_ARPHRD_LOOPBACK: LOOPBACK, _ARPHRD_INFINIBAND: INFINIBAND}
+    found: list[Interface] = []
+    for path in files.matching(_NET):
+        if not files.exists(f"{path}/mtu"):
+            continue
+        name = path.rpartition("/")[2]
+        port = next((one for one in ports if name in one.interfaces), None)
+        found.append(
+            Interface(
+                name,
+                kinds.get(files.number(f"{path}/type") or 0, ROCE if port else TCP),
+                _speed(files, path) or (port.rate_bits_per_second if port else None),
+                files.number(f"{path}/mtu"),
+                port.name if port else "",
+                up=files.text(f"{path}/operstate")
+                in ("up", "unknown"),  # loopback and tunnels are never more
+                virtual=not files.exists(f"{path}/device"),
+            )
+        )
+    # InfiniBand works without an interface of IP over it.
     carried = {one.rdma_device for one in found}
     for port in ports:
         if port.name not in carried:
@@ -94,80 +112,63 @@ def read_interfaces(files: Files | None = None) -> tuple[Interface, ...]:
     return tuple(sorted(found, key=lambda one: one.name))
 
 
-def _interface(files: Files, path: str, ports: list[_Port]) -> Interface:
-    name, device_type = path.rpartition("/")[2], files.number(f"{path}/type")
-    port = next((one for one in ports if name in one.interfaces), None)
-    kinds = {_ARPHRD_LOOPBACK: LOOPBACK, _ARPHRD_INFINIBAND: INFINIBAND}
-    return Interface(
-        name,
-        kinds.get(device_type or 0, ROCE if port else TCP),
-        _speed(files, path) or (port.rate_bits_per_second if port else None),
-        files.number(f"{path}/mtu"),
-        port.name if port else "",
-        up=files.text(f"{path}/operstate") in ("up", "unknown"),  # loopback and tunnels are never more
-        virtual=not files.exists(f"{path}/device"),
-    )
-
-
 def _speed(files: Files, path: str) -> float | None:
-    """Bits per second of an interface; the kernel says -1, or an error, where it has none or is down."""
+    """Return bits per second of an interface, None where it has none."""
+    # The kernel says -1, or an error, of a link that is down.
     megabits = files.number(f"{path}/speed")
     return megabits * 1e6 if megabits is not None and megabits > 0 else None
 
 
 def _ports(files: Files, card: str) -> Iterator[_Port]:
-    interfaces = [path.rpartition("/")[2] for path in files.matching(f"{card}/device/net")]
+    interfaces = files.matching(f"{card}/device/net")
     ports = files.matching(f"{card}/ports")
     for port in ports:
         number = port.rpartition("/")[2]
         rate = _RATE.match(files.text(f"{port}/rate") or "")
+        over = set()
+        for interface in interfaces:
+            # Of a card with several ports the interfaces say themselves on which they are: ``dev_port`` and,
+            # of older drivers, ``dev_id`` count from 0 on, ports from 1.
+            told = [files.number(f"{interface}/{name}") for name in ("dev_port", "dev_id")]
+            own = max((place + 1 for place in told if place is not None), default=None)
+            if len(ports) == 1 or f"{own}" == number:
+                over.add(interface.rpartition("/")[2])
         yield _Port(
             name=f"{card.rpartition('/')[2]}:{number}",
             layer=files.text(f"{port}/link_layer") or "",
             state=files.text(f"{port}/state") or "",
             rate_bits_per_second=float(rate[1]) * 1e9 if rate else None,
-            # Of a card with several ports the interfaces say themselves on which they are (from 0 on).
-            interfaces=frozenset(
-                name
-                for name in interfaces
-                if len(ports) == 1 or f"{_port_of(files, f'{card}/device/net/{name}')}" == number
-            ),
+            interfaces=frozenset(over),
         )
 
 
-def _port_of(files: Files, interface: str) -> int | None:
-    """Number of the port, from 1 on. ``dev_port`` and, of older drivers, ``dev_id`` count from 0 on."""
-    told = [files.number(f"{interface}/{name}") for name in ("dev_port", "dev_id")]
-    return max((port + 1 for port in told if port is not None), default=None)
-
-
 def read_cards(files: Files) -> tuple[Card, ...]:
-    """RDMA devices in the order of their numbers, then cards that have interfaces only."""
+    """Return RDMA devices in the order of their numbers, then cards that have interfaces only."""
+
+    def order(card: Card) -> list[tuple[int, str]]:
+        # mlx5_2 before mlx5_10.
+        parts = re.split(r"([0-9]+)", card.name)
+        return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
     cards: list[Card] = []
     for folder in (_RDMA, _NET):
         places = {card.bus_id: place for place, card in enumerate(cards) if card.bus_id}
         found = (_card(files, path, rdma=folder == _RDMA) for path in files.matching(folder))
-        for card in sorted(filter(None, found), key=_order):
-            if card.bus_id in places:  # an interface over an RDMA device
-                cards[places[card.bus_id]] = _with_interface(cards[places[card.bus_id]], card)
-            else:
+        for card in sorted(filter(None, found), key=order):
+            if card.bus_id not in places:
                 cards.append(card)
+                continue
+            # An interface over an RDMA device is no card of its own.
+            rdma = cards[places[card.bus_id]]
+            names = [*rdma.attributes.get("interfaces", []), card.name]
+            driver = rdma.attributes.get("driver") or card.attributes.get("driver")
+            attributes = {**rdma.attributes, "interfaces": names, "driver": driver}
+            cards[places[card.bus_id]] = replace(rdma, attributes=attributes)
     return tuple(cards)
 
 
-def _order(card: Card) -> list[tuple[int, str]]:
-    """mlx5_2 before mlx5_10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", card.name)]
-
-
-def _with_interface(card: Card, interface: Card) -> Card:
-    names = [*card.attributes.get("interfaces", []), interface.name]
-    driver = card.attributes.get("driver") or interface.attributes.get("driver")
-    return replace(card, attributes={**card.attributes, "interfaces": names, "driver": driver})
-
-
 def _card(files: Files, path: str, rdma: bool) -> Card | None:
-    """The card of an RDMA device or interface; None for one that is only software."""
+    """Return the card of an RDMA device or interface; None for one that is only software."""
     device = files.target(f"{path}/device")
     if device is None or "/devices/virtual/" in f"{device}{files.target(path)}":
         return None

@@ -170,7 +170,7 @@ def read_host(files: Files) -> Host:
     load = (files.text("/proc/loadavg") or "").split()
     vendor = files.text("/sys/class/dmi/id/sys_vendor")
     product = files.text("/sys/class/dmi/id/product_name")
-    virtual = "hypervisor" in files.fields("/proc/cpuinfo").get("flags", "").split()
+    features = files.fields("/proc/cpuinfo").get("flags", "").split()
     # Engines leave a marker; where they do not, the first process's control group may name them.
     markers = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
     container = next((marker for marker in markers if files.exists(marker)), None)
@@ -182,7 +182,7 @@ def read_host(files: Files) -> Host:
         system=release.get("PRETTY_NAME") or platform.system(),
         kernel=files.text("/proc/sys/kernel/osrelease") or platform.release(),
         hypervisor=files.text("/sys/hypervisor/type")
-        or ("hypervisor flag of the processor" if virtual else None),
+        or ("hypervisor flag of the processor" if "hypervisor" in features else None),
         container=container,
         load_1_minute=float(load[0]) if load and re.fullmatch(r"[0-9.]+", load[0]) else None,
         product=" ".join(word for word in (vendor, product) if word) or None,

@@ -23,8 +23,7 @@ from ccbench.cli.history import history
 from ccbench.cli.importing import import_files
 from ccbench.cli.listing import list_names
 from ccbench.cli.output import WatchedStream, drop, drop_if_broken, open_closed_streams, say, watched_stdout
-from ccbench.cli.plan import plan
-from ccbench.cli.predict import predict
+from ccbench.cli.predict import plan, predict
 from ccbench.cli.report import report
 from ccbench.cli.run import run
 from ccbench.cli.schedule import schedule
@@ -59,8 +58,9 @@ def main(arguments: Sequence[str] | None = None, command: click.Command = comman
     open_closed_streams()
     if COMPLETION_VARIABLE in os.environ:
         commands.main(prog_name="ccbench", complete_var=COMPLETION_VARIABLE)
+    given = list(sys.argv[1:] if arguments is None else arguments)
     with watched_stdout() as stdout:
-        exit_code = _exit_code(command, list(sys.argv[1:] if arguments is None else arguments), stdout)
+        exit_code = _exit_code(command, given, stdout)
     drop_if_broken(sys.stderr)
     sys.exit(exit_code)
 
@@ -84,19 +84,13 @@ def _exit_code(command: click.Command, arguments: list[str], stdout: WatchedStre
         return INTERRUPTED_EXIT_CODE
     except Exception as error:
         # Only stdout's own failure: one of a file that nobody foresaw is a bug.
-        return _stdout_lost(error) if isinstance(error, OSError) and error is stdout.failure else _bug(error)
+        if not isinstance(error, OSError) or error is not stdout.failure:
+            say(f"ccbench: this is a bug in ccbench {__version__} ({type(error).__name__}); please report:")
+            say("".join(traceback.format_exception(error)))
+            return BUG_EXIT_CODE
+        drop(sys.stdout)
+        if error.errno == errno.EPIPE:
+            return READER_GONE_EXIT_CODE
+        say(f"ccbench: error: stdout: cannot be written ({error.strerror}); send it somewhere else")
+        return CcbenchError.exit_code
     return result if isinstance(result, int) else 0
-
-
-def _stdout_lost(failure: OSError) -> int:
-    drop(sys.stdout)
-    if failure.errno == errno.EPIPE:
-        return READER_GONE_EXIT_CODE
-    say(f"ccbench: error: stdout: cannot be written ({failure.strerror}); send it somewhere else")
-    return CcbenchError.exit_code
-
-
-def _bug(error: Exception) -> int:
-    say(f"ccbench: this is a bug in ccbench {__version__} ({type(error).__name__}); please report:")
-    say("".join(traceback.format_exception(error)))
-    return BUG_EXIT_CODE

@@ -16,7 +16,7 @@ from ccbench.tables import Table, aligned, columns
 from ccbench.units import format_size
 
 if TYPE_CHECKING:
-    from ccbench.model.calibrated import Base, CalibratedCluster, MeasuredCollective
+    from ccbench.model.calibrated import Base, CalibratedCluster
     from ccbench.results import Run
     from ccbench.results.importers.observed import RunPoints
 
@@ -70,27 +70,20 @@ def calibrate(
     if output.exists() and not force:
         raise UsageError(f"--output {output}: is there already; name another file, or add --force")
     check_writable(output, "--output")
-    if run is None:
-        _measure(output, seconds)
-    else:
+    if run is not None:
         _fit(run, output, machine, nodes, network, ranks)
-
-
-def _measure(output: Path, seconds: float | None) -> None:
+        return
     from ccbench.model.calibration import measure_machine
     from ccbench.model.machine import save_machine
     from ccbench.units import parse_duration
 
     seconds = parse_duration(DEFAULT_TIME) if seconds is None else seconds
     say(f"measuring for about {seconds:g} s")
-    machine = replace(measure_machine(seconds), name=_name())
-    save_machine(machine, output)
-    click.echo(f"wrote {output}: {machine.name}, {machine.fabric.cores} cores")
-
-
-def _name() -> str:
-    """Host and day, so that reports tell machines and calibrations apart."""
-    return f"{platform.node() or 'host'}-{datetime.now(timezone.utc):%Y-%m-%d}"
+    # Host and day, so that reports tell machines and calibrations apart.
+    name = f"{platform.node() or 'host'}-{datetime.now(timezone.utc):%Y-%m-%d}"
+    measured = replace(measure_machine(seconds), name=name)
+    save_machine(measured, output)
+    click.echo(f"wrote {output}: {name}, {measured.fabric.cores} cores")
 
 
 def _fit(
@@ -110,11 +103,17 @@ def _fit(
     )
     from ccbench.results import load_run
     from ccbench.results.importers.observed import run_points
+    from ccbench.results.importers.same_machine import cure, difference
 
     run = load_run(folder, details=False)
     points = run_points(run, ranks, nodes)
     base = _base(run, points, machine, network)
-    _check_devices(run, points, base)
+    # One machine is not fitted to the points of another; cards on the same slots are only remarked on.
+    differs = difference(base.cluster.node, points.devices)
+    if differs is not None and not differs.same_links:
+        raise UsageError(f"{run.path}: {differs}; {cure(differs.listed)}")
+    if differs is not None:
+        say(f"note: {differs}; the file is of the former, on the same kind of slots")
     now = datetime.now(timezone.utc)
     name = f"{base.cluster.name}, calibrated {now:%Y-%m-%d}"
     run_name = folder.resolve().name
@@ -134,18 +133,6 @@ def _fit(
     click.echo(
         f"wrote {output}; ccbench predict --machine {output} --collective {found.measured[0].collective}"
     )
-
-
-def _check_devices(run: Run, points: RunPoints, base: Base) -> None:
-    """Refuse to fit one machine to the points of another; cards on the same slots are only remarked on."""
-    from ccbench.results.importers.same_machine import cure, difference
-
-    found = difference(base.cluster.node, points.devices)
-    if found is None:
-        return
-    if not found.same_links:
-        raise UsageError(f"{run.path}: {found}; {cure(found.listed)}")
-    say(f"note: {found}; the file is of the former, on the same kind of slots")
 
 
 def _base(run: Run, points: RunPoints, machine: str | None, network: str | None) -> Base:
@@ -183,25 +170,25 @@ def summary(machine: CalibratedCluster) -> str:
     ]  # fmt: skip
     scales = Table(columns("<scale of", "factor", "95% interval", "points"), rows)
     lines = [f"{machine.name}: {machine.points} points of {machine.ranks} ranks", "", *aligned(scales)]
-    lines += ["", _held_out(machine), *_domain(machine)]
-    return "\n".join(lines)
-
-
-def _held_out(machine: CalibratedCluster) -> str:
     held = machine.held_out
     if held is None:
-        return "held-out error: none, there are too few sizes to fit to half of them"
-    return (
-        f"held-out error, every other size: median {held.median:.1%}, mean {held.mean:.1%} of {held.points} "
-        f"points; without calibration {held.median_without:.1%}, {held.mean_without:.1%}"
-    )
-
-
-def _domain(machine: CalibratedCluster) -> list[str]:
-    lines = []
+        told = "none, there are too few sizes to fit to half of them"
+    else:
+        told = (
+            f"every other size: median {held.median:.1%}, mean {held.mean:.1%} of {held.points} points; "
+            f"without calibration {held.median_without:.1%}, {held.mean_without:.1%}"
+        )
+    lines += ["", f"held-out error{':' if held is None else ','} {told}"]
     for one in machine.measured:
         placed = "in place" if one.in_place else "out of place"
-        lines.append(f"measured: {one.collective} {placed}, {_sizes(one)}, {one.points} points{_asked(one)}")
+        span = f"{format_size(one.smallest_bytes)} to {format_size(one.largest_bytes)}"
+        asked = []
+        for ask in one.asked:
+            words = [word for word in (ask.algorithm, ask.protocol) if word != "default"]
+            asked.append(" ".join(words) or "the library's choice")
+        points = f"{one.points} points, {', '.join(asked)}"
+        lines.append(f"measured: {one.collective} {placed}, {span}, {points}")
+    # Predictions of a calibrated machine are for launches like those that it was fitted to.
     used = machine.measured_as
     if used.gpus_per_process > 1:
         lines.append(f"launches: one thread on {used.gpus_per_process} GPUs; predictions are for the same")
@@ -210,17 +197,4 @@ def _domain(machine: CalibratedCluster) -> list[str]:
     lines.append(
         "extrapolated: other collectives, sizes beyond twice these, algorithms and protocols not listed"
     )
-    return lines
-
-
-def _sizes(one: MeasuredCollective) -> str:
-    return f"{format_size(one.smallest_bytes)} to {format_size(one.largest_bytes)}"
-
-
-def _asked(one: MeasuredCollective) -> str:
-    words = [
-        " ".join(word for word in (ask.algorithm, ask.protocol) if word != "default")
-        or "the library's choice"
-        for ask in one.asked
-    ]
-    return f", {', '.join(words)}"
+    return "\n".join(lines)

@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccbench.cli.output import check_writable, fraction, leave, say, screen_width
+from ccbench.cli.output import (
+    NO_VERDICT_EXIT_CODE,
+    check_writable,
+    fraction,
+    leave,
+    say,
+    screen_width,
+)
 from ccbench.cli.report import baseline_completions
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.machine.flags import Flag
 from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
-    from ccbench.analysis.verdicts import Compared, Settings
+    from ccbench.analysis.verdicts import Settings
 
 MODEL = "model"
 """What stands in the base's place for a run's own predictions."""
@@ -58,14 +65,11 @@ def compare(
     BASE may be 'published:hgx-h100', or 'model' for NEW's own predictions. Exit code 1: something is slower,
     or wrong; 3: nothing is, but something was not decided, or BASE is missing; 0: nothing is slower.
     """
-    from ccbench.analysis.comparison import MODEL_THRESHOLD
+    from ccbench.analysis.comparison import MODEL_THRESHOLD, compare_with_model
+    from ccbench.analysis.comparison import compare as compare_runs
     from ccbench.analysis.comparison_text import document, junit, markdown, screen
-    from ccbench.analysis.verdicts import (  # fmt: skip
-        DEFAULT_THRESHOLD,
-        Settings,
-        Thresholds,
-        load_thresholds,
-    )
+    from ccbench.analysis.verdicts import DEFAULT_THRESHOLD, Settings, Thresholds, load_thresholds
+    from ccbench.results import open_run
 
     if output is not None:
         check_writable(output, "-o")
@@ -74,57 +78,37 @@ def compare(
     default = usual if threshold is None else threshold
     _refuse_unless(0 < default < 1, "--threshold", "write more than 0% and less than 100%")
     _refuse_unless(0.5 <= confidence < 1, "--confidence", "write 50% or more, and less than 100%")
+    accepted = frozenset(word.strip() for word in accept_flags.split(",") if word.strip())
+    # A word that no row can have would accept nothing.
+    for word in sorted(accepted - {*Flag}):
+        raise UsageError(f"--accept-flags: {shown(word)} is no flag; {suggestion(word, map(str, Flag))}")
     settings = Settings(
         thresholds=Thresholds(default) if thresholds is None else load_thresholds(thresholds, default),
         confidence=confidence, undecided=undecided, across_machines=across_machines,
-        accepted_flags=_accepted(accept_flags),
+        accepted_flags=accepted,
     )  # fmt: skip
     if self_check:
         return _self_check(runs, settings, splits, form, output)
     _refuse_unless(len(runs) == 2, "compare", "name two runs: BASE NEW, or model RUN")
-    compared = _compared(runs[0], runs[1], against_model, settings)
-    if compared is None:
-        return 3
-    _tell_unused(compared.unused_rules)
+    new = open_run(runs[1], details=False)
+    if against_model:
+        compared = compare_with_model(new, settings)
+    else:
+        try:
+            base = open_run(runs[0], details=False)
+        except RunFolderError as error:
+            say(f"ccbench: no verdict: nothing to compare with: {' '.join(str(error).split())}")
+            return NO_VERDICT_EXIT_CODE
+        compared = compare_runs(base, new, settings)
     writers = {"json": document, "md": markdown, "junit": junit}
     text = writers[form](compared) if form in writers else screen(compared, screen_width())
-    _leave(text, output, compared.sentence)
+    _leave(text, output, compared.sentence, compared.unused_rules)
     return compared.exit_code
-
-
-def _accepted(text: str) -> frozenset[str]:
-    """The flags of a list with commas; UsageError for one that no row can have."""
-    words = frozenset(word.strip() for word in text.split(",") if word.strip())
-    for word in sorted(words - {*Flag}):
-        raise UsageError(f"--accept-flags: {shown(word)} is no flag; {suggestion(word, map(str, Flag))}")
-    return words
-
-
-def _tell_unused(lines: Sequence[str]) -> None:
-    """On stderr: what of the rules for thresholds is in force nowhere."""
-    for line in lines:
-        say(f"ccbench: note: {line}")
 
 
 def _refuse_unless(fine: bool, where: str, cure: str) -> None:
     if not fine:
         raise UsageError(f"{where}: {cure}")
-
-
-def _compared(base: str, new: str, against_model: bool, settings: Settings) -> Compared | None:
-    """The comparison; None, and why on stderr, where there is no base to compare with."""
-    from ccbench.analysis.comparison import compare, compare_with_model
-    from ccbench.results import open_run
-
-    newer = open_run(new, details=False)
-    if against_model:
-        return compare_with_model(newer, settings)
-    try:
-        older = open_run(base, details=False)
-    except RunFolderError as error:
-        say(f"ccbench: no verdict: nothing to compare with: {' '.join(str(error).split())}")
-        return None
-    return compare(older, newer, settings)
 
 
 def _self_check(
@@ -136,15 +120,16 @@ def _self_check(
     _refuse_unless(len(runs) <= 2, "--aa", "name one run, or two of the same machine")
     _refuse_unless(form in ("table", "json"), "--aa --format", "write table or json")
     check = check_self(runs[0], runs[1] if len(runs) == 2 else None, settings, splits)
-    _tell_unused(check.unused_rules)
     as_table = form == "table"
     result = self_check_screen(check, screen_width()) if as_table else self_check_document(check)
-    _leave(result, output, check.doubt or "these settings can be trusted here")
+    _leave(result, output, check.doubt or "these settings can be trusted here", check.unused_rules)
     return check.exit_code
 
 
-def _leave(result: object, output: Path | None, sentence: str) -> None:
-    """The result on stdout, or in the file and the sentence on stdout."""
+def _leave(result: object, output: Path | None, sentence: str, unused_rules: Sequence[str]) -> None:
+    """Leave the result on stdout, or in the file and the sentence on stdout; unused rules on stderr."""
+    for line in unused_rules:
+        say(f"ccbench: note: {line}")
     leave(output, result)
     if output is not None:
         click.echo(sentence)

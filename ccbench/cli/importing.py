@@ -43,26 +43,42 @@ def import_files(
     Which tool wrote a file is told from its text. What a file does not say, --machine, --nodes and --network
     may; tables that still lack their ranks are left out and listed.
     """
+    from ccbench.errors import CcbenchError
+    from ccbench.results import default_folder
+    from ccbench.results.importers import read_log
     from ccbench.results.importers.pricing import Pricer
     from ccbench.results.importers.writing import each_once, import_logs, write_import
 
     given = _given(machine, nodes, network)
     once, again = each_once(files)
-    logs, problems = _read(once)
+    logs: list[tuple[Path, ImportedLog]] = []
+    problems: list[str] = []
+    for path in once:
+        try:
+            logs.append((path, read_log(path)))
+        except CcbenchError as error:  # noqa: PERF203  # each file may fail by itself
+            problems.append(" ".join(str(error).split()))
     found = import_logs(logs, given)
     left_out = [*problems, *(line for file in found for line in file.refused)]
     folder = None
     pricer = Pricer(given)
     if any(file.cases for file in found):
         name = found[0].log.source if len(found) == 1 else f"{len(found)} files"
-        folder = write_import(output or _folder(found), found, given, name, pricer)
+        stem = Path(name).stem if len(found) == 1 else f"{len(found)}-files"
+        # The host is not the one that measured.
+        usual = default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))
+        folder = write_import(output or usual, found, given, name, pricer)
     summaries = [_summary(file) for file in found]
     if as_json:
         run = None if folder is None else str(folder)
         print_json({"run": run, "files": summaries, "left_out": left_out})
     else:
         for one in summaries:
-            click.echo(_line(one))
+            words = [one["tool"], plural(one["tables"], "table"), plural(one["rows"], "row")]
+            words += [f"{one['flagged']} flagged"] * bool(one["flagged"])
+            words += [f"{count} {status}" for status, count in one["statuses"].items() if status != "ok"]
+            words += [f"{plural(len(one['left_out']), 'part')} left out"] * bool(one["left_out"])
+            click.echo(f"{one['file']}: {', '.join(words)}, {one['outcome']}")
         if folder is not None:
             click.echo(f"wrote {folder}")
     for path in again:
@@ -92,28 +108,6 @@ def _given(machine: str | None, nodes: int | None, network: str | None) -> Given
     return Given(topology.name or machine, gpus or None, nodes, network or "", machine if gpus else "")
 
 
-def _read(files: tuple[Path, ...]) -> tuple[list[tuple[Path, ImportedLog]], list[str]]:
-    """Every file that can be read, and one line for every other."""
-    from ccbench.errors import CcbenchError
-    from ccbench.results.importers import read_log
-
-    logs: list[tuple[Path, ImportedLog]] = []
-    problems: list[str] = []
-    for path in files:
-        try:
-            logs.append((path, read_log(path)))
-        except CcbenchError as error:  # noqa: PERF203  # each file may fail by itself
-            problems.append(" ".join(str(error).split()))
-    return logs, problems
-
-
-def _folder(found: tuple[Imported, ...]) -> Path:
-    from ccbench.results import default_folder
-
-    stem = Path(found[0].log.source).stem if len(found) == 1 else f"{len(found)}-files"
-    return default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))
-
-
 def _summary(file: Imported) -> dict[str, Any]:
     statuses = Counter(one.measurement.status.value for one in file.cases)
     return {
@@ -127,11 +121,3 @@ def _summary(file: Imported) -> dict[str, Any]:
         "notes": list(file.notes),
         "left_out": list(file.refused),
     }
-
-
-def _line(one: dict[str, Any]) -> str:
-    words = [one["tool"], plural(one["tables"], "table"), plural(one["rows"], "row")]
-    words += [f"{one['flagged']} flagged"] * bool(one["flagged"])
-    words += [f"{count} {status}" for status, count in one["statuses"].items() if status != "ok"]
-    words += [f"{plural(len(one['left_out']), 'part')} left out"] * bool(one["left_out"])
-    return f"{one['file']}: {', '.join(words)}, {one['outcome']}"

@@ -15,7 +15,7 @@ Listing = Mapping[str, str | list[str]]
 
 
 def _axes() -> Listing:
-    """What a suite may ask besides collective, ranks and sizes, by its key in a sweep."""
+    """Axes that a suite may name besides collective, ranks and sizes, by its key in a sweep."""
     from ccbench.cases import AXES
     from ccbench.suite.grouping import GROUP_MODES
 

@@ -1,4 +1,4 @@
-"""What the commands share: where text goes, and how their options are read."""
+"""Shared by the commands: where text goes, and how their options are read."""
 
 from __future__ import annotations
 

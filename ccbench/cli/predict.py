@@ -1,14 +1,15 @@
-"""``ccbench predict``."""
+"""``ccbench predict`` and ``ccbench plan``: times without running anything, of a collective or a step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccbench.cli.output import as_json, print_json
+from ccbench.cli.output import as_json, print_json, say
 from ccbench.cli.schedule import algorithm_completions, collective_completions
 from ccbench.errors import UsageError
 
@@ -25,9 +26,66 @@ OWN = "schedule"
 LIBRARY = "nccl"
 
 
+@click.command(short_help="Price collectives on a machine without running them.")
+@click.option(
+    "--machine",
+    required=True,
+    help="A machine of 'ccbench list machines', a file (also of 'ccbench calibrate'), a dump, or 'detect'.",
+)
+@click.option("--nodes", type=click.IntRange(min=1), help="Machines; default: as many as hold --ranks.")
+@click.option("--network", help="What joins them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
+@click.option("--collective", required=True, shell_complete=collective_completions, help="What to price.")
+@click.option("--algorithm", shell_complete=algorithm_completions, help="Only this one.")
+@click.option("--protocol", default="default", show_default=True, help="Of a library: ll, ll128 or simple.")
+@click.option("--ranks", type=click.IntRange(min=1), help="Number of ranks; default: every GPU.")
+@click.option(
+    "--sizes", default="8:1GiB:2", show_default=True, help="FROM:TO:FACTOR, or sizes with commas between."
+)
+@click.option("--dtype", default="float32", show_default=True, help="Element type.")
+@click.option(
+    "--model",
+    type=click.Choice([LIBRARY, OWN]),
+    help="GPUs: a collective library (NCCL, RCCL), which chooses unless told, or ccbench's own schedules.",
+)
+@as_json
+def predict(
+    machine: str, nodes: int | None, network: str | None, collective: str, algorithm: str | None,
+    protocol: str, ranks: int | None, sizes: str, dtype: str, model: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Price a collective on a machine: the bound that no algorithm should beat, and what each should take."""
+    from ccbench.suite.readers import parse_sizes
+
+    try:
+        sizes_bytes = [size for part in sizes.split(",") for size in parse_sizes(part)]
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; write 8:1GiB:2 or 8,64KiB", param_hint="--sizes") from None
+    asked = Asked(collective, algorithm, protocol, tuple(sizes_bytes), dtype)
+    fixed: dict[str, object] = {"--nodes": nodes, "--network": network, "--ranks": ranks, "--model": model}
+    own = _calibrated(machine, fixed)
+    host = _host(machine, (nodes, network, model)) if own is None else None
+    if own is not None:
+        where, by, points = own.cluster.name, "the calibrated library", _calibrated_points(own, asked)
+    elif host is not None:
+        where, by, points = host.name, "ccbench's own schedules", _host_points(host, asked, ranks)
+    else:
+        from ccbench.model.cluster import open_cluster
+
+        cluster = open_cluster(machine, nodes, network, ranks)
+        if network is not None and cluster.nodes == 1:  # a number of nodes forgotten, not a wish
+            raise UsageError(
+                f"--network {network}: {cluster.ranks} ranks are one {cluster.name}, joined to no other; "
+                "give --nodes, or leave --network out"
+            )
+        where, by, points = cluster.name, *_cluster_points(cluster, asked, model)
+    if as_json:
+        print_json(points)
+    else:
+        _print_table(points, f"{collective} {dtype} on {where}", by)
+
+
 @dataclass(frozen=True)
 class Asked:
-    """What to price, as the command line has it."""
+    """A request of the command line."""
 
     collective: str
     algorithm: str | None
@@ -60,64 +118,30 @@ class Asked:
         )
 
     def of_library(self, ranks: int) -> LibraryRequest:
-        """As a library's model takes it."""
+        """Return the request as a library's model takes it, in NCCL's own spelling (LL128, NVLSTree) too."""
         from ccbench.dtypes import item_bytes
         from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
+        from ccbench.units import shown
 
+        words = {}
+        for option, word, known in (
+            ("algorithm", self.algorithm or "default", ALGORITHMS),
+            ("protocol", self.protocol, PROTOCOLS),
+        ):
+            words[option] = word.lower()
+            if words[option] not in ("default", *known):
+                raise UsageError(
+                    f"--{option} {shown(word)}: a library has no such thing; "
+                    f"one of default, {', '.join(known)}"
+                )
         return LibraryRequest(
             self.collective,
             tuple(self.counts(ranks)),
             item_bytes(self.dtype),
             self.dtype.startswith("float8"),
-            algorithm=_of_library("--algorithm", self.algorithm or "default", ALGORITHMS),
-            protocol=_of_library("--protocol", self.protocol, PROTOCOLS),
+            algorithm=words["algorithm"],
+            protocol=words["protocol"],
         )
-
-
-@click.command(short_help="Price collectives on a machine without running them.")
-@click.option(
-    "--machine",
-    required=True,
-    help="A machine of 'ccbench list machines', a file (also of 'ccbench calibrate'), a dump, or 'detect'.",
-)
-@click.option("--nodes", type=click.IntRange(min=1), help="Machines; default: as many as hold --ranks.")
-@click.option("--network", help="What joins them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
-@click.option("--collective", required=True, shell_complete=collective_completions, help="What to price.")
-@click.option("--algorithm", shell_complete=algorithm_completions, help="Only this one.")
-@click.option("--protocol", default="default", show_default=True, help="Of a library: ll, ll128 or simple.")
-@click.option("--ranks", type=click.IntRange(min=1), help="Number of ranks; default: every GPU.")
-@click.option(
-    "--sizes", default="8:1GiB:2", show_default=True, help="FROM:TO:FACTOR, or sizes with commas between."
-)
-@click.option("--dtype", default="float32", show_default=True, help="Element type.")
-@click.option(
-    "--model",
-    type=click.Choice([LIBRARY, OWN]),
-    help="GPUs: a collective library (NCCL, RCCL), which chooses unless told, or ccbench's own schedules.",
-)
-@as_json
-def predict(
-    machine: str, nodes: int | None, network: str | None, collective: str, algorithm: str | None,
-    protocol: str, ranks: int | None, sizes: str, dtype: str, model: str | None, as_json: bool,
-) -> None:  # fmt: skip
-    """Price a collective on a machine: the bound that no algorithm should beat, and what each should take."""
-    asked = Asked(collective, algorithm, protocol, _sizes(sizes), dtype)
-    fixed: dict[str, object] = {"--nodes": nodes, "--network": network, "--ranks": ranks, "--model": model}
-    own = _calibrated(machine, fixed)
-    host = _host(machine, (nodes, network, model)) if own is None else None
-    if own is not None:
-        where, by, points = own.cluster.name, "the calibrated library", _calibrated_points(own, asked)
-    elif host is not None:
-        where, by, points = host.name, "ccbench's own schedules", _host_points(host, asked, ranks)
-    else:
-        from ccbench.model.cluster import open_cluster
-
-        cluster = open_cluster(machine, nodes, network, ranks)
-        where, by, points = cluster.name, *_cluster_points(cluster, asked, network, model)
-    if as_json:
-        print_json(points)
-    else:
-        _print_table(points, f"{collective} {dtype} on {where}", by)
 
 
 def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None:
@@ -158,28 +182,6 @@ def _host(name: str, of_clusters: tuple[object, ...]) -> Machine | None:
     return load_machine(name)
 
 
-def _of_library(option: str, word: str, known: tuple[str, ...]) -> str:
-    """``word`` as the model spells it; NCCL's own spelling (LL128, NVLSTree) is the same."""
-    from ccbench.units import shown
-
-    named = word.lower()
-    if named != "default" and named not in known:
-        raise UsageError(
-            f"{option} {shown(word)}: a library has no such thing; one of default, {', '.join(known)}"
-        )
-    return named
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    """``8:1GiB:2`` or ``8,64KiB`` in bytes."""
-    from ccbench.suite.readers import parse_sizes
-
-    try:
-        return tuple(size for part in text.split(",") for size in parse_sizes(part))
-    except ValueError as error:
-        raise click.BadParameter(f"{error}; write 8:1GiB:2 or 8,64KiB", param_hint="--sizes") from None
-
-
 def _host_points(machine: Machine, asked: Asked, ranks: int | None) -> list[Point]:
     from ccbench.dtypes import item_bytes
     from ccbench.model.pricing import price_sizes
@@ -196,17 +198,10 @@ def _host_points(machine: Machine, asked: Asked, ranks: int | None) -> list[Poin
     return points
 
 
-def _cluster_points(
-    cluster: Cluster, asked: Asked, network: str | None, model: str | None
-) -> tuple[str, list[Point]]:
-    """Who would run it, and the points."""
+def _cluster_points(cluster: Cluster, asked: Asked, model: str | None) -> tuple[str, list[Point]]:
+    """The library or schedules that would run it, and the points."""
     from ccbench.model.cluster import library_points, schedule_points
 
-    if network is not None and cluster.nodes == 1:  # a number of nodes forgotten, not a wish
-        raise UsageError(
-            f"--network {network}: {cluster.ranks} ranks are one {cluster.name}, joined to no other; "
-            "give --nodes, or leave --network out"
-        )
     if model != OWN:
         request = asked.of_library(cluster.ranks)
         return "a collective library", [_library_point(one) for one in library_points(cluster, request)]
@@ -293,3 +288,66 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
             click.echo(f"extrapolated: {remark}")
     if any(point.get("label") == "extrapolated" for point in points):
         click.echo("~ calibrated on other sizes, collectives or algorithms, and extrapolated from them")
+
+
+@click.command(short_help="Price a training step's communication on a machine, by layout.")
+@click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN.yaml")
+@click.option("--machine", help="Instead of the plan's: a name of 'ccbench list machines', a file, a dump.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Instead of the plan's.")
+@click.option("--network", help="Instead of the plan's: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
+@click.option("--search", is_flag=True, help="Search all layouts that fit, whatever the plan names.")
+@click.option(
+    "--top", "most", type=click.IntRange(1, 1000), default=20, show_default=True, help="Layouts to list."
+)
+@click.option("--scale", is_flag=True, help="The first layout, or the search, on 8 to 131,072 devices.")
+@click.option(
+    "--measured", multiple=True, type=click.Path(path_type=Path), metavar="RUN",
+    help="A run whose measured points replace predictions where they are of the same thing.",
+)  # fmt: skip
+@as_json
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="DIR",
+    help="A folder for figures (SVG, PNG), plan.json and plan.txt.",
+)  # fmt: skip
+def plan(
+    plan_file: Path,
+    machine: str | None,
+    nodes: int | None,
+    network: str | None,
+    search: bool,
+    most: int,
+    scale: bool,
+    measured: tuple[Path, ...],
+    as_json: bool,
+    output: Path | None,
+) -> None:
+    """Price a training step: each communication, and what of it shows.
+
+    PLAN.yaml names a model, a machine and a layout (or layouts, or a search); docs/parallelism.md has its
+    keys. A plan that ships goes by its name, such as gpt3. For each communication: who, what, how large, how
+    often, how long, what of it hides behind computing, which link limits it, and whether that was measured or
+    predicted.
+    """
+    from ccbench.plan.document import load_plan
+    from ccbench.plan.planner import Asked, plan_out
+
+    points = None
+    if measured:
+        from ccbench.plan.step import measured_points
+        from ccbench.results import load_runs
+
+        points = measured_points(load_runs(measured, details=False))
+    asked = Asked(machine, nodes, network, search, scale, points, most)
+    planned = plan_out(load_plan(plan_file), asked)
+    from ccbench.plan.text import plan_document, plan_lines
+
+    if as_json:
+        print_json(plan_document(planned))
+    else:
+        for line in plan_lines(planned):
+            click.echo(line)
+    if output is not None:
+        from ccbench.report.plan_figures import write_plan
+
+        for path in write_plan(planned, output):
+            say(f"wrote {path}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +73,7 @@ def report(
     prometheus is for node_exporter's textfile collector, json a summary of the run. Exit code 3: no run has
     a case that can be read.
     """
-    from ccbench.report import screen_table, verdict_lines, write_report
+    from ccbench.report import DEFAULT_FORMATS, ONE_FILE, screen_table, verdict_lines, write_report
     from ccbench.results import load_runs, newest_run, open_run
     from ccbench.results.published import PREFIX
 
@@ -82,7 +81,13 @@ def report(
         _list_published(as_json)
         return 0
     behind = None if baseline is None else open_run(baseline)
-    chosen = _formats_for(output) if formats is None else tuple(formats.split(","))
+    if formats is not None:
+        chosen = tuple(formats.split(","))
+    else:
+        # The format that the file's name says, else the usual ones.
+        ending = output.suffix.lstrip(".").lower() if output is not None and not output.is_dir() else ""
+        form = {"prom": "prometheus", "json": "json"}.get(ending, ending)
+        chosen = (form,) if form in (*ONE_FILE, *EXPORTS) else DEFAULT_FORMATS
     export = next((form for form in chosen if form in EXPORTS), None)
     loaded = load_runs(runs or (newest_run(RESULTS),), details=export is None)
     code = 0 if any(run.points for run in loaded) else NO_VERDICT_EXIT_CODE
@@ -118,15 +123,6 @@ def _export(run: Run, form: str, output: Path | None) -> None:
     leave(file, json_summary(run) if form == "json" else prometheus_text(run))
 
 
-def _formats_for(output: Path | None) -> Sequence[str]:
-    """The formats of a report without --format: the one that the file's name says, else the usual ones."""
-    from ccbench.report import DEFAULT_FORMATS, ONE_FILE
-
-    ending = output.suffix.lstrip(".").lower() if output is not None and not output.is_dir() else ""
-    form = {"prom": "prometheus", "json": "json"}.get(ending, ending)
-    return (form,) if form in (*ONE_FILE, *EXPORTS) else DEFAULT_FORMATS
-
-
 def _beside(run: Run, baseline: Run | None) -> list[str]:
     from ccbench.report.baselines import baseline_lines
     from ccbench.report.wording import points_of
@@ -135,7 +131,7 @@ def _beside(run: Run, baseline: Run | None) -> list[str]:
 
 
 def _list_published(as_json: bool) -> None:
-    """What ``--baseline published:`` can name."""
+    """List the names that ``--baseline published:`` takes."""
     from ccbench.results.published import PREFIX, contents, published_names
 
     found = [contents(name) for name in published_names()]

@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import sys
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from ccbench.cases import PROCESSES
+from ccbench.cases import AXIS, PROCESSES
 from ccbench.cli.output import (
     as_json,
     drawn_as_far_as_possible,
@@ -24,15 +25,19 @@ from ccbench.cli.output import (
     screen_width,
 )
 from ccbench.errors import UsageError
+from ccbench.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ccbench.cases import Case
+    from ccbench.model import Prediction
     from ccbench.runner.planning import Plan, RunOptions
     from ccbench.runner.run import RunOutcome
-    from ccbench.runner.workers.rendezvous import LaunchedProcess
 
 RESULTS = Path("results")
+
+Priced = tuple["Case", "Prediction | None"]
 
 FORMATS = ("html", "md", "csv")
 """Of the report: the page has every figure. Pictures take longer than all the rest; ``report`` draws them."""
@@ -82,20 +87,28 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
     from ccbench.runner.planning import RunOptions, check_output, plan_suite
     from ccbench.runner.progress import progress_for
     from ccbench.runner.run import run_suite
+    from ccbench.runner.workers.hub import join_run
     from ccbench.runner.workers.rendezvous import launched_process
     from ccbench.suite.model import load_suite
 
-    if not plan:
-        process = launched_process(os.environ)
-        if process is not None:
-            return _as_one_of_many(process, asked["launch"])
+    process = None if plan else launched_process(os.environ)
+    if process is not None:
+        # This process's part of a run that a launcher has started once for every rank.
+        if not asked["launch"]:
+            return join_run(process, sys.argv[1:])
+        if process.rank:
+            return UsageError.exit_code
+        raise UsageError(
+            f"--launch: {process.launcher} has started this command {process.ranks} times; leave one of "
+            "them out"
+        )
     launched = _launched(asked.pop("launch"), asked.pop("ranks"))
     options = RunOptions(**asked, **launched, results_root=RESULTS, only_plan=plan)
     check_output(options)
     loaded = load_suite(suite)
     if plan:
         planned = plan_suite(loaded, options)
-        _print_plan(planned, (*planned.notes, *_missing_here(planned)), as_json)
+        _print_plan(planned, as_json)
         return 0
     try:
         outcome = run_suite(loaded, options, progress_for(sys.stderr, quiet))
@@ -105,35 +118,28 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
     say(f"run folder: {outcome.folder}")
     _say_how_to_go_on(suite, options, outcome)
     code = _exit_code(outcome, judged=loaded.verdict == "health")
-    _print_outcome(outcome, code, draw=not no_report, as_json=as_json)
+    try:
+        _print_results(outcome, code, draw=not no_report, as_json=as_json)
+    except (KeyboardInterrupt, Exception) as error:
+        # After a signal nothing that fails here may change the exit code.
+        if not outcome.interrupted:
+            raise
+        if isinstance(error, OSError):
+            drop(sys.stdout)  # most likely it was stdout, and its last flush would fail once more
+        reason = str(error) or type(error).__name__
+        say(f"note: the results were not all shown ({reason}); try: ccbench report {outcome.folder}")
     return code
 
 
 def _exit_code(outcome: RunOutcome, judged: bool) -> int:
-    """The run's, or the verdict's on the machine where the suite asks for one and that says more.
-
-    Wrong results, a hang and a signal are worse than anything else.
-    """
+    """The run's, or the verdict's on the machine where the suite asks for one and that says more."""
     from ccbench.analysis.health import health_of
     from ccbench.results import load_run
 
+    # Wrong results, a hang and a signal are worse than anything else.
     if not judged or outcome.interrupted or outcome.exit_code in (1, 4):
         return outcome.exit_code
     return health_of(load_run(outcome.folder)).exit_code or outcome.exit_code
-
-
-def _as_one_of_many(process: LaunchedProcess, launch: str | None) -> int:
-    """This process's part of a run that a launcher has started once for every rank; the run's exit code."""
-    from ccbench.runner.workers.hub import join_run
-
-    if launch:
-        if process.rank:
-            return UsageError.exit_code
-        raise UsageError(
-            f"--launch: {process.launcher} has started this command {process.ranks} times; leave one of "
-            "them out"
-        )
-    return join_run(process, sys.argv[1:])
 
 
 def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
@@ -158,6 +164,7 @@ def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
 def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> None:
     """After a signal or the time limit: what stopped the run, and the line that goes on with it."""
     from ccbench.cases import Status
+    from ccbench.machine.files import command_shown
 
     if outcome.interrupted:
         why = _stopped_by(outcome.exit_code)
@@ -167,8 +174,19 @@ def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> N
         why = "not every case was measured in as many rounds as planned"
     else:
         return
+    # It needs the options that the run was started with; a launcher gives the number of ranks itself.
+    words = ["ccbench", "run", suite, "--resume", str(outcome.folder)]
+    for backend in options.backends:
+        words += ["--backend", backend]
+    for name in ("ranks", "processes", "machine", "nodes", "network", "launch", "only"):
+        value = getattr(options, name)
+        if options.launched_by and name in ("ranks", "launch"):
+            continue
+        if name == "launch":
+            value = command_shown(value) if value else None
+        words += [] if value is None else [f"--{name}", str(value)]
     again = f"{options.launched_by}, as before, " if options.launched_by else ""
-    say(f"ccbench: {why}; go on with: {again}{_resume_line(suite, options, outcome.folder)}")
+    say(f"ccbench: {why}; go on with: {again}{shlex.join(words)}")
 
 
 def _stopped_by(exit_code: int) -> str:
@@ -176,89 +194,130 @@ def _stopped_by(exit_code: int) -> str:
     return "interrupted" if number is signal.SIGINT else f"terminated by {number.name}"
 
 
-def _resume_line(suite: str, options: RunOptions, folder: Path) -> str:
-    """The command that goes on with the run in ``folder``; it needs the options the run was started with."""
-    from ccbench.machine.files import command_shown
-
-    if options.launched_by:
-        options = replace(options, launch="", ranks=None)
-    words = ["ccbench", "run", suite, "--resume", str(folder)]
-    for backend in options.backends:
-        words += ["--backend", backend]
-    for name, value in (
-        ("--ranks", options.ranks),
-        ("--processes", options.processes),
-        ("--machine", options.machine),
-        ("--nodes", options.nodes),
-        ("--network", options.network),
-        ("--launch", command_shown(options.launch) if options.launch else None),
-        ("--only", options.only),
-    ):
-        words += [] if value is None else [name, str(value)]
-    return shlex.join(words)
-
-
-def _missing_here(plan: Plan) -> list[str]:
-    """For every planned backend that cannot work here a sentence that says what is missing."""
+def _print_plan(plan: Plan, as_json: bool) -> None:
     from ccbench.backends import open_backend
-    from ccbench.units import plural
+    from ccbench.runner.planning import rank_bytes
+    from ccbench.units import format_seconds, format_size
 
-    names = dict.fromkeys(case.backend for case in plan.cases)
+    # For every planned backend that cannot work here a sentence that says what is missing.
     *fewer, most = sorted({case.ranks for case in plan.cases}) or [0]
     ranks = ", ".join([*map(str, fewer), plural(most, "rank")])
-    return [
-        f"backend {name} cannot run here: {reason} (planned for {ranks}; --ranks plans another number)"
-        for name in names
-        if (reason := open_backend(name).unavailable())
-    ]
-
-
-def _print_plan(plan: Plan, notes: Sequence[str], as_json: bool) -> None:
-    from ccbench.cli.plan_text import plan_lines
-    from ccbench.runner.planning import rank_bytes
-    from ccbench.units import format_seconds, format_size, plural
-
+    notes = list(plan.notes)
+    for name in dict.fromkeys(case.backend for case in plan.cases):
+        if reason := open_backend(name).unavailable():
+            planned = f"(planned for {ranks}; --ranks plans another number)"
+            notes.append(f"backend {name} cannot run here: {reason} {planned}")
     if as_json:
-        print_json(
+        cases = [
             {
-                "cases": [
-                    {
-                        "case_id": case.case_id,
-                        "label": case.label,
-                        "rank_bytes": rank_bytes(case),
-                        "predicted_seconds": price.predicted_seconds if price else None,
-                    }
-                    for case in plan.cases
-                    for price in (plan.context.predict(case) if plan.context else None,)
-                ],
-                "total_bytes": plan.total_bytes,
-                "rank_bytes": plan.rank_bytes,
-                "expected_seconds": plan.expected_seconds,
-                "notes": list(notes),
+                "case_id": case.case_id,
+                "label": case.label,
+                "rank_bytes": rank_bytes(case),
+                "predicted_seconds": price.predicted_seconds if price else None,
             }
-        )
+            for case, price in _priced(plan)
+        ]
+        totals = {name: getattr(plan, name) for name in ("total_bytes", "rank_bytes", "expected_seconds")}
+        print_json({"cases": cases, **totals, "notes": notes})
         return
-    for line in plan_lines(plan):
+    for line in (*plan_lines(plan), *(f"note: {note}" for note in notes)):
         click.echo(line)
-    for note in notes:
-        click.echo(f"note: {note}")
     click.echo(
         f"{plural(len(plan.cases), 'case')}, at most {format_size(plan.rank_bytes)} on one rank and "
         f"{format_size(plan.total_bytes)} on all at once, about {format_seconds(plan.expected_seconds)}"
     )
 
 
-def _print_outcome(outcome: RunOutcome, code: int, draw: bool, as_json: bool) -> None:
-    """Write the report, then print; after a signal nothing that fails here may change the exit code."""
-    try:
-        _print_results(outcome, code, draw, as_json)
-    except (KeyboardInterrupt, Exception) as error:
-        if not outcome.interrupted:
-            raise
-        if isinstance(error, OSError):
-            drop(sys.stdout)  # most likely it was stdout, and its last flush would fail once more
-        reason = str(error) or type(error).__name__
-        say(f"note: the results were not all shown ({reason}); try: ccbench report {outcome.folder}")
+MOST_LISTED = 30
+"""Cases that are listed one by one, and lines that are aimed at where there are more."""
+
+JOINED = {
+    "size_bytes": "sizes", "pair": "pairs", "root": "roots", "op": "ops", "dtype": "dtypes",
+    "in_place": "placements", "active_group": "sets of groups at once", "traffic": "traffics",
+    "overlap_with": "computations", "mode": "modes", "protocol": "protocols", "algorithm": "algorithms",
+    "concurrent": "companions", "groups": "groupings", "collective": "collectives",
+}  # fmt: skip
+"""Axes in which the cases of one line may differ, in words for several values: as many, from the front, as
+make few enough lines."""
+
+NAMED_FIRST = ("collective", "algorithm", "dtype", "op")
+
+
+def _priced(plan: Plan) -> list[Priced]:
+    return [(case, plan.context.predict(case) if plan.context else None) for case in plan.cases]
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """One line for each case, or for cases that differ in little, with bytes and predicted times."""
+    from ccbench.runner.planning import rank_bytes
+    from ccbench.units import format_seconds, format_size
+
+    priced = _priced(plan)
+    if len(priced) <= MOST_LISTED:
+        lines = []
+        for case, price in priced:
+            words = [case.case_id, case.label, f"{format_size(rank_bytes(case))} a rank"]
+            words += [f"{format_seconds(price.predicted_seconds)} predicted"] if price else []
+            lines.append("  ".join(words))
+        return lines
+    groups: dict[Case, list[Priced]] = {}
+    for count in range(1, len(JOINED) + 1):
+        groups = defaultdict(list)
+        for case, price in priced:
+            # Whether a pair is both ways stays.
+            both = "both" if "<>" in case.pair else "each" if case.pair else ""
+            blank = replace(case, size_bytes=0, count=0, pair=both)
+            for name in list(JOINED)[:count]:
+                if name not in ("size_bytes", "pair"):
+                    blank = replace(blank, **{name: _usual(name)})
+            groups[blank].append((case, price))
+        if len(groups) <= MOST_LISTED:
+            break
+    ordered = sorted(groups.items(), key=lambda item: (item[0].backend, item[0].collective, item[0].label))
+    return [*(_line(members) for _, members in ordered), "every case: --json"]
+
+
+def _line(members: Sequence[Priced]) -> str:
+    """``nccl all_reduce ring float32 sum, 8 ranks: 14 cases, 8 B to 512 MiB; at most 1 GiB a rank; ...``."""
+    from ccbench.runner.planning import rank_bytes
+    from ccbench.units import format_seconds, format_size
+
+    cases = [case for case, _ in members]
+    first = cases[0]
+    # What the cases have in common, and how many different values of what they have not.
+    several = {name: len({getattr(case, name) for case in cases}) for name in JOINED}
+    words = [first.backend]
+    for name in NAMED_FIRST:
+        if several[name] > 1:
+            words.append(f"{several[name]} {JOINED[name]}")
+        elif getattr(first, name) != "none":
+            words.append(getattr(first, name))
+    parts = [" ".join(words), plural(first.ranks, "rank")]
+    blank = first
+    for name in (name for name in JOINED if name not in (*NAMED_FIRST, "size_bytes")):
+        if several[name] > 1:
+            ways = (" both ways" if "<>" in first.pair else " one way") if name == "pair" else ""
+            parts.append(f"{several[name]} {JOINED[name]}{ways}")
+            blank = replace(blank, **{name: _usual(name)})
+    # What differs from a plain case in what all cases of the line share.
+    parts += [word for word in blank.label.split(", ")[1:] if word not in (parts[1], first.backend)]
+    sizes = sorted({case.size_bytes for case in cases})
+    span = " to ".join(map(format_size, sizes[:1] + sizes[1:][-1:]))
+    found = [
+        f"{', '.join(parts)}: {plural(len(cases), 'case')}, {span}",
+        f"at most {format_size(max(map(rank_bytes, cases)))} a rank",
+    ]
+    times = sorted(price.predicted_seconds for _, price in members if price)
+    if times:
+        both_ends = dict.fromkeys((format_seconds(times[0]), format_seconds(times[-1])))
+        found.append(f"{' to '.join(both_ends)} predicted")
+    return "; ".join(found)
+
+
+def _usual(name: str) -> Any:
+    """The value of an axis that may differ; "" where no value is usual."""
+    default = AXIS[name].default
+    return "" if default is None else default
 
 
 def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) -> None:
@@ -269,13 +328,15 @@ def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
     measured = load_run(outcome.folder)
     verdicts = verdict_lines(measured)
     gone = None
+    # Who reads stdout may go away before the table ends: the files are written all the same.
     try:
         if not as_json:
             click.echo("\n".join((screen_table(measured, screen_width()), *verdicts)))
             sys.stdout.flush()  # a person reads it while the page is made
     except OSError as error:
-        gone = error  # who reads stdout may go away before the table ends: the files are written all the same
-    now = draw and not outcome.interrupted  # whoever stops a run does not wait for files
+        gone = error
+    # Whoever stops a run does not wait for files.
+    now = draw and not outcome.interrupted
     files = drawn_as_far_as_possible(lambda: write_report([measured], formats=FORMATS)) if now else ()
     if draw and not now and set(outcome.counts) - {Status.SKIPPED}:
         say(f"no report was written; write it with: {shlex.join(['ccbench', 'report', str(outcome.folder)])}")

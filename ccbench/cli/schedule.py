@@ -45,12 +45,16 @@ def schedule(
 
     An algorithm may carry its parameter: chain:8, hierarchical:4.
     """
+    from ccbench.collectives import COLLECTIVES
+    from ccbench.collectives import collective as collective_row
     from ccbench.report.schedule_figure import check_drawable, draw_schedule
     from ccbench.schedules import schedule_for
     from ccbench.schedules.describe import describe, proven_text
     from ccbench.schedules.proof import prove
 
-    _check_root(collective, root)
+    if root is not None and not collective_row(collective).rooted:
+        rooted = ", ".join(name for name, row in COLLECTIVES.items() if row.rooted)
+        raise UsageError(f"--root {root}: {collective} has no root ({rooted} have); leave it out")
     built = schedule_for(collective, algorithm, ranks, root=root or 0, prove=False)
     if draw is not None:
         check_drawable(built, draw)
@@ -62,12 +66,3 @@ def schedule(
     if draw is not None:
         draw_schedule(built, draw)
         click.echo(f"wrote {draw}")
-
-
-def _check_root(collective_name: str, root: int | None) -> None:
-    from ccbench.collectives import COLLECTIVES, collective
-
-    if root is None or collective(collective_name).rooted:
-        return
-    rooted = ", ".join(name for name, row in COLLECTIVES.items() if row.rooted)
-    raise UsageError(f"--root {root}: {collective_name} has no root ({rooted} have); leave it out")

@@ -12,8 +12,6 @@ from ccbench.cli.output import as_json, print_json
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ccbench.topology.graph import Topology
-
 
 def source_completions(
     context: click.Context, parameter: click.Parameter, incomplete: str
@@ -48,55 +46,39 @@ def topo(
     an NCCL topology XML, an NCCL log, rocm-smi --showtopo, hwloc XML ...; - reads stdin. With --nodes and
     --network it becomes a cluster; one node then shows the NICs that the network gives it.
     """
+    from ccbench.errors import MachineError
+    from ccbench.machine.detection import LARGEST_GRAPH, load_cluster, load_topology
     from ccbench.report.topology_text import as_text
     from ccbench.topology.diagnosis import diagnose
-    from ccbench.topology.summary import summary
+    from ccbench.topology.summary import is_whole, node_count, summary
 
     if as_json and as_yaml:
         raise click.UsageError("--json and --yaml both want stdout; choose one")
-    topology = _loaded(source, nodes, network)
+    if (nodes is None) != (network is None):
+        raise click.UsageError("a cluster needs both: --nodes 4 --network ib-ndr-400x8")
+    if nodes is None or network is None:
+        topology = load_topology(source)
+    else:
+        topology = load_cluster(source, nodes, network)
     if draw is not None:
         from ccbench.report.topology_figure import draw_topology
 
         draw_topology(topology, draw)
-        click.echo(f"wrote {draw}{_part(topology)}", err=as_json or as_yaml)
+        # A picture of very many machines shows some of them.
+        shown = len({device.node for device in topology.devices if device.node >= 0})
+        part = "" if is_whole(topology) else f": the first {shown} of {node_count(topology)} machines"
+        click.echo(f"wrote {draw}{part}", err=as_json or as_yaml)
     if as_json:
         print_json(summary(topology, diagnose(topology)))
     elif as_yaml:
         from ccbench.topology.files import topology_yaml
 
-        _check_whole(topology)
+        # A topology file is the whole graph or nothing: nobody would see what one of it leaves out.
+        if not is_whole(topology):
+            raise MachineError(
+                f"--yaml: {node_count(topology)} machines have more than {LARGEST_GRAPH} vertices; "
+                "write one machine with --yaml and give that file with --nodes and --network"
+            )
         click.echo(topology_yaml(topology), nl=False)
     elif draw is None:
         click.echo(as_text(topology, diagnose(topology)))
-
-
-def _part(topology: Topology) -> str:
-    """Words for a picture that shows only some of the machines."""
-    from ccbench.topology.summary import is_whole, node_count
-
-    shown = len({device.node for device in topology.devices if device.node >= 0})
-    return "" if is_whole(topology) else f": the first {shown} of {node_count(topology)} machines"
-
-
-def _check_whole(topology: Topology) -> None:
-    """A topology file is the whole graph or nothing: nobody would see what one of it leaves out."""
-    from ccbench.errors import MachineError
-    from ccbench.machine.detection import LARGEST_GRAPH
-    from ccbench.topology.summary import is_whole, node_count
-
-    if not is_whole(topology):
-        raise MachineError(
-            f"--yaml: {node_count(topology)} machines have more than {LARGEST_GRAPH} vertices; "
-            "write one machine with --yaml and give that file with --nodes and --network"
-        )
-
-
-def _loaded(source: str | None, nodes: int | None, network: str | None) -> Topology:
-    from ccbench.machine.detection import load_cluster, load_topology
-
-    if nodes is None and network is None:
-        return load_topology(source)
-    if nodes is None or network is None:
-        raise click.UsageError("a cluster needs both: --nodes 4 --network ib-ndr-400x8")
-    return load_cluster(source, nodes, network)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ccbench.cases import Case
-from ccbench.cli.plan_text import MOST_LISTED, plan_lines
+from ccbench.cli.run import MOST_LISTED, plan_lines
 from ccbench.model.context import named_context
 from ccbench.runner.planning import Plan, RunOptions, plan_suite
 from ccbench.suite.model import load_suite, read_suite

@@ -202,7 +202,7 @@ declare(
 
 
 def open_backend(name: str) -> Backend:
-    """The backend called ``name``; UsageError lists the names when there is none."""
+    """Return the backend called ``name``; UsageError lists the names when there is none."""
     if name not in backend_names():
         raise UsageError(f"backend: {name!r} is not known; one of {', '.join(backend_names())}")
     backend: Backend = made_by(DECLARED[name].home)
@@ -210,7 +210,7 @@ def open_backend(name: str) -> Backend:
 
 
 def unavailable(name: str) -> str | None:
-    """What a backend says keeps it from working here; None where nothing does."""
+    """Return what keeps a backend from working here, as it says itself; None where nothing does."""
     try:
         return open_backend(name).unavailable()
     except (CcbenchError, ImportError) as error:
@@ -218,6 +218,6 @@ def unavailable(name: str) -> str | None:
 
 
 def made_by(home: str) -> Any:
-    """The object at ``module:name``."""
+    """Return the object at ``module:name``."""
     module, _, name = home.partition(":")
     return getattr(import_module(module), name)

@@ -164,6 +164,7 @@ class TeamEndpoint(Endpoint):
         """Tell the watchdog which sample is next (negative: warming up)."""
         self.say(Activity.WARMING_UP if sample < 0 else Activity.SAMPLING)
         self.control.words[self.control.index(self.rank, Word.SAMPLE)] = sample
+        # Faults are those of samples, so that warming up is over when a rank is killed.
         for _, fault in self._faults if sample >= 0 else ():
             fault.before_sample()
 

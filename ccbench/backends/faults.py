@@ -76,23 +76,26 @@ class Fault:
         """Damage a result as a broken transport would."""
         if len(output) == 0:
             return
+        # In the middle, where no chunk of a collective begins or ends.
         middle = len(output) // 2
         bits = output.view(f"u{output.dtype.itemsize}")
         if self.kind == "element":
             bits[middle] ^= 1
         if self.kind == "nan":
             bits[middle] = np.iinfo(bits.dtype).max  # all ones: a NaN in every IEEE format, -1 as integer
+        # Two chunks change places: every value is one that the buffer should hold, only not there.
         if self.kind == "swap":
             quarter = max(1, middle // 2)
             first = bits[:quarter].copy()
             bits[:quarter] = bits[middle : middle + quarter]
             bits[middle : middle + quarter] = first
+        # As if these elements were never written since the output was poisoned.
         if self.kind == "stale":
             poison(output[middle : middle + max(1, middle // 2)])
 
 
 def fault_from_environment() -> Fault | None:
-    """The fault that the environment asks for; UsageError when it is not understood."""
+    """Return the fault that the environment asks for; UsageError when it is not understood."""
     text = os.environ.get(VARIABLE, "")
     if not text:
         return None

@@ -57,7 +57,7 @@ class HostComputation:
         self._begin = 0
 
     def once(self) -> None:
-        """One repetition."""
+        """Run one repetition."""
         # Not a method kept in a field: that would be a circle, and the memory stay until it is looked for.
         if self._multiplies:
             self._multiply()
@@ -65,7 +65,7 @@ class HostComputation:
             self._stream()
 
     def run(self, repetitions: int) -> None:
-        """So many repetitions, one after the other."""
+        """Run so many repetitions, one after the other."""
         once = self._multiply if self._multiplies else self._stream
         for _ in range(repetitions):
             once()
@@ -81,7 +81,7 @@ class HostComputation:
 
 
 class OnProcessors:
-    """What an endpoint computes on its rank's processor while it communicates (half of ``Overlapping``)."""
+    """A computation on the rank's processor while it communicates (half of ``Overlapping``)."""
 
     _computation: HostComputation | None = None
 
@@ -90,13 +90,13 @@ class OnProcessors:
         self._computation = HostComputation(kind)
 
     def compute(self, repetitions: int) -> None:
-        """The computation alone, to its end."""
+        """Run the computation alone, to its end."""
         assert self._computation is not None, "it is prepared"
         self._computation.run(repetitions)
 
 
 class Background(Protocol):
-    """One launch at a time that goes on by itself. tells: whether ``over`` can be asked."""
+    """One launch at a time that goes on by itself. tells: ``over`` can be asked."""
 
     tells: bool
 
@@ -104,7 +104,7 @@ class Background(Protocol):
         """Start a launch; the one before must be over."""
 
     def over(self) -> bool:
-        """Look after the launch; whether it is over."""
+        """Look after the launch; True if it is over."""
 
     def wait(self) -> None:
         """Return when it is over."""
@@ -113,7 +113,7 @@ class Background(Protocol):
 def run_while_computing(
     background: Background | None, once: Callable[[], None], launches: int, repetitions: int
 ) -> tuple[float, float]:
-    """``launches`` launches while ``once`` runs ``repetitions`` times altogether, to the end of both.
+    """Launch ``launches`` times while ``once`` runs ``repetitions`` times altogether, to the end of both.
 
     Returns the seconds from the call until the last repetition ended, and until the last launch was seen to
     be over: 0 where ``background`` is None, on a rank that stands by.
@@ -134,6 +134,7 @@ def run_while_computing(
             else:
                 communicated = clock() - began
     computed = clock() - began
+    # What is left of the collective has nothing to hide behind.
     while background is not None and left:
         background.wait()
         left -= 1

@@ -67,10 +67,12 @@ class RankEndpoint(OnProcessors, PerProcessEndpoint, ABC):
         self._shared_stamps = 0
         self.case = case
         self._lanes = lanes_of(RankBuffers, case, self.rank, self._any_fault)
+        # One fault is asked for; a rank has it once, whichever of its lanes it is for.
         self._faults = [(self.rank, lane.fault) for lane in self._lanes if lane.fault][:1]
         if self.other and self.tells_apart(self.other.case):
             self.times = LaneTimes(self.control.part_seconds[self.rank])
         self.memory.reserve(sum(lane.needed_bytes for lane in self._lanes))
+        # Only when all of it fits on every rank is any of it taken.
         for lane in self._lanes:
             lane.take(self.memory)
         self._call = self.bind() if any(lane.part for lane in self._lanes) else _nothing

@@ -33,6 +33,7 @@ def one_shot_all_reduce(ranks: int, parameter: int) -> Schedule:
     Steps 1; every rank sends n(p-1).
     """
     source, target = ordered_pairs(ranks)
+    # The target does all the adding: one pass over its memory, and no second synchronisation.
     only = phase(source, target, 0, reduces=True, fan_in=True)
     return schedule("all_reduce", "one_shot", ranks, 1, [only])
 
@@ -87,6 +88,7 @@ def direct_broadcast(ranks: int, parameter: int) -> Schedule:
     """
     others = everyone(ranks)[1:]
     source, target = ordered_pairs(ranks)
+    # The root has the whole buffer already.
     lacking = target != 0
     phases = [
         phase(0, others, others),
@@ -139,6 +141,7 @@ def direct_all_to_all(ranks: int, parameter: int) -> Schedule:
     in multiport message-passing systems", 1997 (p - 1 ports). Steps 1; every rank sends n(p-1)/p.
     """
     source, target = np.repeat(everyone(ranks), ranks), np.tile(everyone(ranks), ranks)
+    # Each source begins with itself, so that in no moment all write to one target.
     target = (source + target) % ranks
     only = phase(source, target, target, ranks + source, pushed=True)
     return schedule("all_to_all", "direct", ranks, ranks, [only])

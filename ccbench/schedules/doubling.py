@@ -41,6 +41,7 @@ def core_of(ranks: int) -> Core:
     extra = ranks - size
     position = everyone(size)
     member = position + np.minimum(position, extra).astype(np.int32)
+    # Neighbours fold, so that what hosts and guests exchange stays between near ranks.
     host = 2 * everyone(extra)
     return Core(size, member, np.append(member, np.int32(ranks)), host, host + 1)
 
@@ -63,6 +64,7 @@ def _exchange(core: Core, starts: Indices, distance: int, *, send_partners: bool
     """All cores exchange with the partner at ``distance``: its share to combine, or one's own to copy."""
     position = everyone(core.size)
     partner = position ^ distance
+    # Positions that agree in all higher bits own [low, low + distance) together at this distance.
     owner = partner if send_partners else position
     low = owner & ~(distance - 1)
     first = starts[low]
@@ -136,6 +138,7 @@ def recursive_doubling_all_gather(ranks: int, parameter: int) -> Schedule:
     phases = [
         phase(core.guest, core.host, core.guest),
         *doubling(core, core.first_block),
+        # All but the guest's own block, around the end of the region: one flow.
         phase(core.host, core.guest, (core.guest + 1) % ranks, width=ranks - 1),
     ]
     return schedule("all_gather", "recursive_doubling", ranks, ranks, phases)
@@ -180,6 +183,7 @@ def bruck_all_to_all(ranks: int, parameter: int) -> Schedule:
     powers of two (in general n/p times the ones in the binary forms of 0 ... p-1).
     """
     rank = everyone(ranks)
+    # Work space holds blocks by the distance they have to go, so that neighbours travel in one flow.
     work = 2 * ranks
     by_distance = phase(rank, rank, rank, work, width=ranks)
     shifts = [_shift(ranks, work, distance) for distance in distances_up_to(ranks)]

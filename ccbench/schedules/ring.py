@@ -19,6 +19,7 @@ BACKWARDS = Advance(source_slot=-1, target_slot=-1)
 def reduce_scatter_phase(ranks: int) -> Phase:
     """Piece s travels from rank s + 1 around the ring, combined on the way, and ends at rank s."""
     rank = everyone(ranks)
+    # Rank r sends piece r - 1 first, which then has p - 1 hops to collect all shares and end at its owner.
     return phase(
         rank,
         (rank + 1) % ranks,
@@ -74,6 +75,7 @@ def _chain(ranks: int, pieces: int, *, towards_root: bool) -> list[Phase]:
     if edges == 0:
         return []
     first_full, last_full = min(edges, pieces) - 1, max(edges, pieces) - 1
+    # Filling and draining change the number of busy edges in every step; the long middle is one phase.
     turns = [(step, 1) for step in range(first_full)]
     turns.append((first_full, last_full - first_full + 1))
     turns += [(step, 1) for step in range(last_full + 1, edges + pieces - 1)]
@@ -119,6 +121,7 @@ def chain_reduce(ranks: int, parameter: int) -> Schedule:
 
 def default_group(ranks: int) -> int:
     """Return the divisor of ``ranks`` closest to its square root; the smaller one of two equally close."""
+    # With g = p / g both levels take equally many steps, and their sum 2(g-1) + 2(p/g-1) is least.
     root = math.sqrt(ranks)
     divisors = [size for size in range(1, math.isqrt(ranks) + 1) if ranks % size == 0]
     divisors += [ranks // size for size in divisors]

@@ -197,6 +197,7 @@ def schedule(
         ranks=ranks,
         pieces=pieces,
         slots=row.slots(ranks, pieces) + work_regions * pieces,
+        # With few ranks some steps of a general form have nobody to do them.
         phases=tuple(phase for phase in phases if phase.flows and phase.repeat),
         root=0 if row.rooted else -1,
         parameter=parameter,

@@ -42,6 +42,7 @@ def scatter_phases(ranks: int) -> list[Phase]:
     phases = []
     for distance in distances_up_to(ranks)[::-1]:
         parent, child = _edges(ranks, distance)
+        # The last subtree may be cut short by the number of ranks.
         phases.append(phase(parent, child, child, width=np.minimum(distance, ranks - child)))
     return phases
 
@@ -130,6 +131,7 @@ class Edges:
 def tree_parents(ranks: int) -> Indices:
     """Parent of every rank in the in-order binary tree; -1 for the root."""
     position = everyone(ranks) + 1
+    # The lowest set bit: 1 for leaves, and larger the higher a position is in the tree.
     low = position & -position
     above = (position - low) | (2 * low)
     parent = np.where(above <= ranks, above, position - low)
@@ -141,6 +143,7 @@ def tree_edges(ranks: int) -> Edges:
     parent = tree_parents(ranks)
     depth = np.zeros(ranks, dtype=np.int32)
     above = parent.copy()
+    # All ranks climb at once, so there are as many rounds as the tree is deep.
     while bool(np.any(above >= 0)):
         depth += above >= 0
         above = np.where(above >= 0, parent[above], -1).astype(np.int32)
@@ -165,6 +168,7 @@ def complement(edges: Edges, ranks: int, first_slot: int) -> Edges:
 def up_and_down(edges: Edges, pieces: int) -> list[Phase]:
     """``pieces`` pieces per edge travel up one behind the other, combined, and then down, copied."""
     depth = int(edges.depth.max(initial=0))
+    # The deepest begin, so that a rank's children reach it in one step and it sends on in the next.
     up = _pipelined(edges.child, edges.parent, edges.first_slot, depth - edges.depth, pieces, reduces=True)
     down = _pipelined(edges.parent, edges.child, edges.first_slot, edges.depth - 1, pieces, reduces=False)
     return up + down
@@ -177,6 +181,7 @@ def _pipelined(
 
     Both children of a rank reach it in the same step: it reads and combines them alone (fan_in).
     """
+    # Between two changes the same edges are busy, and every one of them is a piece further in each step.
     changes = np.unique(np.concatenate([start, start + pieces]))
     phases = []
     for begin, end in zip(changes[:-1].tolist(), changes[1:].tolist(), strict=True):
@@ -214,6 +219,7 @@ def double_binary_tree_all_reduce(ranks: int, parameter: int) -> Schedule:
     scan", 2009. Steps 2(floor(log2 p) + k - 1); every rank sends at most 2n.
     """
     one = tree_edges(ranks)
+    # The second tree carries the other half of the buffer, so that each edge of either moves half the bytes.
     other = complement(one, ranks, parameter)
     both = Edges(
         np.concatenate([one.child, other.child]),

@@ -11,24 +11,24 @@ from ccbench.schedules import algorithm_row, parse_algorithm
 
 
 class CpuBackend(Backend):
-    """Implements ``ccbench.backends.base.Backend``."""
+    """Schedules in shared memory."""
 
     name = "cpu"
 
     def unavailable(self, elsewhere: bool = False) -> str | None:
-        """Needs fork and shared mappings: Linux and macOS."""
+        """Return what is missing: fork and shared mappings: Linux and macOS."""
         if hasattr(os, "fork"):
             return None
         return "the cpu backend forks its ranks, which this system cannot; use the simulated backend"
 
     def version(self) -> str:
-        """NumPy's version; the arithmetic is its."""
+        """Return NumPy's version; the arithmetic is its."""
         import numpy
 
         return f"numpy {numpy.__version__}"
 
     def refused(self, case: Case) -> str | None:
-        """Why ``case`` cannot run here."""
+        """Return the reason why ``case`` cannot run here."""
         if case.op == "avg" and case.ranks > EXACT_LIMIT[case.dtype]:
             return f"the average of {case.ranks} ranks: {case.dtype} cannot hold the divisor"
         if case.algorithm == "default":

@@ -192,6 +192,7 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
         control, goal = self.control, self._barriers
         fence()
         control.words[control.index(self.rank, Word.BARRIER)] = goal
+        # From its next rank on, so that not all ranks look at one line of memory at once.
         for step in range(1, self.ranks):
             peer = (self.rank + step) % self.ranks
             self._waiter.until(control.index(peer, Word.BARRIER), goal)
@@ -203,6 +204,7 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
             control.words[control.index(0, Word.DECISION)] = value
         self.barrier()
         agreed = control.read(0, Word.DECISION)
+        # Rank 0 may not decide anew before all have read.
         self.barrier()
         return agreed
 
@@ -237,6 +239,7 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
         if self.rank < 2:
             words, until = self.control.words, self._waiter.until
             mine, other = (self.control.index(r, Word.PING) for r in (self.rank, 1 - self.rank))
+            # The best of some windows: whatever else runs can only lengthen a round trip.
             for _ in range(PROBE_WINDOWS):
                 began = time.perf_counter()
                 for _ in range(PROBE_ROUND_TRIPS):

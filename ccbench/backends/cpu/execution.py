@@ -73,6 +73,7 @@ class Waiter:
     def until(self, index: int, goal: int) -> None:
         """Return when word ``index`` is at least ``goal``."""
         words = self._words
+        # Sleeping first: a rank without a part must not take the processor of one that is measured.
         while self.stands_by and words[index] < goal:
             time.sleep(STAND_BY_SECONDS)
         if words[index] < goal:
@@ -138,14 +139,17 @@ class Launcher:
         until = self._waiter.timed_until if time_waits else self._waiter.until
         base = self._waiter.base
         for _ in range(times):
+            # This rank has entered: from now on others may touch its memory.
             words[mine] = base
             for waits, calls, post in self._groups:
                 for index, offset in waits:
                     until(index, base + offset)
                 for function, arguments in calls:
                     function(*arguments)
+                # What was written must be seen no later than the counter that promises it.
                 fence()
                 words[mine] = base + post
+            # Others may still be at work in this rank's memory, which its next launch overwrites.
             for index, offset in self._exit_waits:
                 until(index, base + offset)
             base += stride
@@ -227,6 +231,7 @@ class ConcurrentLauncher:
     def steps(self) -> Iterator[bool]:
         """Run one launch of every program bit by bit: True when one went on, False when none could."""
         began = time.perf_counter()
+        # By turns, one call each, so that a long program does not hold up a short one.
         left = [(number, program.steps()) for number, program in enumerate(self._programs)]
         while left:
             moved = False

@@ -43,7 +43,7 @@ class Word(IntEnum):
 
 
 class Activity(IntEnum):
-    """What a rank is doing, for the watchdog's report."""
+    """A rank's activity, for the watchdog's report."""
 
     IDLE = 0
     PREPARING = 1
@@ -92,16 +92,16 @@ class Control:
         self.stamps, self.part_seconds = both[0], both[1]
 
     def index(self, rank: int, word: Word) -> int:
-        """Where in ``words`` a rank's word is."""
+        """Return the place of a rank's word in ``words``."""
         return rank * LINE_WORDS + word
 
     def read(self, rank: int, word: Word) -> int:
-        """A rank's word."""
+        """Return a rank's word."""
         return self.words[self.index(rank, word)]
 
 
 def anonymous_file() -> int:
-    """A file descriptor of memory that no path leads to."""
+    """Return a file descriptor of memory that no path leads to."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("ccbench", os.MFD_CLOEXEC)
     file, path = tempfile.mkstemp(prefix="ccbench-")
@@ -132,10 +132,11 @@ class Arena:
         os.ftruncate(self.file, 0)
 
     def view(self, offset_bytes: int, elements: int, dtype: np.dtype[np.generic]) -> Array:
-        """``elements`` elements from ``offset_bytes`` on, shared with every other rank."""
+        """Return ``elements`` elements from ``offset_bytes`` on, shared with every other rank."""
         if elements == 0:
             return np.empty(0, dtype)
         needed = offset_bytes + elements * dtype.itemsize
+        # The owner may have grown the file since it was mapped here.
         if self._mapping is None or self._bytes < needed:
             self._bytes = os.fstat(self.file).st_size
             self._mapping = mmap.mmap(self.file, self._bytes)
@@ -144,7 +145,7 @@ class Arena:
 
 
 def buffer_offsets(sizes_bytes: list[int]) -> tuple[list[int], int]:
-    """Offsets of buffers of these sizes in an arena, page by page and staggered; and the bytes of all."""
+    """Return offsets of buffers of these sizes in an arena, page by page and staggered; and their end."""
     offsets, end = [], 0
     for number, size in enumerate(sizes_bytes):
         begin = -(-end // PAGE_BYTES) * PAGE_BYTES + number * STAGGER_BYTES

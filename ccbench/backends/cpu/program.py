@@ -141,6 +141,7 @@ def _needs_of(value: Value, versions: Versions, placement: Placement) -> Needs:
         return needs
     for number in value.operands:
         operand = versions.values[number]
+        # Read after write, and no touch of another rank's memory before that rank has entered the launch.
         need(operand.executor, operand.step)
         need(_place(operand).rank, BEFORE_FIRST_STEP)
     need(_place(value).rank, BEFORE_FIRST_STEP)
@@ -177,6 +178,7 @@ def _groups(
         fresh: Needs = {}
         for value in values:
             for rank, needed in needs[value.number].items():
+                # A counter only grows, so an earlier wait for as much of that rank will do.
                 if needed > known.get(rank, BEFORE_FIRST_STEP - 1):
                     fresh[rank] = max(fresh.get(rank, BEFORE_FIRST_STEP), needed)
         if fresh or last_step in demanded:
@@ -201,6 +203,7 @@ def _operations(value: Value, versions: Versions, averages: bool) -> list[Operat
     operations = [Operation(REDUCE, (sources[0], sources[1]), target)]
     operations += [Operation(REDUCE, (target, source), target) for source in sources[2:]]
     complete = not any(versions.values[read.reader].reduces for read in value.reads)
+    # Dividing once, when all have added, keeps an average exact.
     if averages and complete:
         operations.append(Operation(AVERAGE, (target,), target))
     return operations

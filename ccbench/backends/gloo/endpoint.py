@@ -204,6 +204,7 @@ class ConcurrentCalls:
 
     def __call__(self) -> None:
         """Run one launch, which is over when both are."""
+        # The time of the end is taken in the thread that ends a work: this one may be waiting for another.
         began = time.perf_counter()
         ended: dict[int, dict[int, float]] = {lane: {} for lane, _ in self._calls}
         for _, call in self._calls:
@@ -238,6 +239,7 @@ class GlooEndpoint(RankEndpoint):
     def __init__(self, exchange: ControlChannel) -> None:
         super().__init__(exchange)
         torch = import_module("torch")
+        # Ranks share the processors: threads of torch's own would take those of other ranks.
         torch.set_num_threads(1)
         self._route = meet(exchange)
         self._everyone = open_group(self._route, "everyone", self.rank, self.ranks)

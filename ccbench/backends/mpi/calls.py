@@ -105,6 +105,7 @@ def functions_of(
     the first of them sends. source is target in place.
     """
     rank, ranks = communicator.rank, communicator.size
+    # Counts are in elements of a type that MPI knows; other types travel as so many bytes.
     unit, datatype = 1, getattr(mpi, TYPES.get(case.dtype, "BYTE"))
     if case.dtype not in TYPES:
         unit = item_bytes(case.dtype)

@@ -40,6 +40,7 @@ def start_library(exchange: ControlChannel) -> Any:
     MPICH below MPI_THREAD_MULTIPLE spins without ever giving its processor away: with more ranks than
     processors 8 bytes then take milliseconds instead of microseconds (MPICH 5.0, ch4), so there it gets it.
     """
+    # mpi4py would initialise MPI at import, at a level of its own choice.
     settings = importlib.import_module("mpi4py").rc
     settings.initialize = False
     settings.finalize = False
@@ -48,6 +49,7 @@ def start_library(exchange: ControlChannel) -> Any:
     many = exchange.oversubscribed and vendor(name) == MPICH
     if not mpi.Is_initialized():  # processes of one launcher may have met over it
         mpi.Init_thread(mpi.THREAD_MULTIPLE if many else mpi.THREAD_FUNNELED)
+    # A launcher of another make starts worlds of one rank each, without a word.
     world = mpi.COMM_WORLD
     if world.size != exchange.ranks and "TORCHELASTIC_RUN_ID" in os.environ:
         raise BackendUnavailable(
@@ -98,6 +100,7 @@ class Communicators:
         if len(self._made) >= MOST_KEPT:
             self._free(self._made.pop(next(iter(self._made))))
         rank = self._world.rank
+        # The place in its group is the key, so that ranks are numbered as the suite lists them.
         colours = [number for number, members in enumerate(groups) if rank in members]
         colour = colours[0] if colours else self._mpi.UNDEFINED
         key = groups[colour].index(rank) if colours else 0
@@ -129,6 +132,7 @@ class MpiEndpoint(RankEndpoint):
         # Before MPI starts: libraries take the device that is current then.
         device = device_of_rank(exchange)
         self._mpi = start_library(exchange)
+        # Processes of one launcher may have met over the world: messages of cases keep apart from those.
         self._world = self._mpi.COMM_WORLD.Dup()
         self._wait_for_all = self._world.Barrier
         self._host_memory = self.memory
@@ -248,6 +252,7 @@ class MpiEndpoint(RankEndpoint):
 
     def finish(self) -> None:
         """Free the requests and drop the buffers. Collective."""
+        # Persistent requests hold addresses of the buffers, so they go first.
         self._free_call()
         super().finish()
 

@@ -232,6 +232,7 @@ def local_launch(library: Library, ranks: int) -> Launch:
     """Return how all ranks start on this host, by the library's own launcher."""
     command = (library.launcher, "-n", str(ranks))
     if library.vendor == OPEN_MPI:
+        # Ranks that poll must give up a processor that they share, or each waits for the scheduler's turn.
         idle = (("OMPI_MCA_mpi_yield_when_idle", "1"),) if ranks > usable_cores() else ()
         environment = (*_OPEN_MPI_HERE, *as_root(os.geteuid()), *idle)
         return Launch(command, environment, private_folders=_OPEN_MPI_FOLDERS)
@@ -316,6 +317,7 @@ def settings(library: Library, collective: str, algorithm: str) -> tuple[tuple[s
     """Return the variables that force ``algorithm``; none for ``default`` and for one that does not exist."""
     of_mpi = NAMES.get(collective, "")
     value = algorithms_of_library(library).get(of_mpi, {}).get(algorithm.removeprefix(PREFIX))
+    # Without the prefix nothing is forced, even where a library has an algorithm called "default".
     if value is None or not algorithm.startswith(PREFIX):
         return ()
     if library.vendor == OPEN_MPI:

@@ -76,6 +76,7 @@ class Steps:
     def __init__(self, call: Call) -> None:
         self.call, self.mpi = call, call.mpi
         self.request_bytes = int(call.mpi._sizeof(call.mpi.Request))
+        # A receive and a send are the most that are under way; MPI writes their handles here.
         slots = ctypes.create_string_buffer(2 * max(8, self.request_bytes))
         statuses = ctypes.create_string_buffer(STATUS_ROOM_BYTES)
         self.room: list[Any] = [slots, statuses]
@@ -101,6 +102,7 @@ class Steps:
             begun = zip(functions, places, strict=False)
             return [*(Step(f"MPI_I{one.name}", (*self._words(one), place)) for one, place in begun), wait]
         whole = in_one(functions)
+        # Calls for data from one rank alone end with a status; collectives have none.
         status = (self.status,) if whole.name in ("recv", "sendrecv") else ()
         return [Step(f"MPI_{whole.name.capitalize()}", (*self._words(whole), *status))]
 

@@ -50,22 +50,18 @@ def read(text: str) -> Topology:
     cores = {row: found[0] for row, rest in table.rest.items() if (found := _AFFINITY.match(rest))}
     said = {row: {"cpu_affinity": text} for row, text in cores.items()}
     topology_class = _class(table, set(labels.values()))
+    links = []
+    for pair, label in labels.items():
+        if label in _DIRECT:
+            attributes = {"label": label, "count_known": False}
+            links.append(Link(*pair, LinkKind.HCCS, origin=f"npu-smi topo: {label}", attributes=attributes))
     return Topology(
         name="npu-smi topo",
         devices=tuple(
             Device(name, DeviceKind.GPU, attributes={"name": column, **said.get(column, {})})
             for column, name in names.items()
         ),
-        links=tuple(
-            Link(
-                *pair,
-                LinkKind.HCCS,
-                origin=f"npu-smi topo: {label}",
-                attributes={"label": label, "count_known": False},
-            )
-            for pair, label in labels.items()
-            if label in _DIRECT
-        ),
+        links=tuple(links),
         topology_class=topology_class,
         source="npu_smi",
         notices=tuple(notices),

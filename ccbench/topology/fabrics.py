@@ -287,10 +287,6 @@ class Fabric:
         ids[sources == targets] = -1
         return left_aligned(ids)
 
-    def link_kind(self, link: int) -> LinkKind:
-        """Technology of the link."""
-        return LINK_KINDS[int(self.link_kind_codes[link])]
-
     def link_name(self, link: int) -> str:
         """``gpu3 -> switch0``."""
         ends = self.link_source[link], self.link_target[link]

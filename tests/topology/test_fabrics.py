@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.fabrics import (
+    LINK_KINDS,
     Fabric,
     Wire,
     full_mesh,
@@ -187,7 +188,7 @@ def test_links_have_names_kinds_and_counts() -> None:
     fabric = nvswitch(8, 18, 25e9, 1e-6)
     (row,) = fabric.route([2], [5])
     assert [fabric.link_name(link) for link in row] == ["gpu2 -> nvswitch0", "nvswitch0 -> gpu5"]
-    assert [fabric.link_kind(link) for link in row] == [LinkKind.NVLINK] * 2
+    assert [LINK_KINDS[fabric.link_kind_codes[link]] for link in row] == [LinkKind.NVLINK] * 2
     assert fabric.link_bytes_per_second[row].tolist() == [450e9] * 2
     assert fabric.link_counts[row].tolist() == [18, 18]
     assert fabric.topology().device("nvswitch0").kind is DeviceKind.NVSWITCH

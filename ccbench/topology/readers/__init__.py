@@ -113,7 +113,22 @@ def read_source(source: str) -> Topology:
     except (OSError, ValueError):  # too long a name, a zero byte
         exists = False
     if exists:
-        return _topology_of_bytes(_content(path), path.name, source)
+        try:
+            mode = path.stat().st_mode
+            if stat.S_ISDIR(mode):
+                raise MachineError(f"{path}: is a folder; name a file in it, or a machine of the catalog")
+            # Reading a pipe or a device may wait for ever, or never come to an end.
+            if not stat.S_ISREG(mode):
+                raise MachineError(
+                    f"{path}: is a pipe or a device and no file; pipe its text in: ccbench topo -"
+                )
+            with path.open("rb") as file:
+                content = file.read(LARGEST_TEXT_BYTES + 1)
+        except OSError as error:
+            raise MachineError(
+                f"{path}: cannot be read ({error.strerror}); name a topology file, or a name of the catalog"
+            ) from None
+        return _topology_of_bytes(content, path.name, source)
     if source.lower() in names:
         return load_catalog(source.lower())
     near = difflib.get_close_matches(source.lower(), names, n=3, cutoff=0.4)
@@ -181,22 +196,6 @@ def _topology_of_bytes(content: bytes, name: str, place: str) -> Topology:
                 "cut out the part of one machine"
             )
     return topology_of_text(_decoded(content), name, place)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        kind = path.stat().st_mode
-        if stat.S_ISDIR(kind):
-            raise MachineError(f"{path}: is a folder; name a file in it, or a machine of the catalog")
-        # Reading a pipe or a device may wait for ever, or never come to an end.
-        if not stat.S_ISREG(kind):
-            raise MachineError(f"{path}: is a pipe or a device and no file; pipe its text in: ccbench topo -")
-        with path.open("rb") as file:
-            return file.read(LARGEST_TEXT_BYTES + 1)
-    except OSError as error:
-        raise MachineError(
-            f"{path}: cannot be read ({error.strerror}); name a topology file, or a name of the catalog"
-        ) from None
 
 
 def _decoded(content: bytes) -> str:

@@ -142,8 +142,44 @@ def read(text: str) -> Topology:
 
 
 def _read_console(text: str) -> Topology:
+    """Return what a console's text shows.
+
+    Its objects become elements of the XML, flat, with PCI devices in a group of their node.
+    """
     root = Element("topology", {}, 1)
-    root.children.extend(_objects(text))
+    column, group, pci = 0, Element("object", {"type": "Group"}, 1), None
+    for number, line in enumerate(text.split("\n"), start=1):
+        line = line[:2000].rstrip()
+        found = _OBJECT.match(line)
+        if found is None or (found[4] is None and found[2] not in _OS_DEVICES | {"PCI", "Machine"}):
+            continue
+        word, rest = found[2].removesuffix("Dev"), line[found.end() :]
+        element = Element("object", {"type": found[2], "subtype": found[3] or ""}, number)
+        if word == "NUMANode":
+            node, memory = _NODE.search(rest), _MEMORY_BUS.search(rest)
+            element.attributes["os_index"] = node[1] if node else ""
+            info = {"name": "PCIBusID", "value": memory[1].lower() if memory else ""}
+            element.children.append(Element("info", info, number))
+            if node and found[3] != "GPUMemory":
+                # A node's devices are told by its bit in a set, groups of 32 bits, highest first.
+                bits = f"{1 << int(node[1]) % 32:#x}" + ",0" * (int(node[1]) // 32)
+                group = Element("object", {"type": "Group", "nodeset": bits}, number)
+                root.children.append(group)
+            root.children.append(element)
+        elif word == "PCI":
+            bus, stated, ids = _BUS_IN_TEXT.search(rest), _CLASS.search(rest), _IDS.search(rest)
+            of_word = next((code for name, code in _WORDS_OF_CLASSES.items() if f"({name})" in rest), "")
+            pci_class = (stated[1] if stated else of_word) or "0000"
+            element.attributes |= {"type": "PCIDev", "pci_busid": bus[1] if bus else "", "subtype": ""}
+            element.attributes["pci_type"] = f"{pci_class} [{ids[1] if ids else '0000:0000'}]"
+            group.children.append(element)
+            column, pci = len(found[1]), element
+        elif found[2] in _OS_DEVICES and pci is not None and len(found[1]) > column:
+            name = _QUOTED.search(rest)
+            if name:
+                pci.children.append(Element("object", {"type": "OSDev", "name": name[1]}, number))
+        else:
+            root.children.append(element)
     if not root.children:
         raise MachineError(
             "lstopo: no object found; expected lines such as 'Package L#0'; give the output of 'lstopo -v'"
@@ -158,42 +194,6 @@ def _read_console(text: str) -> Topology:
         notices=(*tree.notices, no_links),
         facts={**facts, "gpu_count": facts["gpu_count"] if tree.has_pci else None},
     )
-
-
-def _objects(text: str) -> Iterator[Element]:
-    """The objects of a console's text as elements of the XML: flat, PCI devices in a group of their node."""
-    column, group, pci = 0, Element("object", {"type": "Group"}, 1), None
-    for number, line in enumerate(text.split("\n"), start=1):
-        line = line[:2000].rstrip()
-        found = _OBJECT.match(line)
-        if found is None or (found[4] is None and found[2] not in _OS_DEVICES | {"PCI", "Machine"}):
-            continue
-        word, rest = found[2].removesuffix("Dev"), line[found.end() :]
-        node, memory, bus = _NODE.search(rest), _MEMORY_BUS.search(rest), _BUS_IN_TEXT.search(rest)
-        element = Element("object", {"type": found[2], "subtype": found[3] or ""}, number)
-        if word == "NUMANode":
-            element.attributes["os_index"] = node[1] if node else ""
-            info = {"name": "PCIBusID", "value": memory[1].lower() if memory else ""}
-            element.children.append(Element("info", info, number))
-            if node and found[3] != "GPUMemory":
-                bits = f"{1 << int(node[1]) % 32:#x}" + ",0" * (int(node[1]) // 32)
-                group = Element("object", {"type": "Group", "nodeset": bits}, number)
-                yield group
-            yield element
-        elif word == "PCI":
-            stated, ids = _CLASS.search(rest), _IDS.search(rest)
-            of_word = next((code for name, code in _WORDS_OF_CLASSES.items() if f"({name})" in rest), "")
-            pci_class = (stated[1] if stated else of_word) or "0000"
-            element.attributes |= {"type": "PCIDev", "pci_busid": bus[1] if bus else "", "subtype": ""}
-            element.attributes["pci_type"] = f"{pci_class} [{ids[1] if ids else '0000:0000'}]"
-            group.children.append(element)
-            column, pci = len(found[1]), element
-        elif found[2] in _OS_DEVICES and pci is not None and len(found[1]) > column:
-            name = _QUOTED.search(rest)
-            if name:
-                pci.children.append(Element("object", {"type": "OSDev", "name": name[1]}, number))
-        else:
-            yield element
 
 
 @dataclass

@@ -66,6 +66,7 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
     have no like.
     """
     name = baseline.path.name.partition(":")[0]  # of published results the machine is in the small print
+    # Emulated times and failures have no like.
     theirs = [one for one in points_of(baseline, name=name, baseline=True) if _has_speed(one)]
     found: list[Point] = []
     for kind in _kinds(points):
@@ -158,6 +159,7 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
         near = f"nearest: {'; '.join(offered[:MOST_OFFERED])}" if offered else "it has no speed"
         over = "".join(f" over {one.network}" for one in points[:1] if one.network)
         return [f"{name}: nothing like this run's points{over}; {near}"]
+    # What a baseline point is stands once below the lines, by number.
     marks = {text: place for place, text in enumerate(dict.fromkeys(one.legend for one in pairs), 1)}
     lines = [f"Beside {name} (x: its time over this run's; above 1 this run is faster):"]
     lines += [f"  note: {one}" for one in _cautions(points, behind, baseline)]

@@ -59,6 +59,7 @@ def _time(point: Point) -> str:
     text = text if point.trusted else DOUBTFUL + text
     if point.low_seconds is None or point.high_seconds is None:
         return text
+    # In the median's unit, so that the three can be compared at a glance.
     factor = {"us": 1e6, "ms": 1e3}.get(text.split(" ")[1], 1.0)
     return f"{text} [{point.low_seconds * factor:.4g}, {point.high_seconds * factor:.4g}]"
 
@@ -150,6 +151,7 @@ def screen_table(run: Run, width: int) -> str:
     maps = [*pair_lines(pair_matrices(run), width), *sharing_lines(sharing_of(points), width)]
     below = [line for text in maps for line in folded(text, width)]
     lines = [plain(title, width)]
+    # Pairs that were measured are in the matrices; a row for each would be thousands.
     points = tuple(point for point in points if not (point.pair and point.status == Status.OK))
     if not points:  # nothing but pairs, which are shown as matrices
         return "\n".join([*lines, *below])
@@ -204,6 +206,7 @@ def page_table(points: Sequence[Point]) -> dict[str, Any]:
             numbers = [column.number(point) for point in points]
             entry["numbers"] = [float(f"{one:.7g}") if isinstance(one, float) else one for one in numbers]
         found.append(entry)
+    # The script marks failed rows red and a baseline's grey.
     statuses = stored([point.status.value for point in points])
     baselines = [place for place, point in enumerate(points) if point.baseline]
     return {"columns": found, "rows": len(points), "status": statuses, "baseline": baselines}

@@ -264,19 +264,7 @@ def _race(points: Sequence[Point]) -> Figure | None:
         )
         for key in drawn
     ]  # fmt: skip
-    # In words and on the axis a crossover is as exact as the distance between the measured sizes allows.
-    notes, marks = [], []
-    for one in crossings:
-        exact = one.high_bytes <= WIDEST_GAP * one.low_bytes
-        size = approximate_size(one.size_bytes)
-        below, above = format_size(one.low_bytes), format_size(one.high_bytes)
-        place = f"at about {size}" if exact else "somewhere between"
-        notes.append(f"{one.after} overtakes {one.before} {place} (measured at {below} and {above})")
-        marks.append(Mark(one.size_bytes, size if exact else f"{below} to {above}"))
-    if notes:
-        notes = ["; ".join(notes) + "; straight lines on log-log axes between measured sizes"]
-    else:
-        notes = ["No crossover: nowhere does the leader's interval lie wholly above another's"]
+    notes, marks = _crossover_words(crossings)
     left_out = sorted(names[key] for key in curves if key not in drawn)
     notes += [f"Not drawn for want of room: {', '.join(left_out)}"] * bool(left_out)
     alone = sorted({size for curve in curves.values() for size in curve} - best.keys())
@@ -296,8 +284,26 @@ def _race(points: Sequence[Point]) -> Figure | None:
             for one in found
             if one.name in style
         ),
-        marks=tuple(marks),
+        marks=marks,
     )
+
+
+def _crossover_words(crossings: Sequence[Crossover]) -> tuple[list[str], tuple[Mark, ...]]:
+    """The small print's line about crossovers, and their marks on the axis.
+
+    Both are as exact as the distance between the measured sizes allows.
+    """
+    texts, marks = [], []
+    for one in crossings:
+        exact = one.high_bytes <= WIDEST_GAP * one.low_bytes
+        size = approximate_size(one.size_bytes)
+        below, above = format_size(one.low_bytes), format_size(one.high_bytes)
+        place = f"at about {size}" if exact else "somewhere between"
+        texts.append(f"{one.after} overtakes {one.before} {place} (measured at {below} and {above})")
+        marks.append(Mark(one.size_bytes, size if exact else f"{below} to {above}"))
+    if not texts:
+        return ["No crossover: nowhere does the leader's interval lie wholly above another's"], ()
+    return ["; ".join(texts) + "; straight lines on log-log axes between measured sizes"], tuple(marks)
 
 
 def approximate_size(size_bytes: float) -> str:

@@ -214,6 +214,7 @@ def _draw_lines(figure: Figure, axes: Axes) -> None:
     if figure.topic == "ranks" and figure.y.unit == "ratio":
         axes.axhline(1.0, color=GREY, linewidth=0.9, zorder=1)
     _draw_spans(figure, axes)
+    # Labels of runs may be as long as their authors like.
     rows = _legend_rows(figure)
     draw_legend([handle for handle, _ in rows], [legend_text(label) for _, label in rows], axes)
 
@@ -291,6 +292,7 @@ def _draw_ranks(series: Series, axes: Axes) -> None:
         return
     ranks = int(max(series.x)) + 1
     cases = max(1, len(series.x) // ranks)
+    # Dots of a rank are apart by a part of the room between ranks, the same for every run.
     spread = [0.44 * ((index // ranks + 0.5) / cases - 0.5) for index in range(len(series.x))]
     moved = tuple(x + shift for x, shift in zip(series.x, spread, strict=True))
     shown = Series(series.label, series.kind, 0, moved, series.y, trusted=series.trusted)
@@ -311,6 +313,7 @@ def _draw_spans(figure: Figure, axes: Axes) -> None:
         return float((points[1][0] - points[0][0]) / axes.bbox.width)
 
     for span in figure.spans:
+        # The axis is logarithmic: a width is a factor.
         hair = (high / low) ** 0.006
         begin, end = max(span.low, low), min(span.high, high)
         # Out to the axis' ends only where nothing else was measured; a single size still gets a width.
@@ -412,6 +415,7 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
             number = grid.values[row][column]
             if text and number is not None:
                 share = (number - low) / ((high - low) or 1.0)
+                # Letters are white on dark cells, whichever end of the colours is dark.
                 is_dark = share < 0.55 if grid.large_is_good else share > 0.45
                 axes.text(
                     column, row, text, ha="center", va="center", linespacing=1.15,
@@ -428,6 +432,7 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
     bar.outline.set_visible(False)
     beside.tick_params(labelsize=8)
     lines = [part for line in grid.legend for part in textwrap.wrap(line, MAP_LEGEND_COLUMNS)]
+    # A frame says the same in every map, so that its meaning stands with the legend.
     lines += ["framed: slower than its class"] * bool(grid.marked)
     axes.text(
         1.03, 0.5, "\n".join(lines), transform=axes.transAxes, va="top", ha="left", fontsize=7.6, color=GREY,

@@ -29,13 +29,9 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 TYPE_NAMES = {
-    "float16": "half",
-    "bfloat16": "bfloat16",
-    "float32": "float",
-    "float64": "double",
-    "float8_e4m3": "f8e4m3",
+    "float16": "half", "float32": "float", "float64": "double", "float8_e4m3": "f8e4m3",
     "float8_e5m2": "f8e5m2",
-}
+}  # fmt: skip
 """nccl-tests' names of element types, where they are not ours."""
 
 COLLECTIVE_NAMES = {"all_to_all": "alltoall", "all_to_all_v": "alltoallv", "send_recv": "sendrecv"}
@@ -53,16 +49,9 @@ preamble.
 """
 
 TABLE_FIELDS = (
-    "run",
-    "backend",
-    "collective",
-    "algorithm",
-    "protocol",
-    "ranks",
-    "nodes",
-    "mode",
+    "run", "backend", "collective", "algorithm", "protocol", "ranks", "nodes", "mode",
     *(axis.name for axis in SETTINGS),
-)
+)  # fmt: skip
 
 _HEADER = (
     "#                                                              out-of-place"
@@ -215,19 +204,27 @@ Samples = Iterable[tuple[Mapping[str, Any], float]]
 
 def prometheus_text(run: Run) -> str:
     """``run`` in the text format; a figure that a case does not have is a sample that is not there."""
-    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client import CollectorRegistry, Metric, generate_latest
     from prometheus_client.registry import Collector
 
     class OneRun(Collector):
         def collect(self) -> Iterable[Metric]:
-            return (_gauge(*row) for row in _samples(run))
+            for name, about, samples in _metrics(run):
+                metric = Metric(f"ccbench_{name}", about, "gauge")
+                for labels, value in samples:
+                    # An empty label is the same as none.
+                    texts = {label: plain(text, LONGEST_TEXT) for label, text in labels.items()}
+                    metric.add_sample(
+                        metric.name, {name: text for name, text in texts.items() if text}, value
+                    )
+                yield metric
 
     registry = CollectorRegistry()
     registry.register(OneRun())
     return generate_latest(registry).decode()
 
 
-def _samples(run: Run) -> Iterator[tuple[str, str, Samples]]:
+def _metrics(run: Run) -> Iterator[tuple[str, str, Samples]]:
     """(name, help, samples) of every metric of a run."""
     common = {"host": run.manifest.host, "suite": run.suite}
     made = {"machine": run.manifest.machine, "ccbench_version": run.manifest.ccbench_version}
@@ -246,34 +243,22 @@ def _samples(run: Run) -> Iterator[tuple[str, str, Samples]]:
     yield "run_cases", "Cases of the run by how they ended.", by_status
     unreadable = [(common, len(run.problems))]
     yield "run_unreadable_files", "Files of the run that could not be read.", unreadable
-    labels = [{**common, **_point_labels(point)} for point in run.points]
+    labels = []
+    for point in run.points:
+        values = {name: getattr(point, name) for name in POINT_LABELS}
+        own = {name: value for name, value in values.items() if value != _LEFT_OUT.get(name)}
+        labels.append(
+            common
+            | {name: str(one).lower() if isinstance(one, bool) else str(one) for name, one in own.items()}
+        )
     for name, (about, field, scale) in METRICS.items():
-        values = [_finite(getattr(point, field)) for point in run.points]
-        found = [(own, one * scale) for own, one in zip(labels, values, strict=True) if one is not None]
+        numbers = [_finite(getattr(point, field)) for point in run.points]
+        found = [(own, one * scale) for own, one in zip(labels, numbers, strict=True) if one is not None]
         if found:
             yield name, about, found
     if labels:
         flagged = [(own, len(point.flags)) for own, point in zip(labels, run.points, strict=True)]
         yield "flags", "Reasons to doubt the case's figures.", flagged
-
-
-def _gauge(name: str, about: str, samples: Samples) -> Metric:
-    from prometheus_client import Metric
-
-    metric = Metric(f"ccbench_{name}", about, "gauge")
-    for labels, value in samples:
-        said = {label: plain(text, LONGEST_TEXT) for label, text in labels.items()}
-        metric.add_sample(metric.name, {label: text for label, text in said.items() if text}, value)
-    return metric
-
-
-def _point_labels(point: Point) -> dict[str, str]:
-    values = {name: getattr(point, name) for name in POINT_LABELS}
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in values.items()
-        if value != _LEFT_OUT.get(name)
-    }
 
 
 def _finite(number: float | None) -> float | None:
@@ -286,25 +271,41 @@ def json_summary(run: Run) -> dict[str, Any]:
     Times in seconds, sizes in bytes, rates in bytes per second; what is not known is null. docs/feeds.md
     lists the keys.
     """
-    curves: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
+    lines: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
     for point in run.points:
+        # A simulated curve and a measured one are two, even of one case.
         if point.is_timed:
             key = (*point.curve, point.simulated)
-            curves[key].append(point)
+            lines[key].append(point)
+    curves = []
+    for _, members in sorted(lines.items()):
+        ordered = sorted(members, key=lambda point: point.size_bytes)
+        rated = [one for one in ordered if one.busbw is not None]
+        peak = max(rated, key=lambda one: one.busbw or 0.0, default=None)
+        curves.append(
+            {
+                **{name: getattr(ordered[0], name) for name in (*ORDER, "simulated") if name != "size_bytes"},
+                "points": len(ordered),
+                "smallest": _figures(ordered[0]),
+                "largest": _figures(ordered[-1]),
+                "peak": None if peak is None else _figures(peak),
+                "flagged_points": sum(not point.trusted for point in ordered),
+            }
+        )
     names = ("case_id", "collective", "backend", "algorithm", "size_bytes", "ranks", "detail")
+    manifest = run.manifest
     return {
         "format": SUMMARY_FORMAT,
         "version": SUMMARY_VERSION,
         "run": {
             "path": plain(run.path, LONGEST_TEXT),
             "suite": run.suite,
-            "host": run.manifest.host,
-            "machine": run.manifest.machine,
-            "created_at": run.manifest.created_at or None,
-            "ccbench_version": run.manifest.ccbench_version,
+            **{name: getattr(manifest, name) for name in ("host", "machine")},
+            "created_at": manifest.created_at or None,
+            "ccbench_version": manifest.ccbench_version,
         },
         "cases": {"total": len(run.points), **Counter(point.status.value for point in run.points)},
-        "curves": [_curve(members) for _, members in sorted(curves.items())],
+        "curves": curves,
         "flags": dict(sorted(Counter(flag for point in run.points for flag in point.flags).items())),
         "failures": [
             {"status": point.status.value, **{name: getattr(point, name) for name in names}}
@@ -312,21 +313,6 @@ def json_summary(run: Run) -> dict[str, Any]:
             if point.status not in (Status.OK, Status.UNSUPPORTED)
         ],
         "unreadable_files": [plain(problem, LONGEST_TEXT) for problem in run.problems],
-    }
-
-
-def _curve(members: Sequence[Point]) -> dict[str, Any]:
-    """One line of a report: the same case at several sizes."""
-    ordered = sorted(members, key=lambda point: point.size_bytes)
-    rated = [one for one in ordered if one.busbw is not None]
-    peak = max(rated, key=lambda one: one.busbw or 0.0, default=None)
-    return {
-        **{name: getattr(ordered[0], name) for name in (*ORDER, "simulated") if name != "size_bytes"},
-        "points": len(ordered),
-        "smallest": _figures(ordered[0]),
-        "largest": _figures(ordered[-1]),
-        "peak": None if peak is None else _figures(peak),
-        "flagged_points": sum(not point.trusted for point in ordered),
     }
 
 

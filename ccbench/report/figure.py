@@ -216,6 +216,7 @@ def limits(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     if axis.unit == "ratio":
         low, high = 1.0, max(high, 1.25)
+    # A logarithmic axis shows at least a factor of four: less would make noise look like a trend.
     span = math.log(high / low)
     if span < math.log(4) and axis.unit != "ratio":
         low, high = low / 2, high * 2
@@ -230,6 +231,7 @@ def tick_values(axis: Axis, low: float, high: float, values: Sequence[float] = (
     Few sizes that lie well apart are their own ticks; otherwise ticks are round numbers.
     """
     if axis.unit in ("rank", "run"):
+        # Whole numbers only, by powers of two where they are many.
         count = int(high) + 1
         step = max(1, 2 ** math.ceil(math.log2(count / 16))) if count > 16 else 1
         return [float(rank) for rank in range(0, count, step)]

@@ -81,6 +81,7 @@ def figures_of(points: Sequence[Point], problems: list[str] | None = None) -> tu
     for point in points:
         if not point.pair:  # pairs have figures of their own
             groups[tuple(getattr(point, name) for name in GROUP_FIELDS)].append(point)
+    # Each is made apart, so that one that fails takes no other with it.
     makers: list[tuple[str, Maker]] = []
     for _, group in sorted(groups.items(), key=str):
         if any(has_size(one) for one in group):
@@ -155,6 +156,7 @@ def prediction_figures(points: Sequence[Point]) -> list[Figure]:
     figures = []
     for backend in sorted({point.backend for point in points}):
         members = [one for one in points if one.backend == backend and not one.baseline and not one.emulated]
+        # An emulation's time is no device's, and a baseline's prediction is of another machine.
         priced = [point for point in members if point.prediction_error is not None]
         if not priced:
             continue

@@ -17,7 +17,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from statistics import median
 from typing import Any
@@ -27,6 +26,7 @@ from ccbench.analysis.findings import provenance, run_findings
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import MissingDependency
 from ccbench.machine.flags import Flag
+from ccbench.report import topology_figure
 from ccbench.report.baselines import baseline_lines, beside, pairs_table
 from ccbench.report.case_table import page_table
 from ccbench.report.drawing import COLOURS, picture_address
@@ -176,16 +176,29 @@ def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: 
         run.manifest.created_at,
         plural(len(points), "case"),
     )
-    differing = () if baseline is None else differences(run.manifest, baseline.manifest)
     # Of a processor and its NICs alone there is nothing to see.
     topology, picture = topology_of(run.manifest), None
     if topology is not None and sum(one.kind is not DeviceKind.NIC for one in topology.devices) > 1:
-        from ccbench.report import topology_figure
-
         machine = topology
         counted = f"{plural(len(machine.gpus), 'GPU')}, {plural(len(machine.links), 'link')}"
         address = picture_address(lambda: topology_figure.picture(machine))
         picture = address, f"{plain(machine.name)}: {counted}"
+    # How the run stands to its baseline, and what speaks against the comparison.
+    beside_lines: list[str] = []
+    if baseline is not None:
+        beside_lines = baseline_lines(points, baseline)
+        ratios = [pair.speed_ratio for pair in beside(points, behind)]
+        notes = [line.replace("  note", "Note", 1) for line in beside_lines if line.startswith("  note: ")]
+        name = plain(baseline.path.name or baseline.path)
+        beside_lines = beside_lines[:1]
+        if ratios:
+            alike = plural(len(ratios), "like point")
+            summary = (
+                f"Beside {name}: over {alike} this run has {median(ratios):.3g} times "
+                f"its speed in the middle, {min(ratios):.3g} to {max(ratios):.3g} at the ends."
+            )
+            beside_lines = [summary, *notes]
+    differing = () if baseline is None else differences(run.manifest, baseline.manifest)
     return RunPart(
         name=plain(run.path.name),
         facts=" · ".join(fact for fact in facts if fact),
@@ -196,22 +209,8 @@ def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: 
         picture=picture,
         environment=Table(columns("<fact", "<value"), environment_rows(run.manifest)),
         differences=Table(columns("<fact", "<here", "<there"), differing),
-        beside=() if baseline is None else _beside(points, behind, baseline),
+        beside=tuple(beside_lines),
     )
-
-
-def _beside(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -> tuple[str, ...]:
-    """Say how the run stands to its baseline, and what speaks against the comparison."""
-    lines = baseline_lines(points, baseline)
-    ratios = [pair.speed_ratio for pair in beside(points, behind)]
-    if not ratios:
-        return tuple(lines[:1])
-    name = plain(baseline.path.name or baseline.path)
-    text = (
-        f"Beside {name}: over {plural(len(ratios), 'like point')} this run has {median(ratios):.3g} times "
-        f"its speed in the middle, {min(ratios):.3g} to {max(ratios):.3g} at the ends."
-    )
-    return (text, *(line.replace("  note", "Note", 1) for line in lines if line.startswith("  note: ")))
 
 
 def topology_of(manifest: Manifest) -> Topology | None:
@@ -316,6 +315,12 @@ def render_page(content: PageContent) -> str:
         from markupsafe import Markup
     except ImportError:
         raise MissingDependency("report: the page needs jinja2; pip install jinja2") from None
+    try:
+        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]  # ships no types
+    except ImportError:
+        raise MissingDependency("report: the page needs plotly; pip install plotly") from None
+    # The parser of HTML ends a script at this word, wherever it stands; in JavaScript the two are the same.
+    drawing = get_plotlyjs().replace("</script", "<\\/script").replace("<!--", "<\\!--")
     environment = Environment(
         loader=PackageLoader("ccbench.report", "assets"),
         autoescape=True,
@@ -323,7 +328,7 @@ def render_page(content: PageContent) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    drawing, own = _plotly(), _asset("page.js")
+    own = _asset("page.js")
     hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (drawing, own)]
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -344,18 +349,6 @@ def render_page(content: PageContent) -> str:
 
 def _asset(name: str) -> str:
     return files("ccbench.report").joinpath(f"assets/{name}").read_text(encoding="utf-8")
-
-
-@cache
-def _plotly() -> str:
-    """plotly.js as the plotly package ships it."""
-    try:
-        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]  # ships no types
-    except ImportError:
-        raise MissingDependency("report: the page needs plotly; pip install plotly") from None
-    script: str = get_plotlyjs()
-    # The parser of HTML ends a script at this word, wherever it stands; in JavaScript the two are the same.
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 _ESCAPES = {ord(one): f"\\u{ord(one):04x}" for one in "<>&'\u2028\u2029"}

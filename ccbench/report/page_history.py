@@ -29,6 +29,7 @@ def history_page(history: History, title: str = "History") -> str:
     """The whole file as text. Raises MissingDependency without jinja2 or plotly."""
     drawn = history.series[:MOST_PICTURES]
     figures = {f"figure-{place}": _figure(one) for place, one in enumerate(drawn, start=1)}
+    # A page of thousands of figures would open in no browser.
     left_out = len(history.series) - len(drawn)
     more = f" {left_out} more series without newer steps are not drawn." if left_out else ""
     # A step's kind is the name of its figure, to which the page links.

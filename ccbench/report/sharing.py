@@ -100,6 +100,7 @@ def sharing_of(points: Sequence[Point]) -> tuple[Shared, ...]:
     """Costs of sharing in ``points``; those without a speed, or of an emulation, say nothing."""
     timed = [one for one in points if one.is_timed and not (one.emulated or one.baseline)]
     found = []
+    # All groups at once against each of them alone.
     for members in _alike([point for point in timed if point.groups], "active_group"):
         together = [one for one in members if one.active_group == ALL_GROUPS]
         found += [
@@ -107,12 +108,14 @@ def sharing_of(points: Sequence[Point]) -> tuple[Shared, ...]:
             for alone in (members if together else ())
             if alone.active_group != ALL_GROUPS
         ]
+    # A collective beside another one against the same without.
     for members in _alike(timed, "concurrent"):
         without = [one for one in members if not one.concurrent]
         for one in members if without else ():
             if one.concurrent:
                 own = {"own_ratio": _own_ratio(one, without[0])}
                 found.append(Shared(CONCURRENT, one, one, without[0], _ratio(one, without[0]), own))
+    # Cases of mode overlap measured their parts alone themselves.
     for one in timed:
         if one.mode == OVERLAP and one.overlap_efficiency is not None:
             efficiency = Ratio(one.overlap_efficiency, one.overlap_low, one.overlap_high)
@@ -274,8 +277,18 @@ def sharing_figures(sharing: Sequence[Shared]) -> list[Figure]:
         shown = dict(list(drawn.items())[:MOST_LINES])
         points = [one.named for own in shown.values() for one in own]
         more = f", {len(drawn) - len(shown)} more in the tables" if len(drawn) > len(shown) else ""
+        # The shortest words that tell lines apart, after the collective; their own names where these do not.
+        firsts = [own[0].named for own in shown.values()]
+        words = series_names(firsts)
+        several = {name for name in ("dtype", "ranks") if len({getattr(one, name) for one in firsts}) > 1}
+        short = []
+        for first in firsts:
+            parts = [first.collective, words[series_key(first)]] + [first.dtype] * ("dtype" in several)
+            parts += [plural(first.ranks, "rank")] * ("ranks" in several)
+            short.append(" ".join(parts))
+        names = short if len({*short}) == len(short) else [*shown]
         series = []
-        for style, (name, own) in enumerate(zip(_names(shown), shown.values(), strict=True)):
+        for style, (name, own) in enumerate(zip(names, shown.values(), strict=True)):
             ratios = [(one.named, one.ratio) for one in own]
             rows: list[Row] = [
                 (point.size_bytes, ratio.middle, ratio.low, ratio.high, point.trusted)
@@ -295,16 +308,3 @@ def sharing_figures(sharing: Sequence[Shared]) -> list[Figure]:
             )
         )
     return figures
-
-
-def _names(lines: Mapping[str, Sequence[Shared]]) -> Sequence[str]:
-    """The shortest words that tell lines apart, after the collective; their own names where these do not."""
-    firsts = [own[0].named for own in lines.values()]
-    names = series_names(firsts)
-    several = {name for name in ("dtype", "ranks") if len({getattr(one, name) for one in firsts}) > 1}
-    short = []
-    for one in firsts:
-        words = [one.collective, names[series_key(one)]]
-        words += [one.dtype] * ("dtype" in several) + [plural(one.ranks, "rank")] * ("ranks" in several)
-        short.append(" ".join(words))
-    return short if len({*short}) == len(short) else [*lines]

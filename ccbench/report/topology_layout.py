@@ -439,8 +439,8 @@ def _labelled(lines: Sequence[Line], boxes: Mapping[str, Box]) -> list[Line]:
         label = ""
         if _is_odd(line):
             # There is no room on a circle for the rate of a link that carries nothing.
-            short = _is_round(line, boxes) and line.back is None
-            label = _words(replace(line, bytes_per_second=None) if short else line, one, other)
+            bare = _is_round(line, boxes) and line.back is None
+            label = _words(replace(line, bytes_per_second=None) if bare else line, one, other)
         elif not _is_round(line, boxes):
             rows = frozenset((one.kind, one.y)), frozenset((other.kind, other.y))
             bundle = (line.kind, line.count, line.bytes_per_second, frozenset(rows))
@@ -448,8 +448,20 @@ def _labelled(lines: Sequence[Line], boxes: Mapping[str, Box]) -> list[Line]:
             said.add(bundle)
         elif line.count > 1 and counts[line.kind] <= MOST_LABELS:
             label = f"x{line.count}"
-        place = _free_place(line, label, taken) if label else None
-        found.append(replace(line, label=label, label_at=place) if place else line)
+        # On its line, or beside a short arc, which it would hide.
+        half, high, aside = text_width(label, LABEL_POINTS) / 2 + 0.03, 0.085, 0.0
+        start, end = line.points[0], line.points[-1]
+        if abs(start[1] - end[1]) < 0.01 and len(line.points) > 2 and abs(start[0] - end[0]) < 3.2 * half:
+            aside = SHORT_ARC if line.points[1][1] > start[1] else -SHORT_ARC
+        for place in _PLACES if label else ():
+            x, y = line_point(line.points, place)
+            y += aside
+            box = (x - half, y - high, x + half, y + high)
+            if all(box[2] <= a or c <= box[0] or box[3] <= b or d <= box[1] for a, b, c, d in taken):
+                taken.append(box)
+                line = replace(line, label=label, label_at=(x, y))
+                break
+        found.append(line)
     return found
 
 
@@ -478,23 +490,6 @@ def _words(line: Line, one: Box, other: Box) -> str:
     if DeviceKind.GPU in (one.kind, other.kind) and one.kind is not other.kind:
         per = one.per if one.kind is DeviceKind.GPU else other.per
     return f"{text} {per}" if text and per else text
-
-
-def _free_place(line: Line, label: str, taken: list[tuple[float, float, float, float]]) -> Point | None:
-    """Find room for a label on its line, or beside an arc that it would hide; it is taken then."""
-    half, high = text_width(label, LABEL_POINTS) / 2 + 0.03, 0.085
-    start, end = line.points[0], line.points[-1]
-    aside = 0.0
-    if abs(start[1] - end[1]) < 0.01 and len(line.points) > 2 and abs(start[0] - end[0]) < 3.2 * half:
-        aside = SHORT_ARC if line.points[1][1] > start[1] else -SHORT_ARC
-    for place in _PLACES:
-        x, y = line_point(line.points, place)
-        y += aside
-        box = (x - half, y - high, x + half, y + high)
-        if all(box[2] <= a or c <= box[0] or box[3] <= b or d <= box[1] for a, b, c, d in taken):
-            taken.append(box)
-            return x, y
-    return None
 
 
 def line_point(points: Sequence[Point], place: float) -> Point:

@@ -295,11 +295,9 @@ def _boxes(
             words = _LEVELS[depth - 1]
         more = len(group) > 1 and (one.kind, depth) in rows and one.kind is not DeviceKind.NVSWITCH
         rows.add((one.kind, depth))
+        label, detail = _words(group, words, numbers.get(one.name) if most > 1 else None, lines)
         if len(group) > 1:
             label = f"… {len(group)} more {words[1]}" if more else f"{len(group)} {words[1]}"
-            detail = _names(group, [line for line in lines if one.name in (line.source, line.target)])
-        else:
-            label, detail = _words(one, words[0], numbers.get(one.name) if most > 1 else None)
         if one.kind is DeviceKind.NVSWITCH:
             # What each GPU has to them, where all GPUs have the same.
             up = [line for line in lines if line.target == one.name and line.state is LinkState.UP]
@@ -316,35 +314,36 @@ def _boxes(
     return boxes
 
 
-def _words(device: Device, word: str, place: int | None) -> tuple[str, str]:
-    """The two lines of a device's own box; ``place`` is that of a switch in its level of the network."""
-    tail = device.name.rpartition(".")[2]
-    number = tail[len(tail.rstrip("0123456789")) :]
-    if place is not None:
-        # The source's own name where its number is another one: a second number would only confuse.
-        return f"{word} {place}", "" if number == str(place) else plain(tail, 13)
-    label = f"{word} {number[-6:]}" if number else plain(tail, 10)
-    detail = ""
-    if device.kind is DeviceKind.NIC:
-        assumed = device.attributes.get("place") == ASSUMED
-        detail = ASSUMED if assumed else plain(device.attributes.get("name") or "", 13)
-    elif device.kind is DeviceKind.GPU and device.bus_id:
-        detail = plain(device.bus_id.removeprefix("0000:").removesuffix(".0"), 13)
-    return label, detail
+def _words(
+    group: Sequence[Device], words: tuple[str, str], place: int | None, lines: Sequence[Line]
+) -> tuple[str, str]:
+    """The two lines of a box; ``place`` is that of a switch in its level of the network.
 
-
-def _names(group: Sequence[Device], lines: Sequence[Line]) -> str:
-    """Write ``gpu0 ... gpu71``, or what is more worth knowing of a group with ``lines``."""
-    one = group[0]
-    among = [line for line in lines if line.source == line.target]
-    if one.kind is DeviceKind.NIC and one.attributes.get("place") == ASSUMED:
-        return ASSUMED
-    if one.kind is DeviceKind.NIC and not lines:
-        return "the source states no link"
+    Of a group the second names first and last, ``gpu0 ... gpu71``, or says what is more worth knowing.
+    """
+    one, kind = group[0], group[0].kind
     tails = [device.name.rpartition(".")[2] for device in group]
     stem = tails[0].rstrip("0123456789")
     numbers = [tail[len(stem) :] for tail in tails]
-    if one.kind is DeviceKind.NETWORK_SWITCH and all(tail.startswith(stem) for tail in tails):
-        return ", ".join(numbers) if len(numbers) <= 4 else f"{numbers[0]} ... {numbers[-1]}"
+    label = f"{words[0]} {numbers[0][-6:]}" if numbers[0] else plain(tails[0], 10)
+    assumed = kind is DeviceKind.NIC and one.attributes.get("place") == ASSUMED
+    own = [line for line in lines if one.name in (line.source, line.target)]
+    if len(group) == 1 and place is not None:
+        # The source's own name where its number is another one: a second number would only confuse.
+        return f"{words[0]} {place}", "" if numbers[0] == str(place) else plain(tails[0], 13)
+    if assumed:
+        return label, ASSUMED
+    if len(group) == 1:
+        name = one.attributes.get("name") or "" if kind is DeviceKind.NIC else ""
+        if kind is DeviceKind.GPU and one.bus_id:
+            name = one.bus_id.removeprefix("0000:").removesuffix(".0")
+        return label, plain(name, 13)
+    if kind is DeviceKind.NIC and not own:
+        return label, "the source states no link"
+    if kind is DeviceKind.NETWORK_SWITCH and all(tail.startswith(stem) for tail in tails):
+        return label, ", ".join(numbers) if len(numbers) <= 4 else f"{numbers[0]} ... {numbers[-1]}"
     names = f"{plain(tails[0], 12)} ... {plain(tails[-1], 12)}"
-    return ", ".join([names, *(f"{plural(line.count, 'link')} each to others of them" for line in among)])
+    among = [
+        f"{plural(line.count, 'link')} each to others of them" for line in own if line.source == line.target
+    ]
+    return label, ", ".join([names, *among])

@@ -96,6 +96,7 @@ def _head(topology: Topology) -> Iterator[str]:
         yield ", ".join(counted)
     elif network_line(topology.facts):
         yield plain(network_line(topology.facts), 400)
+    # Of a mixed machine a few models are enough to tell.
     models = {str(gpu.attributes["model"]): None for gpu in topology.gpus if gpu.attributes.get("model")}
     if models:
         yield "GPUs: " + ", ".join(plain(model) for model in list(models)[:4])
@@ -190,7 +191,22 @@ def channel_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     chains = facts.get("chains")
     for graph, orders in chains.items() if isinstance(chains, dict) else ():
         yield from _orders(f"chain of graph {graph}", _lists(orders))
-    yield from _trees(facts.get("trees"))
+    # Trees that are alike once: each known edge as parent > child.
+    edges: dict[str, dict[tuple[int, int], None]] = {}
+    trees = facts.get("trees")
+    for rank, of_rank in trees.items() if isinstance(trees, dict) else ():
+        for tree, edge in of_rank.items() if isinstance(of_rank, dict) else ():
+            known = edges.setdefault(str(tree), {})
+            if not isinstance(edge, dict) or not str(rank).isdecimal():
+                continue
+            if isinstance(edge.get("parent"), int):
+                known[(edge["parent"], int(rank))] = None
+            children = edge.get("children")
+            for child in children if isinstance(children, list) else ():
+                if isinstance(child, int):
+                    known[(int(rank), child)] = None
+    texts = [[f"{parent}>{child}" for parent, child in sorted(known)] for known in edges.values()]
+    yield from _orders("tree", texts, noun="trees")
 
 
 def network_line(facts: Mapping[str, Any]) -> str:
@@ -212,33 +228,13 @@ def _lists(orders: object) -> list[list[Any]]:
     return [order for order in found if isinstance(order, list)] if isinstance(found, list) else []
 
 
-def _orders(word: str, orders: list[list[Any]], ending: str = "") -> Iterator[str]:
+def _orders(
+    word: str, orders: Sequence[Sequence[Any]], ending: str = "", noun: str = "orders of this sort"
+) -> Iterator[str]:
+    """One line for orders that are alike, with how many there are."""
     alike = Counter(tuple(map(str, order)) for order in orders if order)
     for order, times in list(alike.items())[:MOST_LINES]:
         shown = " ".join(order[:MOST_RANKS]) + (" ..." if len(order) > MOST_RANKS else "")
         yield f"{word}: {shown}{ending}" + (f"  (x{times})" if times > 1 else "")
     if len(alike) > MOST_LINES:
-        yield f"and {len(alike) - MOST_LINES} more orders of this sort; --json lists them"
-
-
-def _trees(trees: object) -> Iterator[str]:
-    """One line for trees that are alike: each known edge as parent > child."""
-    edges: dict[str, dict[tuple[int, int], None]] = {}
-    for rank, of_rank in trees.items() if isinstance(trees, dict) else ():
-        for tree, edge in of_rank.items() if isinstance(of_rank, dict) else ():
-            known = edges.setdefault(str(tree), {})
-            if not isinstance(edge, dict) or not str(rank).isdecimal():
-                continue
-            if isinstance(edge.get("parent"), int):
-                known[(edge["parent"], int(rank))] = None
-            children = edge.get("children")
-            for child in children if isinstance(children, list) else ():
-                if isinstance(child, int):
-                    known[(int(rank), child)] = None
-    alike = Counter(tuple(sorted(known)) for known in edges.values() if known)
-    for known_edges, times in list(alike.items())[:MOST_LINES]:
-        shown = " ".join(f"{parent}>{child}" for parent, child in known_edges[:MOST_RANKS])
-        more = " ..." if len(known_edges) > MOST_RANKS else ""
-        yield f"tree: {shown}{more}" + (f"  (x{times})" if times > 1 else "")
-    if len(alike) > MOST_LINES:
-        yield f"and {len(alike) - MOST_LINES} more trees; --json lists them"
+        yield f"and {len(alike) - MOST_LINES} more {noun}; --json lists them"

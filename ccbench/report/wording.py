@@ -1,4 +1,4 @@
-"""What a report says in words: names of runs and of lines, the small print, and the verdict."""
+"""Words of a report: names of runs and of lines, the small print, and the verdict."""
 
 from __future__ import annotations
 
@@ -66,6 +66,7 @@ def table_labels(points: Sequence[Point]) -> list[str]:
     }
     labels = []
     for point in points:
+        # The network is part of the label only where there is another like it to be told from.
         name = names.get((point.source, point.source_table), "")
         network = point.network.partition(" (")[0] if name and point.nodes != 1 else ""
         labels.append(" ".join(part for part in (name, network) if part))
@@ -143,6 +144,7 @@ def footnote(points: Sequence[Point]) -> tuple[str, ...]:
     """Lines of small print for a figure drawn from ``points``."""
     lines = [_source(points)]
     label = provenance(points)
+    # First of all, that times are none of this machine.
     emulated = sorted({point.backend for point in points if point.emulated})
     modelled = sorted({point.backend for point in points if point.simulated and not point.emulated})
     if label == SIMULATED:
@@ -221,6 +223,7 @@ def missing_groups(points: Sequence[Point]) -> list[str]:
     order = {status.value: place for place, status in enumerate(Status)}
     texts = []
     for (status, name), members in sorted(groups.items(), key=lambda item: (order[item[0][0]], item[0][1])):
+        # A reason is said where it is that of all.
         details = {member.detail for member in members if member.detail}
         reason = f" ({next(iter(details))})" if len(details) == 1 else ""
         sizes = [format_size(size) for size in sorted({member.size_bytes for member in members})]
@@ -258,6 +261,7 @@ def sentences(points: Sequence[Point], findings: Sequence[Finding]) -> tuple[str
     counts += [plural(len(grave) - problems, "doubt")] * (len(grave) > problems)
     named = "; ".join(one.subject for one in grave[:MOST_NAMED])
     near = closeness(points)
+    # A run without a machine's model is told how to get one, where it has a time to compare.
     if not near and any(one.median_seconds and not one.emulated for one in points):
         near = [
             "There is neither a prediction nor a bound to lay beside it; name the machine with --machine."
@@ -282,6 +286,7 @@ def measured_text(points: Sequence[Point]) -> str:
     rest = f" ({', '.join(f'{count} {status}' for status, count in sorted(idle.items()))})" if idle else ""
     text = f"{len(ok)} of {plural(len(points), 'case')} {verb}{rest}: {collectives} on {backends}."
     rated = [one for one in ok if one.busbw and one.group_ranks > 1 and not one.emulated]
+    # A single rank moves nothing over a link, and an emulation's rate is nobody's.
     fastest = max(rated, key=lambda one: one.busbw or 0.0, default=None)
     if fastest is not None:
         text += f" Peak bus bandwidth {fastest.busbw:.4g} GB/s ({fastest.label})."

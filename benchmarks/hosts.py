@@ -30,7 +30,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.model.calibration import quick_machine
 from ccbench.model.context import predict_case
-from ccbench.model.host_network import HostNetwork
+from ccbench.model.host_collectives import HostNetwork
 from ccbench.model.machine import Machine, load_machine
 from ccbench.runner.network_probe import probe_network
 from ccbench.runner.workers.launcher import users_launch

@@ -30,8 +30,7 @@ from ccbench.model.group_points import (
     schedules_at_once,
     subset_points,
 )
-from ccbench.model.host_collectives import predict_host_library
-from ccbench.model.host_network import HostNetwork
+from ccbench.model.host_collectives import HostNetwork, predict_host_library
 from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO

@@ -15,8 +15,14 @@ from statistics import median
 from ccbench.backends.base import Team
 from ccbench.cases import DEFAULT, NO_OP, PROBE, Case, Measurement, Sampling, Status, capabilities_of
 from ccbench.errors import BackendUnavailable
-from ccbench.model.host_collectives import is_priced_on_one_host, plan_seconds
-from ccbench.model.host_network import HostLink, HostNetwork, MessageTimes, swaps
+from ccbench.model.host_collectives import (
+    HostLink,
+    HostNetwork,
+    MessageTimes,
+    is_priced_on_one_host,
+    plan_seconds,
+    swaps,
+)
 from ccbench.model.host_plans import dissemination
 from ccbench.model.machine import Machine
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.model.host_collectives import predict_host_library
-from ccbench.model.host_network import HostNetwork
+from ccbench.model.host_collectives import HostNetwork, predict_host_library
 from ccbench.model.host_plans import CHOICES, TOLD_PLANS, Stage, own_choice
 from ccbench.model.library.constants import read_table
 from tests.model.test_host_network import RATE, case_of, line

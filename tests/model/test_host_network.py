@@ -12,8 +12,13 @@ from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable, MachineError
 from ccbench.model import Prediction
 from ccbench.model.context import predict_case
-from ccbench.model.host_collectives import plan_seconds, predict_host_library
-from ccbench.model.host_network import HostNetwork, MessageTimes, swaps
+from ccbench.model.host_collectives import (
+    HostNetwork,
+    MessageTimes,
+    plan_seconds,
+    predict_host_library,
+    swaps,
+)
 from ccbench.model.host_plans import GLOO_PLANS, MPI_PLANS
 from ccbench.model.machine import load_machine
 from ccbench.runner.network_probe import ONE_HOST_SIZES_BYTES, SIZES_BYTES, host_pairs, probe_network

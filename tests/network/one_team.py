@@ -14,8 +14,7 @@ from benchmarks.hosts import case_of
 from ccbench.backends import open_backend
 from ccbench.backends.base import TeamRequest
 from ccbench.cases import Sampling
-from ccbench.model.host_collectives import predict_host_library
-from ccbench.model.host_network import HostNetwork
+from ccbench.model.host_collectives import HostNetwork, predict_host_library
 from ccbench.model.machine import load_machine
 from ccbench.runner.network_probe import probe_network
 from ccbench.runner.workers.launcher import users_launch

@@ -34,8 +34,8 @@ from ccbench.analysis.verdicts import Cause, Compared, Comparison, Settings, Thr
 from ccbench.cases import NO_OP, WORK, Status, moves_alike
 from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run, open_run
+from ccbench.results.importers.pricing import is_other_model
 from ccbench.results.importers.runs import UNKNOWN_COLLECTIVE
-from ccbench.results.importers.same_machine import is_other_model
 from ccbench.results.points import IMPOSSIBLE
 from ccbench.results.published import PREFIX
 from ccbench.topology.node_nics import is_other_network

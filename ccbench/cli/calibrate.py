@@ -103,7 +103,7 @@ def _fit(
     )
     from ccbench.results import load_run
     from ccbench.results.importers.observed import run_points
-    from ccbench.results.importers.same_machine import cure, difference
+    from ccbench.results.importers.pricing import cure, difference
 
     run = load_run(folder, details=False)
     points = run_points(run, ranks, nodes)

@@ -47,7 +47,7 @@ def import_files(
     from ccbench.results import default_folder
     from ccbench.results.importers import read_log
     from ccbench.results.importers.pricing import Pricer
-    from ccbench.results.importers.writing import each_once, import_logs, write_import
+    from ccbench.results.importers.runs import each_once, import_logs, write_import
 
     given = _given(machine, nodes, network)
     once, again = each_once(files)

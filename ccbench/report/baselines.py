@@ -20,7 +20,7 @@ from ccbench.cases import NO_OP
 from ccbench.model.library.clusters import generations_in
 from ccbench.report.wording import points_of, settings_of
 from ccbench.results import Point, Run
-from ccbench.results.importers.same_machine import is_other_model
+from ccbench.results.importers.pricing import is_other_model
 from ccbench.tables import Table, aligned, columns, csv_file
 from ccbench.units import format_seconds, format_size, plural
 

@@ -12,12 +12,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any
 
 from ccbench.machine.flags import Flag
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, row_of
 from ccbench.results.importers.words import (
-    GIBI,
     LARGEST_SIZE,
     Line,
     collective_name,
@@ -90,29 +89,6 @@ class _Page:
     context: str
 
 
-class _Group(NamedTuple):
-    """Columns whose headings agree in this stand for one measurement.
-
-    variant: what a heading says besides kind, unit, ranks and nodes.
-    """
-
-    ranks: int | None
-    nodes: int | None
-    variant: str
-    in_place: bool
-
-
-class _Facts(NamedTuple):
-    """Facts of a row: by its cells, else by its column's heading, else in the text above the table."""
-
-    collective: str
-    ranks: int | None
-    nodes: int | None
-    algorithm: str
-    protocol: str
-    settings: tuple[tuple[str, str], ...]
-
-
 def recognises(text: str) -> bool:
     """Return whether ``text`` has a Markdown table with rates or times in it."""
     return any(True for _ in figure_tables(text))
@@ -127,26 +103,30 @@ def figure_tables(text: str) -> Iterator[ImportedTable]:
     """One table for each group of columns and each collective, ranks, nodes and algorithm in it."""
     for page in _pages(text):
         roles = [_role(page, index) for index in range(len(page.headings))]
-        groups: dict[_Group, list[int]] = {}
+        # Columns whose headings agree in ranks, nodes, placement and all other words but kind and unit stand
+        # for one measurement.
+        groups: dict[tuple[int | None, int | None, str, bool], list[int]] = {}
         for index, role in enumerate(roles):
             if role in ("busbw", "algbw", "rate", "seconds"):
-                groups.setdefault(_group(page.headings[index]), []).append(index)
-        for group, columns in groups.items():
-            found: dict[_Facts, list[ImportedRow]] = {}
+                heading = page.headings[index]
+                variant = re.sub(r"\s+", " ", _KNOWN_WORDS.sub(" ", heading).strip(" ,;:-"))
+                in_place = "in-place" in heading.lower().replace(" ", "-").replace("out-of-place", "")
+                group = (_one(_RANKS, heading), _one(_NODES, heading), variant, in_place)
+                groups.setdefault(group, []).append(index)
+        for (ranks, nodes, variant, in_place), columns in groups.items():
+            found: dict[tuple[tuple[str, Any], ...], list[ImportedRow]] = {}
             for line, cells in page.rows:
                 said = {role: cells[i] for i, role in reversed(list(enumerate(roles))) if role}
-                facts = _facts(page, said, group, page.headings[columns[0]])
-                row = _row(page, roles, columns, line, cells, group.in_place, facts.collective)
+                heading = page.headings[columns[0]]
+                facts = _facts(page.context, heading, said, ranks, nodes, variant)
+                row = _row(page, roles, columns, (line, cells), in_place, str(facts["collective"]))
                 if row is not None:
-                    found.setdefault(facts, []).append(row)
-            for facts, rows in found.items():
-                told = {"variant": group.variant, "environment": dict(facts.settings)}
-                yield ImportedTable(
-                    rows=tuple(rows),
-                    line=page.line,
-                    facts={name: one for name, one in told.items() if one},
-                    **{name: one for name, one in facts._asdict().items() if name != "settings"},
-                )
+                    found.setdefault(tuple(facts.items()), []).append(row)
+            for stated, rows in found.items():
+                fields = dict(stated)
+                told = {"variant": variant, "environment": dict(fields.pop("settings"))}
+                told = {name: one for name, one in told.items() if one}
+                yield ImportedTable(rows=tuple(rows), line=page.line, facts=told, **fields)
 
 
 def _pages(text: str) -> Iterator[_Page]:
@@ -194,17 +174,11 @@ def _role(page: _Page, index: int) -> str:
         if words.search(page.headings[index]):
             return role
     cells = [cells[index] for _, cells in page.rows]
-    rates = sum(_rate(cell, "") is not None for cell in cells)
+    rates = sum(_figure(cell, "", "rate") is not None for cell in cells)
     if not rates or 2 * rates < len(cells):
         return ""
     named = [role for role, words in _ROLES[1:3] if words.search(_bare(page.context))]
     return named[0] if len(named) == 1 else "rate"
-
-
-def _group(heading: str) -> _Group:
-    variant = re.sub(r"\s+", " ", _KNOWN_WORDS.sub(" ", heading).strip(" ,;:-"))
-    in_place = "in-place" in heading.lower().replace(" ", "-").replace("out-of-place", "")
-    return _Group(_one(_RANKS, heading), _one(_NODES, heading), variant, in_place)
 
 
 def _one(pattern: re.Pattern[str], text: str) -> int | None:
@@ -219,36 +193,37 @@ def _collective(text: str) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _facts(page: _Page, said: dict[str, str], group: _Group, heading: str) -> _Facts:
+def _facts(
+    context: str, heading: str, said: dict[str, str], ranks: int | None, nodes: int | None, variant: str
+) -> dict[str, Any]:
+    """Facts of a row: by its cells, else by its column's heading, else in the text above the table."""
     # The text above speaks of other things too: only what follows "over" is of the figures.
-    over = " ".join(re.findall(r"\bover \d{1,7} ?\w{1,12}", page.context))
+    over = " ".join(re.findall(r"\bover \d{1,7} ?\w{1,12}", context))
     forced = dict(_SETTING.findall(" ".join((heading, *said.values()))))
     # What the library picked is of the plain column; another variant may have picked something else.
-    picked = said.get("algorithm", "").lower() if not group.variant else ""
-    return _Facts(
-        _collective(said.get("collective", "")) or _collective(heading) or _collective(page.context),
-        whole(said.get("ranks", "")) or group.ranks or _one(_RANKS, over),
-        whole(said.get("nodes", "")) or group.nodes or _one(_NODES, over),
-        picked or forced.get("NCCL_ALGO", "").lower() or "default",
-        said.get("protocol", "").lower() or forced.get("NCCL_PROTO", "").lower() or "default",
-        tuple(forced.items()),
-    )
+    picked = said.get("algorithm", "").lower() if not variant else ""
+    texts = (said.get("collective", ""), heading, context)
+    return {
+        "collective": next(filter(None, map(_collective, texts)), ""),
+        "ranks": whole(said.get("ranks", "")) or ranks or _one(_RANKS, over),
+        "nodes": whole(said.get("nodes", "")) or nodes or _one(_NODES, over),
+        "algorithm": picked or forced.get("NCCL_ALGO", "").lower() or "default",
+        "protocol": said.get("protocol", "").lower() or forced.get("NCCL_PROTO", "").lower() or "default",
+        "settings": tuple(forced.items()),
+    }
 
 
 def _row(
     page: _Page,
     roles: list[str],
     columns: list[int],
-    line: int,
-    cells: tuple[str, ...],
+    line_and_cells: tuple[int, tuple[str, ...]],
     in_place: bool,
     collective: str,
 ) -> ImportedRow | None:
-    figures = {}
-    for index in columns:
-        printed = _seconds if roles[index] == "seconds" else _rate
-        figures[roles[index]] = printed(cells[index], page.headings[index])
-    if not any(figures.values()):
+    line, cells = line_and_cells
+    printed = {roles[i]: _figure(cells[i], page.headings[i], roles[i]) for i in columns}
+    if not any(printed.values()):
         return None
     if "size" in roles:
         at = roles.index("size")
@@ -258,14 +233,13 @@ def _row(
     else:
         payloads = {_size(first or second, "") for first, second in _PAYLOAD.findall(page.context)}
         size_bytes = payloads.pop() if len(payloads) == 1 else None
-    rate = figures.pop("rate", None)
+    rate = printed.pop("rate", None)
     doubts = {Flag.SIZE_NOT_STATED: size_bytes is None, Flag.RATE_KIND_UNKNOWN: rate is not None}
-    dtype = cells[roles.index("dtype")] if "dtype" in roles else ""
     return row_of(
         line,
-        {**figures, "rate_gb_per_second": rate},
+        {**printed, "rate_gb_per_second": rate},
         size_bytes=size_bytes or 0,
-        dtype=dtype_name(dtype),
+        dtype=dtype_name(cells[roles.index("dtype")] if "dtype" in roles else ""),
         op=op_of(collective, ""),
         in_place=in_place,
         flags=tuple(flag for flag, is_so in doubts.items() if is_so),
@@ -273,45 +247,39 @@ def _row(
     )
 
 
-def _quantity(cell: str) -> tuple[str, str]:
-    """(number, unit) where the cell is one quantity and nothing else; else nothing of both."""
-    match = _QUANTITY.fullmatch(cell)
-    return (match[1].replace(",", ""), match[2]) if match else ("", "")
+def _quantity(cell: str, heading: str) -> tuple[str, str, str]:
+    """(number, unit, unit of the heading) where the cell is one quantity and nothing else; else no number."""
+    match, named = _QUANTITY.fullmatch(cell), _UNIT_IN_HEADING.search(heading)
+    number, unit = (match[1].replace(",", ""), match[2]) if match else ("", "")
+    return number, unit, named[1] if named else ""
 
 
-def _rate(cell: str, heading: str) -> Figure | None:
-    """A rate in 1e9 bytes per second; the unit (GB/s, GBps, GiB/s, Gb/s) stands in the cell or the heading.
+def _figure(cell: str, heading: str, role: str) -> Figure | None:
+    """A time in seconds or a rate in 1e9 bytes per second; the unit stands in the cell or the heading.
 
-    Under a heading that says bandwidth and no unit it is GB/s, nccl-tests' unit; small b is a bit.
+    A time without a unit is none. A rate (GB/s, GBps, GiB/s, Gb/s) under a heading that says bandwidth and no
+    unit is GB/s, nccl-tests' unit; small b is a bit.
     """
-    number, unit = _quantity(cell)
-    named = _RATE_UNIT.fullmatch(unit) if unit else _RATE_UNIT.search(heading)
+    number, unit, above = _quantity(cell, heading)
     found = figure(number)
-    if found is None or (
-        named is None and (unit or not re.search(r"bw\b|bandwidth", heading, re.IGNORECASE))
-    ):
+    if found is None:
         return None
+    if role == "seconds":
+        seconds = _SECONDS_OF_UNIT.get(unit or above)
+        return found.over(float(1 / seconds)) if seconds else None
+    named = _RATE_UNIT.fullmatch(unit) if unit else _RATE_UNIT.search(heading)
     if named is None:
-        return found
+        is_plain = not unit and re.search(r"bw\b|bandwidth", heading, re.IGNORECASE)
+        return found if is_plain else None
     factor = SIZE_UNITS[f"{named[1]}B"] / 1e9 / (1 if named[2] == "B" else 8)
-    return found if factor == 1.0 else found.times(GIBI if factor == GIBI else factor)
-
-
-def _seconds(cell: str, heading: str) -> Figure | None:
-    """A time in seconds; a number without a unit, in the cell or the heading, is none."""
-    number, unit = _quantity(cell)
-    named = _UNIT_IN_HEADING.search(heading)
-    seconds = _SECONDS_OF_UNIT.get(unit or (named[1] if named else ""))
-    found = figure(number)
-    return found.over(float(1 / seconds)) if found and seconds else None
+    return found if factor == 1.0 else found.times(factor)
 
 
 def _size(cell: str, heading: str) -> int | None:
     """Bytes of a payload such as 32KiB, 1 GB or, under a heading with the unit, 64; None where it is none."""
-    number, unit = _quantity(cell)
-    named = _UNIT_IN_HEADING.search(heading)
+    number, unit, above = _quantity(cell, heading)
     try:
-        found = parse_size(f"{number} {unit or (named[1] if named else 'B')}") if number else None
+        found = parse_size(f"{number} {unit or above or 'B'}") if number else None
     except ValueError:
         return None
     return found if found is not None and found <= LARGEST_SIZE else None

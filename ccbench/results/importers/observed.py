@@ -1,6 +1,6 @@
-"""A run folder becomes observations of a collective library: what was asked of it, and how long it took.
+"""A run or a log becomes observations of a collective library: what was asked of it, and how long it took.
 
-What a log asked of a collective library: collective, algorithm, protocol, version.
+Calibration fits a machine to them, and scores hold the model against them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ccbench.cases import Status, capabilities_of
 from ccbench.collectives import COLLECTIVES
@@ -17,8 +18,7 @@ from ccbench.errors import UsageError
 from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.importers.log import ImportedLog, ImportedTable
-from ccbench.results.importers.pricing import gpus_per_process
-from ccbench.results.importers.same_machine import machines_with
+from ccbench.results.importers.pricing import gpus_per_process, machines_with
 from ccbench.units import plural
 
 TOOLS = frozenset(
@@ -28,11 +28,9 @@ TOOLS = frozenset(
 
 LIBRARIES = frozenset({"", "NCCL", "RCCL", "HCCL"})
 
-_ALGORITHMS = {
-    "collnetdirect": "collnet",
-    "collnetchain": "collnet",
-    **{name: name for name in ALGORITHMS},
-}
+_ALGORITHMS = {name: name for name in ALGORITHMS} | dict.fromkeys(
+    ("collnetdirect", "collnetchain"), "collnet"
+)
 _PROTOCOLS = {name: name for name in PROTOCOLS}
 _ASSIGNMENTS = re.compile(r"\s*(?:[A-Z][A-Z0-9_]*=\S+[\s,;]*)+")
 _ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]*)=([^\s;]*[^\s;,])")
@@ -69,10 +67,20 @@ def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryR
         # NCCL 2.4: trees from this size on; 0 switches them off (NVIDIA/nccl release notes of 2.4).
         variables.setdefault("NCCL_ALGO", "ring")
     unknown: list[str] = []
-    algorithm = _choice(_ALGORITHMS, table.algorithm, "NCCL_ALGO", variables, unknown)
-    protocol = _choice(
-        dict(zip(PROTOCOLS, PROTOCOLS, strict=True)), table.protocol, "NCCL_PROTO", variables, unknown
-    )
+    chosen: dict[str, Any] = {}
+    for name, variable, stated_word, known in (
+        ("algorithm", "NCCL_ALGO", table.algorithm, _ALGORITHMS),
+        ("protocol", "NCCL_PROTO", table.protocol, _PROTOCOLS),
+    ):
+        is_open = stated_word == "default"
+        word = variables.get(variable, "") if is_open else stated_word
+        # Where several are allowed, or some are not, the choice is still the library's.
+        if is_open and (not word or "," in word or word.startswith("^")):
+            chosen[name] = "default"
+        elif word.lower() in known:
+            chosen[name] = known[word.lower()]
+        else:
+            unknown.append(f"{variable}={word}" if is_open else word)
     if unknown:
         return f"{' and '.join(unknown)}: nothing that the model describes"
     # Of lists of algorithms, "Ring,Tree" has no multicast, and neither has "^NVLS,NVLSTree".
@@ -84,8 +92,7 @@ def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryR
     return LibraryRequest(
         collective,
         (),
-        algorithm=algorithm,
-        protocol=protocol,
+        **chosen,
         multicast_off=off or variables.get("NCCL_NVLS_ENABLE") == "0",
         gpus_per_process=gpus_per_process(log, table),
         version=tuple(int(part) for part in version.groups() if part) if version else (),
@@ -103,29 +110,9 @@ def sized(request: LibraryRequest, size_bytes: Iterable[int], dtype: str, in_pla
     )
 
 
-def _choice(
-    known: Mapping[str, str], of_table: str, variable: str, variables: Mapping[str, str], unknown: list[str]
-) -> str:
-    """``default`` where nothing, or several, are asked for; what is not known is added to ``unknown``."""
-    forced = variables.get(variable, "")
-    word = forced if of_table == "default" else of_table
-    if of_table == "default" and (not word or "," in word or word.startswith("^")):
-        return "default"
-    if word.lower() not in known:
-        unknown.append(f"{variable}={word}" if of_table == "default" else word)
-    return known.get(word.lower(), "")
-
-
-_GROUPED_BY = [
-    "collective",
-    "in_place",
-    "dtype",
-    "algorithm",
-    "protocol",
-    "backend",
-    "source",
-    "source_table",
-]
+_GROUPED_BY = (
+    "collective", "in_place", "dtype", "algorithm", "protocol", "backend", "source", "source_table",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -153,8 +140,15 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
     reasons: Counter[str] = Counter()
     groups: dict[tuple[object, ...], list[Point]] = {}
     for point in run.points:
-        reason = _unusable(point)
-        if reason:
+        doubts = {
+            f"status {point.status.value}": point.status is not Status.OK,
+            f"flagged {', '.join(sorted(point.flags))}": not point.trusted,
+            "of size 0": point.size_bytes <= 0,
+            "without a time": not point.is_timed,
+            "of one rank, which sends nothing": point.ranks < 2,
+            "simulated": point.simulated,
+        }
+        if reason := next((reason for reason, is_so in doubts.items() if is_so), ""):
             reasons[reason] += 1
         else:
             groups.setdefault(tuple(getattr(point, name) for name in _GROUPED_BY), []).append(point)
@@ -173,39 +167,18 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
             "imported"
         )
     ranks, nodes = _one_system(run, [point for _, group in known for point in group], ranks, nodes)
-    chosen = [
-        (asked, [point for point in group if point.ranks == ranks and point.nodes in (0, nodes)])
-        for asked, group in known
-    ]
-    chosen = [(asked, group) for asked, group in chosen if group]
-    every = [point for _, group in chosen for point in group]
-    return RunPoints(
-        ranks,
-        nodes,
-        tuple(dict.fromkeys(point.device_model for point in every if point.device_model)),
-        ", ".join(dict.fromkeys(point.backend_version or point.backend for point in every)),
-        tuple(
-            (
-                sized(asked, (point.size_bytes for point in group), group[0].dtype, group[0].in_place),
-                tuple(point.median_seconds or 0.0 for point in group),
-            )
-            for asked, group in chosen
-        ),
-        told,
-    )
-
-
-def _unusable(point: Point) -> str:
-    """Why a point says nothing of a library; empty where it does."""
-    doubts = {
-        f"status {point.status.value}": point.status is not Status.OK,
-        f"flagged {', '.join(sorted(point.flags))}": not point.trusted,
-        "of size 0": point.size_bytes <= 0,
-        "without a time": not point.is_timed,
-        "of one rank, which sends nothing": point.ranks < 2,
-        "simulated": point.simulated,
-    }
-    return next((reason for reason, is_so in doubts.items() if is_so), "")
+    requests = []
+    every: list[Point] = []
+    for asked, group in known:
+        chosen = [point for point in group if point.ranks == ranks and point.nodes in (0, nodes)]
+        if chosen:
+            sizes = [point.size_bytes for point in chosen]
+            request = sized(asked, sizes, group[0].dtype, group[0].in_place)
+            requests.append((request, tuple(point.median_seconds or 0.0 for point in chosen)))
+            every += chosen
+    devices = tuple(dict.fromkeys(point.device_model for point in every if point.device_model))
+    library = ", ".join(dict.fromkeys(point.backend_version or point.backend for point in every))
+    return RunPoints(ranks, nodes, devices, library, tuple(requests), told)
 
 
 def _asked(manifest: Manifest, point: Point) -> LibraryRequest | str:
@@ -235,38 +208,34 @@ def _asked(manifest: Manifest, point: Point) -> LibraryRequest | str:
 
 def _one_system(run: Run, points: Sequence[Point], ranks: int | None, nodes: int | None) -> tuple[int, int]:
     """Ranks and nodes of the one system that is left; nodes is 0 where nobody says."""
+
+    def listed(counts: Sequence[int]) -> str:
+        return ", ".join(map(str, counts))
+
+    def only(counts: Sequence[int], what: str) -> int:
+        if len(counts) > 1:
+            cure = f"choose one, such as --{what} {counts[-1]}"
+            raise UsageError(f"{run.path}: holds runs on {listed(counts)} {what}; {cure}")
+        return counts[0]
+
     counts = sorted({point.ranks for point in points})
     if ranks is not None and ranks not in counts:
-        raise UsageError(
-            f"--ranks {ranks}: {run.path} holds points on {_listed(counts)} ranks; choose of these"
-        )
-    ranks = _only(run, counts, "ranks") if ranks is None else ranks
+        held = f"{run.path} holds points on {listed(counts)} ranks"
+        raise UsageError(f"--ranks {ranks}: {held}; choose of these")
+    ranks = only(counts, "ranks") if ranks is None else ranks
     mine = [point for point in points if point.ranks == ranks]
     spread = sorted({point.nodes for point in mine if point.nodes})
     if nodes is not None and spread and nodes not in spread:
-        raise UsageError(
-            f"--nodes {nodes}: {run.path} holds points of {ranks} ranks on {_listed(spread)} nodes"
-        )
+        held = f"{run.path} holds points of {ranks} ranks on {listed(spread)} nodes"
+        raise UsageError(f"--nodes {nodes}: {held}")
     if nodes is None:
-        nodes = _only(run, spread, "nodes") if spread else 0
+        nodes = only(spread, "nodes") if spread else 0
     devices = sorted({point.device_model for point in mine if point.device_model})
     if len(devices) > 1:
         raise UsageError(
             f"{run.path}: holds runs of several machines ({'; '.join(devices)}); import those of one alone"
         )
     return ranks, nodes
-
-
-def _only(run: Run, counts: Sequence[int], what: str) -> int:
-    if len(counts) > 1:
-        raise UsageError(
-            f"{run.path}: holds runs on {_listed(counts)} {what}; choose one, such as --{what} {counts[-1]}"
-        )
-    return counts[0]
-
-
-def _listed(counts: Sequence[int]) -> str:
-    return ", ".join(map(str, counts))
 
 
 def recorded_machine(run: Run, points: RunPoints) -> tuple[str, str]:

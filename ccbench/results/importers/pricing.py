@@ -1,22 +1,25 @@
 """Predictions for cases that another tool measured, on the machine that the user names.
 
-A machine of PCIe cards with more of them than the catalog's: how many is its owner's choice.
+An output may list devices that are not that machine's, which shows by their models. And a node may hold more
+PCIe cards than the catalog's machine: how many is its owner's choice.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 from ccbench.cases import Measurement
 from ccbench.errors import MachineError
 from ccbench.model import Prediction
 from ccbench.model.cluster import Cluster, cluster_of
 from ccbench.model.context import predict_case
+from ccbench.model.library.clusters import generations_in, pcie_generation
 from ccbench.results.importers.log import ImportedLog, ImportedTable
 from ccbench.results.importers.ranks import Given
-from ccbench.results.importers.same_machine import Difference, cure, difference
+from ccbench.topology.classes import is_module, topology_class
 from ccbench.topology.graph import Topology, TopologyClass
 
 SOCKETS = 2
@@ -25,6 +28,91 @@ SOCKETS = 2
 BETWEEN_SOCKETS = "108 GB/s"
 """Three 18 GT/s x16 links, as the catalog's machines with two sockets (ROCm documentation of MI100 nodes)."""
 
+_ANY = re.compile(r"^(?:any|some|generic)\b", re.IGNORECASE)
+"""First word of a catalog model that stands for every card of a kind."""
+
+_SAYS_NOTHING = re.compile(r"\b(?:nvidia|tesla|amd|instinct|geforce|[0-9]+ ?gb|hbm[0-9a-z]*)\b")
+
+
+def bare_model(words: str) -> str:
+    """A model without maker and memory, which differ between boards and say nothing about links."""
+    bare = " ".join(re.findall(r"[a-z0-9]+", words.lower()))
+    while (less := " ".join(_SAYS_NOTHING.sub(" ", bare).split())) != bare:
+        bare = less  # words that stand together now may say nothing together
+    return bare
+
+
+def is_other_model(one: str, other: str) -> bool:
+    """Return whether two names of GPUs surely mean different ones; False where either says too little.
+
+    Only words with figures count, and a letter more at the end tells nothing apart (MI300 and MI300X).
+    """
+
+    def numbered(words: str) -> set[str]:
+        found = set() if _ANY.match(words) else set(bare_model(words).split())
+        found = {word for word in found if any(letter.isdigit() for letter in word)}
+        return {word for word in found if not re.fullmatch(r"sxm[0-9]*|gfx[0-9a-f]+|[0-9]+g|[0-9]", word)}
+
+    def alike(one: str, other: str) -> bool:
+        short, long = sorted((one, other), key=len)
+        further = long[len(short) :]
+        return long.startswith(short) and (not further or further[0].isalpha() or short[-1].isalpha())
+
+    left, right = numbered(one), numbered(other)
+    return bool(left and right) and not any(alike(a, b) for a in left for b in right)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Model that was listed, and the machine's own.
+
+    same_links: whether the two are cards on the same kind of slot, so that a model of links still holds.
+    """
+
+    listed: str
+    machine: str
+    model: str
+    same_links: bool
+
+    def __str__(self) -> str:
+        return f"{self.machine} has {self.model}, and the devices listed are {self.listed}"
+
+
+def difference(topology: Topology, models: Sequence[str]) -> Difference | None:
+    """The first of ``models`` that is none of ``topology``'s GPUs; None where all may be."""
+    gpus = topology.gpus
+    own = str(gpus[0].attributes.get("model") or topology.facts.get("gpu_model") or "") if gpus else ""
+    listed = next((model for model in models if is_other_model(model, own)), None)
+    if listed is None:
+        return None
+    # Cards on slots of one PCIe generation have the same links, whatever is on the card.
+    named = [generations_in(model) for model in (listed, own)]
+    slots = {pcie_generation(found[0]) if found else None for found in named}
+    are_cards = topology_class(topology) is TopologyClass.PCIE and not is_module(listed)
+    return Difference(listed, topology.name, own, are_cards and len(slots) == 1)
+
+
+def machines_with(model: str) -> tuple[str, ...]:
+    """Machines of the catalog whose GPUs ``model`` names."""
+    from ccbench.topology.catalog import catalog_names, load_catalog
+
+    wanted = bare_model(model)
+    found = []
+    for name in catalog_names():
+        gpus = load_catalog(name).gpus
+        own = str(gpus[0].attributes.get("model", "")) if gpus else ""
+        if own and bare_model(own) == wanted:
+            found.append(name)
+    return tuple(found)
+
+
+def cure(model: str) -> str:
+    """Return the option that names a machine with ``model``, for the end of an error."""
+    names = machines_with(model)
+    if names:
+        return f"name --machine {' or '.join(names)}"
+    return "name a machine that has them, or a file that describes it"
+
 
 def with_cards(node: Topology, source: str, count: int) -> Topology:
     """``node`` with ``count`` GPUs, on two sockets with the same switches each.
@@ -32,17 +120,21 @@ def with_cards(node: Topology, source: str, count: int) -> Topology:
     source: what named ``node``. Raises MachineError where it is no machine of plain PCIe cards of the
     catalog (boards hold what they hold), or where so many do not spread evenly.
     """
-    held = len(node.gpus)
-    plain = _plain(source) if node.topology_class is TopologyClass.PCIE else None
-    if plain is None:
+    from ccbench.suite.documents import read_machine_document
+    from ccbench.topology.catalog import CATALOG_FOLDER, catalog_names, expand
+
+    held, name, short = len(node.gpus), source.lower(), None
+    if node.topology_class is TopologyClass.PCIE and name in catalog_names():
+        short = read_machine_document(CATALOG_FOLDER / f"{name}.yaml")
+    # Only the catalog's short form tells switches from slots, and cards that are joined by more stay as they
+    # are.
+    if not isinstance(short, dict) or "pcie" not in short or {"nvswitch", "mesh"} & set(short):
         raise MachineError(
             f"{node.name}: has {held} GPUs and {count} of one node took part; name a machine with as many, "
             "or a file that describes it"
         )
-    pcie = {"between_cpus": BETWEEN_SOCKETS, **plain["pcie"], "cpus": SOCKETS}
-    made = {**plain, "gpus": {**plain["gpus"], "count": count}, "pcie": pcie}
-    from ccbench.topology.catalog import expand
-
+    pcie = {"between_cpus": BETWEEN_SOCKETS, **short["pcie"], "cpus": SOCKETS}
+    made = {**short, "gpus": {**short["gpus"], "count": count}, "pcie": pcie}
     try:
         return expand(made, node.name, f"{node.name} with {count} GPUs")
     except MachineError:
@@ -50,19 +142,6 @@ def with_cards(node: Topology, source: str, count: int) -> Topology:
             f"{node.name}: has {held} GPUs, and {count} of one node do not spread evenly over its switches "
             f"on {SOCKETS} sockets; give a file that describes the machine"
         ) from None
-
-
-def _plain(source: str) -> dict[str, Any] | None:
-    """The catalog's short form of ``source``; None for what is not of the catalog, or joined by more."""
-    from ccbench.suite.documents import read_machine_document
-    from ccbench.topology.catalog import CATALOG_FOLDER, catalog_names
-
-    name = source.lower()
-    if name not in catalog_names():
-        return None
-    plain = read_machine_document(Path(CATALOG_FOLDER / f"{name}.yaml"))
-    only_pcie = isinstance(plain, dict) and "pcie" in plain and not {"nvswitch", "mesh"} & set(plain)
-    return plain if only_pcie else None
 
 
 class Pricer:
@@ -81,16 +160,21 @@ class Pricer:
 
         table: number of the case's table in ``log``, from 1.
         """
-        if not self._given.source:
+        case, source = measurement.case, self._given.source
+        if not source:
             return None
-        case = measurement.case
         try:
-            self._check_devices(log)
+            models = tuple(dict.fromkeys(device.model for device in log.devices if device.model))
+            found = _difference(source, models)
+            if found is not None and not found.same_links:
+                raise MachineError(f"{found}; {cure(found.listed)}")
+            if found is not None:
+                self.remarks.setdefault(f"{found}; predictions are for the former, on the same kind of slots")
             cluster = _cluster(self._given, case.ranks, case.nodes)
         except MachineError as error:
             self.problems.setdefault(f"no predictions for {case.ranks} ranks: {error}")
             return None
-        held, taken = len(_node(self._given.source).gpus), len(cluster.node.gpus)
+        held, taken = len(_node(source).gpus), len(cluster.node.gpus)
         if taken > held:
             self.remarks.setdefault(
                 f"predictions for {case.ranks} ranks: {cluster.node.name} of the catalog has {held} GPUs, "
@@ -98,16 +182,6 @@ class Pricer:
             )
         one = log.tables[table - 1] if 0 < table <= len(log.tables) else None
         return predict_case(case, cluster, gpus_per_process=min(gpus_per_process(log, one), case.ranks))
-
-    def _check_devices(self, log: ImportedLog) -> None:
-        """Raises MachineError where the log lists GPUs that the machine does not have."""
-        models = tuple(dict.fromkeys(device.model for device in log.devices if device.model))
-        found = _difference(self._given.source, models)
-        if found is None:
-            return
-        if not found.same_links:
-            raise MachineError(f"{found}; {cure(found.listed)}")
-        self.remarks.setdefault(f"{found}; predictions are for the former, on the same kind of slots")
 
 
 @lru_cache(maxsize=16)

@@ -56,15 +56,15 @@ def team_of(table: ImportedTable, devices: Sequence[DeviceLine], given: Given) -
     if table.ranks is not None and table.ranks > 0:
         return Team(table.ranks, _nodes(table, table.ranks, devices, given), "stated")
     possible = ranks_that_fit(table.rows, table.collective)
-    fits = "" if possible is None else f"busbw / algbw as printed fits {_some(possible)}"
+    fits = ""
+    if possible is not None:
+        few = " or ".join(map(str, possible)) or "no number of ranks"
+        some = few if len(possible) <= 3 else f"{possible[0]} to {possible[-1]}"
+        fits = f"busbw / algbw as printed fits {some}"
     asked = given.ranks_on(table.nodes)
     if asked is not None and possible is not None and asked not in possible:
-        return Team(
-            0,
-            0,
-            f"--machine and --nodes make {asked} ranks, but {fits}; give the machine and nodes this was "
-            "measured on",
-        )
+        cure = "give the machine and nodes this was measured on"
+        return Team(0, 0, f"--machine and --nodes make {asked} ranks, but {fits}; {cure}")
     if asked is not None:
         return Team(asked, _nodes(table, asked, devices, given), "given")
     if possible is not None and len(possible) == 1:
@@ -102,6 +102,7 @@ def ranks_that_fit(rows: Iterable[ImportedRow], name: str) -> tuple[int, ...] | 
 
 
 def _nodes(table: ImportedTable, ranks: int, devices: Sequence[DeviceLine], given: Given) -> int:
+    """Nodes as the table says, as its devices' hosts show, as the user gave; 0 where nobody knows."""
     if table.nodes is not None and table.nodes > 0:
         return table.nodes
     hosts = {device.host for device in devices if device.host}
@@ -114,24 +115,16 @@ def _nodes(table: ImportedTable, ranks: int, devices: Sequence[DeviceLine], give
     return 1 if ranks == 1 else 0
 
 
-def _some(possible: Sequence[int]) -> str:
-    if not possible:
-        return "no number of ranks"
-    if len(possible) <= 3:
-        return " or ".join(map(str, possible))
-    return f"{possible[0]} to {possible[-1]}"
-
-
 def checked(log: ImportedLog) -> ImportedLog:
     """``log`` with a flag on every row whose figures contradict each other; figures and order stay.
 
     What a row does not print, and ties whose factor is not known (collective or ranks not said), are not
     checked. Running it twice changes nothing more.
     """
-    tables = (
-        replace(table, rows=tuple(_checked(row, table.collective, table.ranks) for row in table.rows))
-        for table in log.tables
-    )
+    tables = []
+    for table in log.tables:
+        rows = tuple(checked_row(row, table.collective, table.ranks) for row in table.rows)
+        tables.append(replace(table, rows=rows))
     return replace(log, tables=tuple(tables))
 
 
@@ -143,7 +136,8 @@ def bus_factor(collective: str, ranks: int | None) -> float | None:
     return row.bus_factor(ranks)
 
 
-def _checked(row: ImportedRow, collective: str, ranks: int | None) -> ImportedRow:
+def checked_row(row: ImportedRow, collective: str, ranks: int | None) -> ImportedRow:
+    """``row`` with the flags of ``checked``."""
     own = (Flag.ALGBW_CONTRADICTS_TIME, Flag.BUSBW_CONTRADICTS_ALGBW)
     found = [flag for flag in row.flags if flag not in own]
     factor = bus_factor(collective, ranks)
@@ -154,6 +148,7 @@ def _checked(row: ImportedRow, collective: str, ranks: int | None) -> ImportedRo
         moved = None if ranks is None else row.size_bytes / ranks
     if Flag.SIZE_NOT_STATED in row.flags:
         moved = None
+    # Every figure as the interval that its rounding leaves.
     seconds, algbw, busbw = (
         None if value is None else (max(value - (half or 0.0), 0.0), value + (half or 0.0))
         for value, half in zip((row.seconds, row.algbw, row.busbw), row.half_units, strict=True)
@@ -177,10 +172,10 @@ def with_whole_sizes(table: ImportedTable) -> ImportedTable:
     ranks, flag = table.ranks, Flag.SIZE_OF_ONE_BLOCK
     if ranks is None or not any(flag in row.flags for row in table.rows):
         return table
-    rows = (
-        replace(row, size_bytes=row.size_bytes * ranks, flags=tuple(f for f in row.flags if f != flag))
-        if flag in row.flags
-        else row
-        for row in table.rows
-    )
+    rows = []
+    for row in table.rows:
+        if flag in row.flags:
+            others = tuple(one for one in row.flags if one != flag)
+            row = replace(row, size_bytes=row.size_bytes * ranks, flags=others)
+        rows.append(row)
     return replace(table, rows=tuple(rows))

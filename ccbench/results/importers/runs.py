@@ -1,4 +1,4 @@
-"""Cases of a run from another tool's output: every row kept, every reason told.
+"""Imported files become one run: every row kept, every reason told.
 
 Nothing is dropped without a word: a table on an unknown number of ranks is refused with a note, and a row
 that ends in nothing becomes a case with the status that fits.
@@ -7,10 +7,13 @@ that ends in nothing becomes a case with the status that fits.
 from __future__ import annotations
 
 import math
+import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,9 +22,11 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.files import LONGEST_VALUE, kept_variables, line_shown
 from ccbench.machine.flags import Flag
+from ccbench.results import RunFolder
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome
+from ccbench.results.importers.pricing import Pricer
 from ccbench.results.importers.ranks import Given, Team, checked, team_of, with_whole_sizes
-from ccbench.results.rows import Origin, imported_speed
+from ccbench.results.rows import Origin, imported_case_id, imported_speed
 
 UNKNOWN_COUNT = -1
 """Count of a case whose source prints none and whose element type it does not say."""
@@ -30,10 +35,7 @@ LARGEST = 2**63 - 1
 """A parquet column of whole numbers holds no more; a larger figure in a log is damage."""
 
 _TOOLS = {
-    "nccl-tests": (
-        "nccl",
-        "mean",
-    ),  # src/common.cu: time of all iterations over their number, then ranks' (-a)
+    "nccl-tests": ("nccl", "mean"),  # src/common.cu: time of all iterations over their number (-a: of ranks)
     "rccl-tests": ("rccl", "mean"),  # as nccl-tests, which it was made from
     "hccl_test": ("hccl", "mean"),
     "osu": ("mpi", "mean"),  # osu_util_mpi.c: sums over iterations and ranks, divided
@@ -102,21 +104,28 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
             nameless.append(str(number))
         if team.reason not in ("stated", "given"):
             notes.append(f"{where}: {team.ranks} ranks {team.reason}")
-        outcome = _outcome(whole, table)
+        # The last table ends as the log does where it does not tell itself.
+        is_open = table is whole.tables[-1] and table.outcome in (Outcome.UNKNOWN, Outcome.CUT)
+        outcome = log.outcome if is_open and log.outcome != Outcome.UNKNOWN else table.outcome
         if outcome not in (Outcome.COMPLETE, Outcome.UNKNOWN):
             notes.append(f"{where}: {outcome.value}{f' ({log.detail})' if log.detail else ''}")
-        begun = _begun(table) if outcome in _STATUS_OF_OUTCOME else None
+        # The row that was being measured when the output ended.
+        begun = next(filter(_has_no_figure, table.rows[-2:]), None) if outcome in _STATUS_OF_OUTCOME else None
+        lost = () if begun is not None else _row_in_flight(whole, table, outcome)
         empty = 0
-        for row in (*table.rows, *_row_in_flight(whole, table, outcome)):
-            damage = _damage(row)
-            if row is not begun and _is_empty(row):
-                empty += 1
-            elif damage:
-                refused.append(f"{log.source}:{row.line}: row left out: {damage}")
+        for row in (*table.rows, *lost):
+            figures = (row.seconds, row.algbw, row.busbw, *row.samples_seconds)
+            numbers = (row.size_bytes, row.count or 0, row.root, row.wrong_elements or 0)
+            says_more = row.wrong_elements or row.samples_seconds or row.extra or row.flags
+            if row is not begun and _has_no_figure(row) and not says_more:
+                empty += 1  # a placement that was not asked for is printed as N/A
+            elif any(abs(one) > LARGEST for one in numbers) or row.size_bytes < 0:
+                refused.append(f"{log.source}:{row.line}: row left out: a whole number is out of range")
+            elif any(one is not None and not math.isfinite(one) for one in figures):
+                refused.append(f"{log.source}:{row.line}: row left out: a figure is not finite")
             else:
                 status = _status(row, outcome if row is begun else Outcome.UNKNOWN, log.detail)
-                measurement = _measurement(whole, table, row, team, status)
-                cases.append(_timed(measurement, _origin(whole, table, row, number, outcome)))
+                cases.append(_case(whole, table, row, team, status, number, outcome))
         if empty:
             notes.append(f"{where}: {empty} of {len(table.rows)} placements print no figure")
     if nameless:
@@ -125,62 +134,43 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
     return Imported(whole, tuple(cases), tuple(refused), tuple(notes))
 
 
-def _timed(measurement: Measurement, origin: Origin) -> ImportedCase:
-    """The case; skipped where it would be ok and yet no time follows from what is printed."""
-    if measurement.status == Status.OK:
-        samples = measurement.samples_seconds
-        if samples:
-            known = min(samples) >= 0 and median(samples) > 0
-        else:
-            known = imported_speed(measurement, origin).get("median_seconds") is not None
-        if not known:
-            detail = "no time follows from what is printed"
-            measurement = replace(measurement, status=Status.SKIPPED, detail=detail, samples_seconds=())
-    return ImportedCase(measurement, origin)
-
-
-def _damage(row: ImportedRow) -> str:
-    """Why a row cannot be stored; empty where it can."""
-    whole = (row.size_bytes, row.count or 0, row.root, row.wrong_elements or 0)
-    if any(abs(one) > LARGEST for one in whole) or row.size_bytes < 0:
-        return "a whole number is out of range"
-    figures = (row.seconds, row.algbw, row.busbw, *row.samples_seconds)
-    if any(one is not None and not math.isfinite(one) for one in figures):
-        return "a figure is not finite"
-    return ""
-
-
-def _measurement(
-    log: ImportedLog, table: ImportedTable, row: ImportedRow, team: Team, ended: tuple[Status, str]
-) -> Measurement:
+def _case(
+    log: ImportedLog,
+    table: ImportedTable,
+    row: ImportedRow,
+    team: Team,
+    ended: tuple[Status, str],
+    number: int,
+    outcome: Outcome,
+) -> ImportedCase:
+    """The case of a row; skipped where it would be ok and yet no time follows from what is printed."""
     status, detail = ended
     wrong = row.wrong_elements
+    # ccbench's own tables say of a wrong result how many elements were wrong.
     if status == Status.WRONG and wrong is None and (remark := _WRONG_REMARK.fullmatch(detail)):
         wrong, detail = int(remark[1]), remark[2]
-    library = library_word(log, table)
-    device = capabilities_of(library).device
-    collective = COLLECTIVES.get(table.collective)
-    has_run = status in (Status.OK, Status.WRONG)
-    case = Case(
-        suite=log.tool,
-        backend=library,
-        collective=table.collective or UNKNOWN_COLLECTIVE,
-        algorithm=table.algorithm,
-        dtype=row.dtype,
-        # Some versions print an op for collectives that have none, and others print none at all.
-        op=NO_OP if collective is not None and not collective.reduces else row.op or NO_OP,
-        size_bytes=row.size_bytes,
-        count=_count(table, row, team.ranks),
-        ranks=team.ranks,
-        root=row.root,
-        in_place=row.in_place,
-        mode=table.mode,
-        protocol=table.protocol,
-        nodes=team.nodes,
+    origin = Origin(
+        source=log.source,
+        table=number,
+        line=row.line,
+        tool=log.tool,
+        tool_version=_version(log, "tool", log.tool),
+        device_model=", ".join(dict.fromkeys(device.model for device in log.devices if device.model)),
+        outcome=outcome.value,
+        time_statistic=_TOOLS.get(log.tool, ("", "printed"))[1],
+        seconds=row.seconds,
+        algbw=row.algbw,
+        busbw=row.busbw,
+        comparable=not {Flag.ALGBW_PER_RANK, Flag.SIZE_PER_RANK, Flag.SIZE_NOT_STATED} & set(row.flags),
+        extra={name: value for name, value in row.extra.items() if name not in ("status", "detail")},
     )
-    # Tables of older versions of ccbench do not say that an emulation is one.
+    # In one of ccbench's own tables a model's times stay a model's, an emulation's an emulation's; tables of
+    # older versions do not say that an emulation is one.
+    case = _asked(log, table, row, team)
+    device = capabilities_of(case.backend).device
+    has_run = status in (Status.OK, Status.WRONG)
     emulated = has_run and device is Device.EMULATED_GPU and Flag.EMULATION not in row.flags
-    return Measurement(
+    measurement = Measurement(
         case=case,
         status=status,
         detail=detail,
@@ -188,9 +178,41 @@ def _measurement(
         samples_seconds=row.samples_seconds if has_run else (),
         wrong_elements=wrong,
         stop_reason="imported",
-        # In one of ccbench's own tables: a model's times stay a model's, an emulation's an emulation's.
         simulated=device in (Device.MODEL, Device.EMULATED_GPU),
         conditions=Conditions(flags=(Flag.EMULATION,) * emulated + row.flags),
+    )
+    if status == Status.OK:
+        samples = measurement.samples_seconds
+        if samples:
+            has_time = min(samples) >= 0 and median(samples) > 0
+        else:
+            has_time = imported_speed(measurement, origin).get("median_seconds") is not None
+        if not has_time:
+            detail = "no time follows from what is printed"
+            measurement = replace(measurement, status=Status.SKIPPED, detail=detail, samples_seconds=())
+    return ImportedCase(measurement, origin)
+
+
+def _asked(log: ImportedLog, table: ImportedTable, row: ImportedRow, team: Team) -> Case:
+    collective, count = COLLECTIVES.get(table.collective), row.count
+    if count is None and collective and row.dtype in ITEM_BYTES and Flag.SIZE_NOT_STATED not in row.flags:
+        count = collective.count_for(row.size_bytes, team.ranks, ITEM_BYTES[row.dtype])
+    return Case(
+        suite=log.tool,
+        backend=library_word(log, table),
+        collective=table.collective or UNKNOWN_COLLECTIVE,
+        algorithm=table.algorithm,
+        dtype=row.dtype,
+        # Some versions print an op for collectives that have none, and others print none at all.
+        op=NO_OP if collective is not None and not collective.reduces else row.op or NO_OP,
+        size_bytes=row.size_bytes,
+        count=UNKNOWN_COUNT if count is None else count,
+        ranks=team.ranks,
+        root=row.root,
+        in_place=row.in_place,
+        mode=table.mode,
+        protocol=table.protocol,
+        nodes=team.nodes,
     )
 
 
@@ -214,31 +236,13 @@ def _has_no_figure(row: ImportedRow) -> bool:
     return row.seconds is None and row.algbw is None and row.busbw is None
 
 
-def _is_empty(row: ImportedRow) -> bool:
-    """Return whether the row stands for nothing: a placement that was not asked for is printed as N/A."""
-    said = row.wrong_elements or row.samples_seconds or row.extra or row.flags
-    return not said and _has_no_figure(row)
-
-
-def _outcome(log: ImportedLog, table: ImportedTable) -> Outcome:
-    """The table's own end, or the log's where that is the last table and does not tell itself."""
-    if table.outcome in (Outcome.UNKNOWN, Outcome.CUT) and log.tables and table is log.tables[-1]:
-        return log.outcome if log.outcome != Outcome.UNKNOWN else table.outcome
-    return table.outcome
-
-
-def _begun(table: ImportedTable) -> ImportedRow | None:
-    """The row that was being measured when the output ended."""
-    return next(filter(_has_no_figure, table.rows[-2:]), None)
-
-
 def _row_in_flight(log: ImportedLog, table: ImportedTable, outcome: Outcome) -> tuple[ImportedRow, ...]:
     """The row that a crash or a time-out kept from being printed, where the sweep tells which it was.
 
     nccl-tests measures sizes in order, out of place before in place, so the next size follows from the
     last three when they grow alike; where there is no row at all it is the first that the settings state.
     """
-    if outcome not in _STATUS_OF_OUTCOME or _begun(table) is not None:
+    if outcome not in _STATUS_OF_OUTCOME:
         return ()
     lost = {
         "status": _STATUS_OF_OUTCOME[outcome].value,
@@ -266,35 +270,6 @@ def next_size(sizes: Sequence[int]) -> int | None:
     return third + (third - second) if third - second == second - first else None
 
 
-def _origin(
-    log: ImportedLog, table: ImportedTable, row: ImportedRow, number: int, outcome: Outcome
-) -> Origin:
-    return Origin(
-        source=log.source,
-        table=number,
-        line=row.line,
-        tool=log.tool,
-        tool_version=_version(log, "tool", log.tool),
-        device_model=", ".join(dict.fromkeys(device.model for device in log.devices if device.model)),
-        outcome=outcome.value,
-        time_statistic=_TOOLS.get(log.tool, ("", "printed"))[1],
-        seconds=row.seconds,
-        algbw=row.algbw,
-        busbw=row.busbw,
-        comparable=not {Flag.ALGBW_PER_RANK, Flag.SIZE_PER_RANK, Flag.SIZE_NOT_STATED} & set(row.flags),
-        extra={name: value for name, value in row.extra.items() if name not in ("status", "detail")},
-    )
-
-
-def _count(table: ImportedTable, row: ImportedRow, ranks: int) -> int:
-    if row.count is not None:
-        return row.count
-    collective = COLLECTIVES.get(table.collective)
-    if collective is None or row.dtype not in ITEM_BYTES or Flag.SIZE_NOT_STATED in row.flags:
-        return UNKNOWN_COUNT
-    return collective.count_for(row.size_bytes, ranks, ITEM_BYTES[row.dtype])
-
-
 def library_word(log: ImportedLog, table: ImportedTable | None = None) -> str:
     """The library measured, as ``backend`` names it: nccl, rccl, mpi, gloo, ..., else the tool's name."""
     stated = str((table.facts.get("backend") if table is not None else None) or log.library).strip().lower()
@@ -314,6 +289,91 @@ def library_version(log: ImportedLog) -> str:
 def _version(log: ImportedLog, *names: str) -> str:
     by_name = {name.lower(): value for name, value in log.versions.items()}
     return next((str(by_name[name.lower()]) for name in names if name and name.lower() in by_name), "")
+
+
+# -- the files of one import --------------------------------------------------------------------------------
+
+
+def import_logs(logs: Sequence[tuple[Path, ImportedLog]], given: Given) -> tuple[Imported, ...]:
+    """Return what each file gives, under a short source name that no two of them share."""
+    files = []
+    for name, (_, log) in zip(unique_names([path for path, _ in logs]), logs, strict=True):
+        file = imported(replace(log, source=name), given)
+        # What an output shows of its nodes counts before --nodes, and whoever gave that is told.
+        others: dict[int, list[str]] = {}
+        for number, table in enumerate(file.log.tables, start=1):
+            if given.nodes and table.nodes and table.nodes != given.nodes:
+                others.setdefault(table.nodes, []).append(str(number))
+        notes = tuple(
+            f"{name}: table {', '.join(tables)} {'is' if len(tables) == 1 else 'are'} of {nodes} "
+            f"{'node' if nodes == 1 else 'nodes'}, as the output shows; --nodes {given.nodes} is not used"
+            for nodes, tables in others.items()
+        )
+        files.append(replace(file, notes=(*file.notes, *notes)))
+    return tuple(files)
+
+
+def each_once(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """The files in order, and those that are the same file as an earlier one."""
+    seen: set[Path] = set()
+    once: list[Path] = []
+    again: list[Path] = []
+    for path in paths:
+        real = Path(os.path.realpath(path))
+        (again if real in seen else once).append(path)
+        seen.add(real)
+    return tuple(once), tuple(again)
+
+
+def unique_names(paths: Sequence[Path]) -> list[str]:
+    """The file names; where two are the same, as much of their paths as tells them apart."""
+    parts = [Path(os.path.abspath(path)).parts for path in paths]
+    names = []
+    for one in parts:
+        length = 1
+        while length < len(one) - 1 and sum(other[-length:] == one[-length:] for other in parts) > 1:
+            length += 1
+        names.append("/".join(one[-length:]))
+    repeats: Counter[str] = Counter()
+    for index, name in enumerate(names):
+        repeats[name] += 1
+        if repeats[name] > 1:
+            names[index] = f"{name} ({repeats[name]})"  # the very same file, given again
+    return names
+
+
+def write_import(
+    folder: Path, files: Sequence[Imported], given: Given, name: str, pricer: Pricer | None = None
+) -> Path:
+    """Write ``files`` as one run and return its folder.
+
+    name: of the run, in titles. pricer: gives every case its bound and prediction, and learns which it
+    cannot; one for ``given`` by default. Raises RunFolderError as RunFolder does.
+    """
+    from ccbench import __version__
+
+    pricer = pricer or Pricer(given)
+    manifest = {
+        "suite": {"name": name},
+        "machine": {"name": given.machine},
+        "network": given.network,
+        "nodes": given.nodes,
+        "imported": [described(file) for file in files],
+        "versions": {"ccbench": __version__},
+    }
+    with RunFolder.create(folder, manifest) as run:
+        written: set[str] = set()
+        for file in files:
+            for one in file.cases:
+                origin = one.origin
+                # Two rows of one line that say the same: both are kept, as tables of their own.
+                while imported_case_id(one.measurement.case, origin) in written:
+                    origin = replace(origin, table=origin.table + len(file.log.tables))
+                written.add(imported_case_id(one.measurement.case, origin))
+                priced = pricer.price(one.measurement, file.log, one.origin.table)
+                run.write(one.measurement, priced, origin=origin)
+        run.describe(unpriced=list(pricer.problems), priced_with=list(pricer.remarks))
+    return folder
 
 
 def described(one: Imported) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from ccbench.errors import UsageError
 from ccbench.results import load_run
 from ccbench.results.importers import read_log
 from ccbench.results.importers.ranks import Given
-from ccbench.results.importers.writing import import_logs, write_import
+from ccbench.results.importers.runs import import_logs, write_import
 from tests.report.synthetic import case, flagged, sweep, write_run
 
 LOGS = Path(__file__).resolve().parents[4] / "shared" / "data" / "nccl_logs"

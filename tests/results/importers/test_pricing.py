@@ -12,10 +12,19 @@ from ccbench.errors import MachineError
 from ccbench.results import Run, load_run
 from ccbench.results.importers import log_of_text
 from ccbench.results.importers.log import ImportedLog, ImportedTable
-from ccbench.results.importers.pricing import SOCKETS, Pricer, gpus_per_process, with_cards
+from ccbench.results.importers.pricing import (
+    SOCKETS,
+    Pricer,
+    bare_model,
+    cure,
+    difference,
+    gpus_per_process,
+    is_other_model,
+    machines_with,
+    with_cards,
+)
 from ccbench.results.importers.ranks import Given
-from ccbench.results.importers.same_machine import bare_model, cure, difference, is_other_model, machines_with
-from ccbench.results.importers.writing import import_logs, write_import
+from ccbench.results.importers.runs import import_logs, write_import
 from ccbench.topology.catalog import CATALOG_FOLDER, catalog_names, load_catalog
 from ccbench.topology.graph import DeviceKind, TopologyClass
 from tests.results.importers.nccl_tests_outputs import output, row

@@ -15,8 +15,15 @@ from ccbench.machine.flags import Flag
 from ccbench.results import load_run
 from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.results.importers.ranks import Given
-from ccbench.results.importers.runs import described, imported, next_size
-from ccbench.results.importers.writing import each_once, import_logs, unique_names, write_import
+from ccbench.results.importers.runs import (
+    described,
+    each_once,
+    import_logs,
+    imported,
+    next_size,
+    unique_names,
+    write_import,
+)
 from ccbench.topology.graph import Notice
 
 MIB = 1 << 20

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checko
 import numpy as np
 
 from ccbench.cases import Case, Measurement, Status
-from ccbench.results.folder import CASES_NAME, MANIFEST_NAME, _as_parquet
+from ccbench.results.folder import CASES_NAME, MANIFEST_NAME, as_parquet
 from ccbench.results.rows import row_of
 from ccbench.results.schema import SCHEMA_VERSION
 
@@ -47,7 +47,7 @@ def write(path: Path, points: int, samples: int, seed: int) -> None:
             wrong_elements=0, stop_reason="budget spent",
         )  # fmt: skip
         row = row_of(measurement, None, 0.95)
-        (path / CASES_NAME / f"{case.case_id}.parquet").write_bytes(_as_parquet(row))
+        (path / CASES_NAME / f"{case.case_id}.parquet").write_bytes(as_parquet(row))
 
 
 def main() -> None:

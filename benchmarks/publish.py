@@ -25,7 +25,7 @@ from ccbench.results.importers import read_log
 from ccbench.results.importers.log import ImportedLog
 from ccbench.results.importers.ranks import Given
 from ccbench.results.importers.runs import imported
-from ccbench.results.published import FURTHER_COLUMNS
+from ccbench.results.loading import FURTHER_COLUMNS
 from ccbench.results.rows import row_of
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ def learned_from(logs: Sequence[LogPoints]) -> tuple[str, ...]:
 
 
 def _published() -> Iterator[_Figure]:
-    from ccbench.results.published import load_published, published_names
+    from ccbench.results.loading import load_published, published_names
 
     for name in published_names():
         for point in load_published(name).points:

@@ -36,8 +36,8 @@ from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run, open_run
 from ccbench.results.importers.pricing import is_other_model
 from ccbench.results.importers.runs import UNKNOWN_COLLECTIVE
+from ccbench.results.loading import PREFIX
 from ccbench.results.points import IMPOSSIBLE
-from ccbench.results.published import PREFIX
 from ccbench.topology.node_nics import is_other_network
 from ccbench.units import format_change
 

@@ -19,7 +19,7 @@ from ccbench.cases import AXIS, SETTINGS, WORK, Status
 from ccbench.errors import UsageError
 from ccbench.machine.flags import Flag
 from ccbench.results import Manifest, Point, Run
-from ccbench.results.manifest import LONGEST_NAME
+from ccbench.results.points import LONGEST_NAME
 from ccbench.stats import Interval, rounds_interval
 from ccbench.units import plain, plural, shown
 

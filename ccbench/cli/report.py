@@ -36,7 +36,7 @@ def baseline_completions(
     """Names of published results, else folders."""
     from click.shell_completion import CompletionItem
 
-    from ccbench.results.published import PREFIX, published_names
+    from ccbench.results.loading import PREFIX, published_names
 
     names = [PREFIX + name for name in published_names() if (PREFIX + name).startswith(incomplete)]
     return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="dir")]
@@ -75,7 +75,7 @@ def report(
     """
     from ccbench.report import DEFAULT_FORMATS, ONE_FILE, screen_table, verdict_lines, write_report
     from ccbench.results import load_runs, newest_run, open_run
-    from ccbench.results.published import PREFIX
+    from ccbench.results.loading import PREFIX
 
     if baseline == PREFIX:
         _list_published(as_json)
@@ -132,7 +132,7 @@ def _beside(run: Run, baseline: Run | None) -> list[str]:
 
 def _list_published(as_json: bool) -> None:
     """List the names that ``--baseline published:`` takes."""
-    from ccbench.results.published import PREFIX, contents, published_names
+    from ccbench.results.loading import PREFIX, contents, published_names
 
     found = [contents(name) for name in published_names()]
     if as_json:

@@ -1,12 +1,10 @@
-"""What was measured: every case in its own file, written whole or not at all, and read back as points."""
+"""Results: every case in its own file, written whole or not at all, and read back as points."""
 
 from __future__ import annotations
 
 from ccbench.results.folder import RunFolder, default_folder
-from ccbench.results.loading import Run, load_run, load_runs, newest_run
-from ccbench.results.manifest import Manifest
-from ccbench.results.points import Point
-from ccbench.results.published import open_run
+from ccbench.results.loading import Run, load_run, load_runs, newest_run, open_run
+from ccbench.results.points import Manifest, Point
 from ccbench.results.rows import Origin
 from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, arrow_schema
 

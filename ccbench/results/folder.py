@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timezone
@@ -31,6 +31,15 @@ LOCK_NAME = "lock"
 
 PROBE_BYTES = 64 * 1024
 """More than a case's file usually takes, so that a full disk shows before the first case is measured."""
+
+_SIMPLER: tuple[tuple[type, Callable[[Any], object]], ...] = (
+    (Enum, lambda value: value.value),
+    (os.PathLike, os.fspath),
+    (Mapping, dict),
+    (set, sorted),
+    (frozenset, sorted),
+)
+"""Kinds of value in a manifest that JSON has no form for, and what is written for them."""
 
 FINISHED = (Status.OK, Status.WRONG, Status.UNSUPPORTED)
 """Statuses that another attempt would not change; the others are tried again on resume."""
@@ -86,7 +95,19 @@ class RunFolder:
         Raises RunFolderError when it is no run folder, of another schema, in use, or cannot be written.
         """
         path = Path(path)
-        manifest = _manifest_to_resume(path)
+        file = path / MANIFEST_NAME
+        try:
+            manifest = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            cure = f"so {path} is no run folder; name one to resume"
+            raise RunFolderError(f"{file}: not found, {cure}") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise RunFolderError(f"{file}: cannot be read ({error}); start a new run") from None
+        version = manifest.get("schema_version") if isinstance(manifest, dict) else None
+        if version != SCHEMA_VERSION:
+            raise RunFolderError(
+                f"{file}: schema version is {version!r}, expected {SCHEMA_VERSION}; start a new run"
+            )
         lock = _locked(path)
         try:
             _probe(path)
@@ -129,7 +150,7 @@ class RunFolder:
         target = self.path / CASES_NAME / f"{row['case_id']}.parquet"
         with _cured(target):
             durable = origin is None and measurement.stop_reason != MORE_ROUNDS
-            write_atomically(target, _as_parquet(row), durable)
+            write_atomically(target, as_parquet(row), durable)
         return target
 
     def finished(self) -> dict[str, Status]:
@@ -209,71 +230,46 @@ def write_atomically(target: Path, content: bytes, durable: bool = True) -> None
             temporary.unlink()
         raise
     if durable:
-        _sync_folder(target.parent)
+        # The rename must survive a power cut as well.
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        except OSError as error:
+            # Some network filesystems cannot sync a folder; the file itself is synced all the same.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
+        finally:
+            os.close(folder)
 
 
-def _sync_folder(path: Path) -> None:
-    """Make a rename in ``path`` survive a power cut."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    except OSError as error:
-        # Some network filesystems cannot sync a folder; the file itself is synced all the same.
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(folder)
-
-
-def _as_parquet(row: Mapping[str, Any]) -> bytes:
+def as_parquet(row: Mapping[str, Any]) -> bytes:
+    """The file of one case."""
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 
-    schema = arrow_schema()
-    table = pa.Table.from_pylist([dict(row)], schema=schema)
+    table = pa.Table.from_pylist([dict(row)], schema=arrow_schema())
     sink = pa.BufferOutputStream()
+    # Checksums tell a flipped bit from a figure; one row has nothing for a dictionary to share.
     pq.write_table(table, sink, compression="zstd", use_dictionary=False, write_page_checksum=True)
     return bytes(sink.getvalue())
 
 
 def _as_json(path: Path, manifest: Mapping[str, Any]) -> str:
+    def simpler(value: object) -> object:
+        if is_dataclass(value) and not isinstance(value, type):
+            return asdict(value)
+        for kind, made in _SIMPLER:
+            if isinstance(value, kind):
+                return made(value)
+        raise TypeError(f"{type(value).__name__} has no JSON form")
+
     try:
-        text = json.dumps(manifest, indent=2, default=_plain, allow_nan=False)
+        text = json.dumps(manifest, indent=2, default=simpler, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise RunFolderError(
             f"{path / MANIFEST_NAME}: the manifest is not JSON ({error}); give text, numbers, lists, mappings"
         ) from None
     return text + "\n"
-
-
-def _plain(value: object) -> object:
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def _manifest_to_resume(path: Path) -> Mapping[str, Any]:
-    file = path / MANIFEST_NAME
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunFolderError(f"{file}: not found, so {path} is no run folder; name one to resume") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunFolderError(f"{file}: cannot be read ({error}); start a new run") from None
-    version = manifest.get("schema_version") if isinstance(manifest, dict) else None
-    if version != SCHEMA_VERSION:
-        raise RunFolderError(
-            f"{file}: schema version is {version!r}, expected {SCHEMA_VERSION}; start a new run"
-        )
-    return dict(manifest)
 
 
 def _refuse_used(path: Path) -> None:
@@ -310,15 +306,9 @@ def _locked(path: Path) -> int:
 def _probe(path: Path) -> None:
     """Really write: permissions and quotas tell too little, and now nothing has been measured yet."""
     with _cured(path):
-        probe = path / f".probe.{os.getpid()}.tmp"
-        try:
-            with open(probe, "wb") as file:
-                file.write(b"\0" * PROBE_BYTES)
-                file.flush()
-                os.fsync(file.fileno())
-        finally:
-            with suppress(OSError):
-                probe.unlink()
+        probe = path / ".probe"
+        write_atomically(probe, b"\0" * PROBE_BYTES)
+        probe.unlink()
 
 
 _CURES = {

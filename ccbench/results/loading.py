@@ -4,10 +4,14 @@ A file of one row costs milliseconds to open, whatever it holds. So the first re
 cases leaves all of them in one file beside theirs. The cases' own files stay what counts: the one file says
 which of them it was made from (names, sizes and times of change), and is passed over as soon as one of them
 differs. Who cannot write it does without. Nobody but this module knows of it.
+
+Published results ship as one file per machine family; ``python -m benchmarks.publish`` makes them from a
+folder of logs.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,15 +22,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccbench.errors import RunFolderError
+from ccbench.errors import RunFolderError, UsageError
 from ccbench.results.folder import CASES_NAME, MANIFEST_NAME, write_atomically
-from ccbench.results.manifest import Manifest
-from ccbench.results.points import ORDER, Point, points_of_table
+from ccbench.results.points import ORDER, Manifest, Point, points_of_table
 from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, arrow_schema
+from ccbench.suite.documents import shipped_folder
+from ccbench.units import shown
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+
 
 GATHERED_NAME = "gathered.parquet"
 
@@ -61,20 +67,6 @@ def _gathered(path: Path, files: Sequence[Path], columns: Sequence[str]) -> pa.T
     except (pa.ArrowException, OSError, ValueError, LookupError, MemoryError):
         return None  # it can be made again
     return table if table.num_rows == len(files) and table.column_names == list(columns) else None
-
-
-def _gather(path: Path, files: Sequence[Path], table: pa.Table, before: str) -> None:
-    """Write ``table``, the rows of ``files``, to the one file; ``before``: made_from when reading began."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with suppress(OSError, RunFolderError, MemoryError):
-        if made_from(files) != before:
-            return
-        stated = table.replace_schema_metadata({MADE_FROM_KEY: before.encode()})
-        sink = pa.BufferOutputStream()
-        pq.write_table(stated, sink, compression="zstd", write_page_checksum=True)
-        write_atomically(path / GATHERED_NAME, sink.getvalue().to_pybytes(), False)
 
 
 DETAILS = ("rank_samples_seconds", "group_samples_seconds", "warmup_seconds", "skew_seconds")
@@ -168,11 +160,8 @@ def newest_run(root: Path | str) -> Path:
     runs = [path.parent for path in root.glob(f"*/{MANIFEST_NAME}")]
     if not runs:
         raise RunFolderError(f"{root}: holds no run; run a suite first, or name a run folder")
-    return max(runs, key=lambda path: (_created_at(path), path.name))
-
-
-def _created_at(path: Path) -> str:
-    return str(_read_manifest(path / MANIFEST_NAME, []).get("created_at", ""))
+    created = {path: str(_read_manifest(path / MANIFEST_NAME, []).get("created_at", "")) for path in runs}
+    return max(runs, key=lambda path: (created[path], path.name))
 
 
 def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
@@ -198,15 +187,23 @@ def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
 
 def _rows(path: Path, files: Sequence[Path], columns: Sequence[str], problems: list[str]) -> pa.Table:
     """The rows of ``files``: from the one file of all where it stands, else from their own."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     many = len(files) >= FEWEST_CASES
-    found = _gathered(path, files, columns) if many else None
-    if found is not None:
+    if many and (found := _gathered(path, files, columns)) is not None:
         return found
     before = made_from(files) if many else ""
     told = len(problems)
     table = _read_cases(files, problems)
     if many and len(problems) == told:
-        _gather(path, files, table, before)
+        with suppress(OSError, RunFolderError, MemoryError):
+            # A run that goes on may have changed its files while they were read.
+            if made_from(files) == before:
+                stated = table.replace_schema_metadata({MADE_FROM_KEY: before.encode()})
+                sink = pa.BufferOutputStream()
+                pq.write_table(stated, sink, compression="zstd", write_page_checksum=True)
+                write_atomically(path / GATHERED_NAME, sink.getvalue().to_pybytes(), False)
     return table.select(columns)
 
 
@@ -304,3 +301,55 @@ def in_order(table: pa.Table) -> pa.Table:
 
 def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+PREFIX = "published:"
+"""What tells the name of published results from the path of a run."""
+
+FURTHER_COLUMNS = (
+    "machine", "gpu", "gpus_per_node", "interconnect", "network", "library_version", "forced",
+)  # fmt: skip
+"""Text columns beside those of a run: the family, then the words of whoever collected the logs."""
+
+
+def published_folder() -> Path:
+    """The folder of the files; CcbenchError when the installation lacks it."""
+    return shipped_folder("results") / "published"
+
+
+def published_names(folder: Path | None = None) -> tuple[str, ...]:
+    """Names of the families that ship."""
+    return tuple(sorted(path.stem for path in (folder or published_folder()).glob("*.parquet")))
+
+
+def load_published(name: str, folder: Path | None = None) -> Run:
+    """The published results of the family ``name`` as a run. Raises UsageError, with near names."""
+    folder = folder or published_folder()
+    names = published_names(folder)
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
+        cure = f"did you mean {' or '.join(near)}" if near else f"there are {', '.join(names) or 'none'}"
+        raise UsageError(f"{PREFIX} {shown(name)} is not a machine with published results; {cure}")
+    manifest = Manifest({"suite": {"name": f"{PREFIX}{name}"}, "machine": {"name": name}})
+    return Run(Path(f"{PREFIX}{name}"), manifest, load_rows(folder / f"{name}.parquet"))
+
+
+def open_run(name: Path | str, details: bool = True) -> Run:
+    """The published results that ``published:NAME`` names, or else the run folder at that path.
+
+    details: as of ``load_run``. Raises RunFolderError or UsageError where there is none.
+    """
+    text = str(name)
+    return load_published(text.removeprefix(PREFIX)) if text.startswith(PREFIX) else load_run(name, details)
+
+
+def contents(name: str, folder: Path | None = None) -> dict[str, Any]:
+    """A summary of one family's file. teams: (ranks, nodes), 0 nodes where not known."""
+    points = load_published(name, folder).points
+    return {
+        "name": name,
+        "rows": len(points),
+        "sources": len({point.source for point in points}),
+        "collectives": sorted({point.collective for point in points}),
+        "teams": sorted({(point.ranks, point.nodes) for point in points}),
+    }

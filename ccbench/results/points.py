@@ -1,10 +1,15 @@
-"""One case of a run as it was read back: what was asked, what came back, and what follows from it."""
+"""A run read back: its manifest, and each case as a Point: what was asked, what came back, what follows.
+
+A manifest may be of another hand or version, so every entry may be missing or be of another kind; such an
+entry counts as not there.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +18,108 @@ from numpy.typing import NDArray
 
 from ccbench.cases import IDENTITY, MORE_ROUNDS, OVERLAP, Case, Status, setting_words
 from ccbench.collectives import COLLECTIVES
-from ccbench.errors import UsageError
+from ccbench.errors import CcbenchError, UsageError
 from ccbench.groups import parse_groups
 from ccbench.machine.flags import Flag
-from ccbench.results.manifest import Manifest
 from ccbench.results.rows import usual_waits
 from ccbench.results.schema import SCHEMA
+from ccbench.topology.files import from_plain
+from ccbench.topology.graph import Topology
 from ccbench.units import format_change, format_size, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+
+
+LONGEST_NAME = 200
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contents of run.json; texts are one printable line, "" where nothing is said."""
+
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+    def at(self, *path: str) -> Any:
+        """The value below ``path``; None where there is none."""
+        found: Any = self.document
+        for key in path:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return found
+
+    def mapping(self, *path: str) -> Mapping[str, Any]:
+        """The mapping below ``path``; an empty one where there is none."""
+        found = self.at(*path)
+        return found if isinstance(found, Mapping) else {}
+
+    def mappings(self, *path: str) -> tuple[Mapping[str, Any], ...]:
+        """The mappings in the list below ``path``."""
+        found = self.at(*path)
+        return tuple(one for one in found if isinstance(one, Mapping)) if isinstance(found, list) else ()
+
+    def text(self, *path: str) -> str:
+        """The text below ``path``, or the ``name`` in a mapping there."""
+        found = self.at(*path)
+        if isinstance(found, Mapping):
+            found = found.get("name")
+        return plain(found, LONGEST_NAME) if isinstance(found, str) else ""
+
+    @property
+    def suite(self) -> str:
+        """The suite's name."""
+        return self.text("suite", "suite") or self.text("suite")
+
+    @property
+    def host(self) -> str:
+        """The host that the run was started on."""
+        return self.text("environment", "host")
+
+    @property
+    def machine(self) -> str:
+        """The machine that predictions were priced on."""
+        return self.text("machine")
+
+    @property
+    def processor(self) -> str:
+        """The model of the host's processors."""
+        return self.text("environment", "processor", "model")
+
+    @property
+    def created_at(self) -> str:
+        """When the run began, ISO 8601."""
+        return self.text("created_at")
+
+    @property
+    def network(self) -> str:
+        """Value of --network when the run was made or imported, such as ``ib-ndr-400x8``."""
+        return self.text("options", "network") if self.mapping("options") else self.text("network")
+
+    @property
+    def gpus(self) -> tuple[Mapping[str, Any], ...]:
+        """Entries of the environment about each GPU."""
+        return self.mappings("environment", "accelerators", "gpus")
+
+    @property
+    def ccbench_version(self) -> str:
+        """The version that wrote the run: imports state it by itself, measured runs among libraries."""
+        own = self.text("versions", "ccbench")
+        return own or self.text("environment", "software", "libraries", "ccbench")
+
+    @property
+    def planned_cases(self) -> int:
+        """Number of cases the run was to have; 0 where it does not tell, as imports do not."""
+        planned = self.at("planned_cases")
+        return planned if isinstance(planned, int) else 0
+
+    @cached_property
+    def topology(self) -> Topology | None:
+        """The graph of the machine that was detected; None where there is none, or none that can be read."""
+        stored = self.at("topology")
+        try:
+            return from_plain(stored, "run.json: topology") if isinstance(stored, Mapping) else None
+        except CcbenchError:
+            return None  # of another version or hand: what needs the graph goes without
+
 
 BYTES_PER_GIGABYTE = 1e9
 
@@ -115,7 +212,7 @@ class Point(Case):
 
     @property
     def is_timed(self) -> bool:
-        """Whether there is a time that a clock gives: the case is OK and took longer than nothing."""
+        """True if there is a time that a clock gives: the case is OK and took longer than nothing."""
         median = self.median_seconds
         return self.status is Status.OK and median is not None and 0 < median < math.inf
 
@@ -165,19 +262,12 @@ class Point(Case):
     @property
     def rank_waiting(self) -> tuple[float, ...]:
         """Share of a launch that each rank usually waited for others, in rank order; () if not known."""
-        launch = self.median_seconds
-        return (
-            tuple(
-                waited / launch
-                for waited in usual_waits([waits.tolist() for waits in self.rank_waiting_seconds])
-            )
-            if launch
-            else ()
-        )
+        waits = usual_waits([waits.tolist() for waits in self.rank_waiting_seconds])
+        return tuple(waited / self.median_seconds for waited in waits) if self.median_seconds else ()
 
     @property
     def imported(self) -> bool:
-        """Whether another tool measured the case."""
+        """True if another tool measured the case."""
         return bool(self.source)
 
     @property
@@ -187,17 +277,17 @@ class Point(Case):
 
     @property
     def emulated(self) -> bool:
-        """Whether the device was emulated: the result is real, the time says nothing about any device."""
+        """True if the device was emulated: the result is real, the time says nothing about any device."""
         return Flag.EMULATION in self.flags
 
     @property
     def trusted(self) -> bool:
-        """Whether nothing was flagged while the case ran."""
+        """True if nothing was flagged while the case ran."""
         return not self.flags
 
     @property
     def bound_share(self) -> float | None:
-        """How much of the speed of light was reached: bound over measured time; one rank has no bound."""
+        """Share of the speed of light that was reached: bound over measured time; one rank has no bound."""
         if not self.median_seconds or self.bound_seconds is None or self.group_ranks < 2:
             return None
         return self.bound_seconds / self.median_seconds
@@ -211,7 +301,7 @@ class Point(Case):
 
     @property
     def beats_bound(self) -> bool:
-        """Whether more than BEATEN of the samples, or the printed time, are faster than the bound allows."""
+        """True if more than BEATEN of the samples, or the printed time, are faster than the bound allows."""
         beaten = self.beaten_share
         if beaten is None or self.bound_share is None:
             return (self.bound_share or 0.0) * IMPOSSIBLE > 1.0
@@ -274,29 +364,30 @@ def points_of_table(table: pa.Table, manifest: Manifest) -> tuple[Point, ...]:
     for one in fields(Point):
         column = COLUMN_OF.get(one.name, one.name)
         if column in table.column_names:
-            values[one.name] = _read(table[column], kinds.get(column, "string"), one)
+            values[one.name] = _cells(table[column], kinds.get(column, "string"), one)
     values["machine"] = [manifest.machine or device for device in values["device_model"]]
     values["status"] = [Status(status) for status in values["status"]]
-    return tuple(_point(dict(zip(values, row, strict=True))) for row in zip(*values.values(), strict=True))
+    points = []
+    for row in zip(*values.values(), strict=True):
+        given: dict[str, Any] = dict(zip(values, row, strict=True))
+        if given["oversubscribed"] and Flag.OVERSUBSCRIBED not in given["flags"]:
+            given["flags"] = (*given["flags"], Flag.OVERSUBSCRIBED.value)
+        # Nothing is known of the speed of the device that an emulated one stands for.
+        if Flag.EMULATION in given["flags"]:
+            given["bound_seconds"] = given["predicted_seconds"] = None
+        if given["network"].startswith("none"):
+            given["network"] = ""
+        points.append(Point(**given))
+    return tuple(points)
 
 
-def _point(values: dict[str, Any]) -> Point:
-    if values["oversubscribed"] and Flag.OVERSUBSCRIBED not in values["flags"]:
-        values["flags"] = (*values["flags"], Flag.OVERSUBSCRIBED.value)
-    if Flag.EMULATION in values["flags"]:
-        values["bound_seconds"] = values["predicted_seconds"] = None
-    if values["network"].startswith("none"):
-        values["network"] = ""
-    return Point(**values)
-
-
-def _read(column: pa.ChunkedArray, kind: str, one: Field[Any]) -> Sequence[Any]:
+def _cells(column: pa.ChunkedArray, kind: str, one: Field[Any]) -> Sequence[Any]:
     """The cells of a column as the field ``one`` has them; here alone it matters how a null looks."""
     if kind == "list<double>":
         arrays = _arrays(column)
         return [tuple(cell.tolist()) for cell in arrays] if one.compare else arrays
     if kind == "list<list<double>>":
-        lists = _whole(column)
+        lists = column.combine_chunks()
         arrays = _arrays(lists.values)
         return [tuple(arrays[start:end]) for start, end in pairwise(lists.offsets.to_pylist())]
     cells = column.to_pylist()
@@ -307,6 +398,7 @@ def _read(column: pa.ChunkedArray, kind: str, one: Field[Any]) -> Sequence[Any]:
     if kind == "string":
         longest = LONGEST.get(one.name, LONGEST_TEXT)
         raw = one.name in RAW
+        # Most cells of a column are equal, so each text is made safe once.
         texts = {cell: cell if raw else plain(cell, longest) for cell in set(cells) if cell is not None}
         return [texts.get(cell, "") for cell in cells]
     # A number that is none says as little as a null does.
@@ -315,12 +407,6 @@ def _read(column: pa.ChunkedArray, kind: str, one: Field[Any]) -> Sequence[Any]:
 
 def _arrays(column: pa.ChunkedArray | pa.Array) -> list[Samples]:
     """The lists of numbers in a column as views of one array; a null is an empty one."""
-    lists = _whole(column)
+    lists = column.combine_chunks() if hasattr(column, "chunks") else column
     numbers = lists.values.to_numpy(zero_copy_only=False)
     return [numbers[start:end] for start, end in pairwise(lists.offsets.to_pylist())]
-
-
-def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    import pyarrow as pa
-
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

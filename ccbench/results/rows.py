@@ -43,7 +43,7 @@ _EMPTY: Row = {column.name: None if column.null_when else "" for column in SCHEM
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an imported case comes from and what its source prints.
+    """Source of an imported case and the figures that it prints.
 
     source: a file's name, or repository and path. table, line: from 1.
     time_statistic: what a printed time is, such as ``mean``.
@@ -102,8 +102,6 @@ def row_of(
         }
     if measurement.status == Status.OK:
         row |= _speed_columns(measurement, confidence)
-        row |= _rank_columns(measurement, confidence)
-        row |= _group_columns(measurement, confidence)
         row |= _overlap_columns(measurement, confidence)
     if origin is not None:
         row |= {_COLUMN_OF.get(name, name): value for name, value in vars(origin).items()}
@@ -153,14 +151,11 @@ def imported_speed(measurement: Measurement, origin: Origin) -> Row:
     row["median_seconds"] = seconds
     if _has_bandwidth(case):
         computed = None if seconds is None else case.size_bytes / seconds / BYTES_PER_GIGABYTE
-        row["algbw_GB_s"] = _finer(algbw, computed)
-        row["busbw_GB_s"] = _finer(busbw, computed * factor if computed and factor else None)
+        of_bus = computed * factor if computed and factor else None
+        for name, printed, own in (("algbw_GB_s", algbw, computed), ("busbw_GB_s", busbw, of_bus)):
+            fine = printed is not None and printed >= FINE_ENOUGH
+            row[name] = printed if fine or own is None else own
     return row
-
-
-def _finer(printed: float | None, computed: float | None) -> float | None:
-    fine = printed is not None and printed >= FINE_ENOUGH
-    return printed if fine or computed is None else computed
 
 
 def _positive(value: float | None) -> float | None:
@@ -171,27 +166,6 @@ def _has_bandwidth(case: Case) -> bool:
     """Return whether data moves and the time is the collective's alone, not that of a computation as well."""
     collective = COLLECTIVES.get(case.collective)
     return case.size_bytes > 0 and (collective is None or collective.moves_data) and case.mode != OVERLAP
-
-
-def _speed_columns(measurement: Measurement, confidence: float) -> Row:
-    """Median, interval and bandwidths; nothing unless samples are times."""
-    samples = measurement.samples_seconds
-    if not samples or not all(map(_is_time, samples)):
-        return {}
-    interval = rounds_interval(samples, measurement.round_samples, confidence)
-    if not math.isfinite(interval.median):
-        return {}
-    mild, severe = tukey_outliers(samples)
-    algbw, busbw = bandwidths(measurement.case, interval.median)
-    return {
-        "median_seconds": interval.median,
-        "low_seconds": interval.low,
-        "high_seconds": interval.high,
-        "interval_confidence": interval.confidence,
-        "outliers": len(mild) + len(severe),
-        "algbw_GB_s": algbw,
-        "busbw_GB_s": busbw,
-    }
 
 
 def bandwidths(case: Case, seconds: float) -> tuple[float | None, float | None]:
@@ -217,33 +191,46 @@ def _medians(measurement: Measurement, every: Sequence[Sequence[float]], confide
     return medians if all(map(math.isfinite, medians)) else []
 
 
-def _rank_columns(measurement: Measurement, confidence: float) -> Row:
-    """Medians of the ranks, and the slowest one when there is one."""
-    medians = _medians(measurement, measurement.rank_samples_seconds, confidence)
-    if not medians:
-        return {}
-    waiting = usual_waits(measurement.rank_waiting_seconds)
-    if (measurement.case.pair and len(medians) == 2) or not waiting:
+def _speed_columns(measurement: Measurement, confidence: float) -> Row:
+    """Median, interval and bandwidths of the case; medians of ranks and of groups, and their slowest."""
+    samples, row = measurement.samples_seconds, Row()
+    if samples and all(map(_is_time, samples)):
+        interval = rounds_interval(samples, measurement.round_samples, confidence)
+        if math.isfinite(interval.median):
+            algbw, busbw = bandwidths(measurement.case, interval.median)
+            row = {
+                "median_seconds": interval.median,
+                "low_seconds": interval.low,
+                "high_seconds": interval.high,
+                "interval_confidence": interval.confidence,
+                "outliers": sum(map(len, tukey_outliers(samples))),
+                "algbw_GB_s": algbw,
+                "busbw_GB_s": busbw,
+            }
+    if medians := _medians(measurement, measurement.rank_samples_seconds, confidence):
+        waiting = usual_waits(measurement.rank_waiting_seconds)
         slowest = _largest(medians)
-    else:
-        slowest = _waits_least(waiting, max(medians))
-    # Whoever stands by neither works nor waits, and has no row.
-    having: Sequence[int] = ()
-    with suppress(UsageError):  # of a row that no version of ccbench wrote
-        having = measurement.case.communicating_ranks
-    if slowest is not None and len(having) == len(medians):
-        slowest = having[slowest]
-    return {"rank_median_seconds": medians, "slowest_rank": slowest}
-
-
-def _group_columns(measurement: Measurement, confidence: float) -> Row:
-    """Medians of what ran at the same time, and the slowest."""
-    medians = _medians(measurement, measurement.group_samples_seconds, confidence)
-    return {"group_median_seconds": medians, "slowest_group": _largest(medians)} if medians else {}
+        if waiting and not (measurement.case.pair and len(medians) == 2):
+            # Ranks end together, so a late one shows by not waiting itself while the others wait for it.
+            slowest = None
+            if len(waiting) >= 2:
+                first, second = sorted(range(len(waiting)), key=waiting.__getitem__)[:2]
+                is_late = waiting[second] - waiting[first] >= WAITING_SHARE * max(medians)
+                slowest = first if is_late else None
+        # Whoever stands by neither works nor waits, and has no row.
+        having: Sequence[int] = ()
+        with suppress(UsageError):  # of a row that no version of ccbench wrote
+            having = measurement.case.communicating_ranks
+        if slowest is not None and len(having) == len(medians):
+            slowest = having[slowest]
+        row |= {"rank_median_seconds": medians, "slowest_rank": slowest}
+    if medians := _medians(measurement, measurement.group_samples_seconds, confidence):
+        row |= {"group_median_seconds": medians, "slowest_group": _largest(medians)}
+    return row
 
 
 def _overlap_columns(measurement: Measurement, confidence: float) -> Row:
-    """How much of the shorter of computation and collective ran beside the longer, sample by sample."""
+    """Share of the shorter of computation and collective that ran beside the longer, sample by sample."""
     parts = measurement.group_samples_seconds
     together = measurement.samples_seconds
     if measurement.case.mode != OVERLAP or len(parts) < 2:
@@ -260,15 +247,12 @@ def _overlap_columns(measurement: Measurement, confidence: float) -> Row:
     if len(shares) < len(together):
         return {}
     interval = rounds_interval(shares, measurement.round_samples, confidence)
-    return {
-        "overlap_efficiency": interval.median,
-        "overlap_low": interval.low,
-        "overlap_high": interval.high,
-    }
+    names = ("overlap_efficiency", "overlap_low", "overlap_high")
+    return dict(zip(names, (interval.median, interval.low, interval.high), strict=True))
 
 
 def usual_waits(waiting_seconds: Sequence[Sequence[float]]) -> list[float]:
-    """What each rank waited in a launch: the median of its rounds; empty where it is not known.
+    """Time that each rank waited in a launch: the median of its rounds; empty where it is not known.
 
     Other programs that ran in one round hold up whichever rank had its processor taken, for hundreds of
     launches, and a mean would keep that.
@@ -279,14 +263,6 @@ def usual_waits(waiting_seconds: Sequence[Sequence[float]]) -> list[float]:
 def _largest(medians: Sequence[float]) -> int | None:
     differ = max(medians) > min(medians)
     return max(range(len(medians)), key=medians.__getitem__) if differ else None
-
-
-def _waits_least(waiting: Sequence[float], launch_seconds: float) -> int | None:
-    """The rank that the others wait for: ranks end together, so a late one shows by not waiting itself."""
-    if len(waiting) < 2:
-        return None
-    first, second = sorted(range(len(waiting)), key=waiting.__getitem__)[:2]
-    return first if waiting[second] - waiting[first] >= WAITING_SHARE * launch_seconds else None
 
 
 def _is_time(seconds: float) -> bool:

@@ -13,7 +13,7 @@ from ccbench.report.figure import Kind
 from ccbench.report.figures import figures_of
 from ccbench.report.wording import points_of
 from ccbench.results import Point, Run
-from ccbench.results.published import load_published
+from ccbench.results.loading import load_published
 from tests.results.samples import edited
 
 from .synthetic import case, sweep, write_run

@@ -17,7 +17,7 @@ from ccbench.report.wording import (
     verdict_lines,
 )
 from ccbench.results import Origin, Point, Run, RunFolder, load_run
-from ccbench.results.published import load_published, published_names
+from ccbench.results.loading import load_published, published_names
 
 from .synthetic import sweep, write_run
 

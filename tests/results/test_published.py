@@ -10,7 +10,7 @@ import yaml
 from benchmarks.publish import collect, family_of, main, source_text, table_of
 from ccbench.errors import UsageError
 from ccbench.results import SCHEMA
-from ccbench.results.published import (
+from ccbench.results.loading import (
     FURTHER_COLUMNS,
     contents,
     load_published,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from benchmarks.score.logs import LogPoints, points_of
 from benchmarks.score.notices import learned_from, notices
-from ccbench.results.published import load_published
+from ccbench.results.loading import load_published
 from tests.score.corpora import entry, log, row
 
 

@@ -75,6 +75,7 @@ class PciFunction:
     @property
     def is_accelerator(self) -> bool:
         """True if it is a GPU or the like, and not the picture of a management controller or a VM."""
+        # Management controllers and hypervisors have pictures of class DISPLAY, too: the maker tells.
         base = self.class_code >> 16
         if base == DISPLAY and self.vendor == INTEL:
             return bool(self.bridges)  # those on the root bus are built into the processor
@@ -126,6 +127,8 @@ def redirects(config: bytes) -> bool | None:
     """
     if len(config) <= _EXTENDED_CAPABILITIES:
         return None
+    # A chain of capabilities: number in the low 16 bits, the next one's place in the high 12. A broken one
+    # may lead in a circle.
     at, seen = _EXTENDED_CAPABILITIES, set[int]()
     while at >= _EXTENDED_CAPABILITIES and at + 8 <= len(config) and at not in seen:
         seen.add(at)
@@ -251,6 +254,7 @@ class Nvml:
         The scope is the NVLink for fields of a link, else 0. Numbers are nvml.h's NVML_FI_DEV_*.
         """
         found: dict[tuple[int, int], int | float] = {}
+        # One call for many: each enters the kernel, and looks must cost little.
         for begin in range(0, len(fields), FIELDS_A_CALL):
             some = fields[begin : begin + FIELDS_A_CALL]
             values = self.answer("DeviceGetFieldValues", handle, list(some))

@@ -80,7 +80,16 @@ def examine(seen: Environment, files: Files, driver: Callable[[], Nvml] = opened
     seen, files: the machine's facts and files. driver: opens the NVIDIA driver.
     """
     found = seen.accelerators
-    checks = [*_processors(seen), *_memory(seen, files), *_clocks(seen), _gpu(seen, files)]
+    source = seen.processor.clock_source
+    quick = source is None or source in GOOD_CLOCK_SOURCES
+    slow = "reading this clock enters the kernel and is slow: boot with clocksource=tsc where it is stable"
+    checks = [
+        *_processors(seen),
+        *_memory(seen, files),
+        check("clock source", source or UNKNOWN, "" if quick else slow),
+        clock_resolution(time.perf_counter),
+        _gpu(seen, files),
+    ]
     if found.pci_gpus or found.gpus:
         checks += _between_gpus(seen, files)
     if found.gpus:
@@ -94,6 +103,7 @@ def examine(seen: Environment, files: Files, driver: Callable[[], Nvml] = opened
 
 def _processors(seen: Environment) -> Iterator[Check]:
     processor, host, limit = seen.processor, seen.host, seen.limits.cores
+    # Online, allowed to this process, and what a container's quota leaves of them.
     if processor.cores is None:
         yield check("cores", UNKNOWN, "give --ranks yourself")
     else:
@@ -119,6 +129,7 @@ def _processors(seen: Environment) -> Iterator[Check]:
         known = processor.smt_active is not None
         yield check("SMT", "off: every processor is a core of its own" if known else UNKNOWN)
 
+    # Virtual machines show no governors: that is no fault.
     governors = ", ".join(f"{name} on {cores}" for name, cores in sorted(processor.governors.items()))
     steady = not governors or set(processor.governors) == {"performance"}
     yield check(
@@ -180,14 +191,6 @@ def _memory(seen: Environment, files: Files) -> Iterator[Check]:
         cure = "docker run --shm-size=8g, or remount /dev/shm larger"
         advice = f"the cpu backend will refuse large sizes: {cure}; {_OF_NCCL}"
     yield check("/dev/shm", text, advice if short else "", problem=short)
-
-
-def _clocks(seen: Environment) -> Iterator[Check]:
-    source = seen.processor.clock_source
-    quick = source is None or source in GOOD_CLOCK_SOURCES
-    advice = "reading this clock enters the kernel and is slow: boot with clocksource=tsc where it is stable"
-    yield check("clock source", source or UNKNOWN, "" if quick else advice)
-    yield clock_resolution(time.perf_counter)
 
 
 def clock_resolution(clock: Callable[[], float], readings: int = 2000) -> Check:
@@ -397,8 +400,16 @@ def backend_checks(
             return check(title, f"needs {', '.join(cures)}", "; then ".join(dict.fromkeys(cures.values())))
         reason = unavailable(name)
         if reason is None:
-            versions = ", ".join(_version(need, seen) for need in needs if need.distributions)
-            return check(title, f"works ({versions})" if versions else "works")
+            named = []
+            for need in needs:
+                versions = [installed_version(one) for one in need.distributions]
+                if need.library:
+                    loadable = seen.software.loadable.items()
+                    versions += [version for path, version in loadable if need.library in path]
+                if need.distributions:
+                    known = next((one for one in versions if one is not None), "(version unknown)")
+                    named.append(f"{need.name} {known}")
+            return check(title, f"works ({', '.join(named)})" if named else "works")
         # A backend's sentence is "what is missing; what to do" or "what is missing: what to do".
         what, *cure = re.split("; |: ", reason, maxsplit=1)
         return check(title, what, cure[0] if cure else "see the section Backends of README.md")
@@ -424,13 +435,6 @@ def has_module(name: str) -> bool:
         return find_spec(name) is not None
     except (ImportError, ValueError):  # a parent package is missing, or half-installed
         return False
-
-
-def _version(need: Requirement, seen: Environment) -> str:
-    versions = [installed_version(one) for one in need.distributions]
-    if need.library:
-        versions += [version for path, version in seen.software.loadable.items() if need.library in path]
-    return f"{need.name} {next((one for one in versions if one is not None), '(version unknown)')}"
 
 
 def about(size_bytes: int) -> str:

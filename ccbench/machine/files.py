@@ -120,6 +120,7 @@ def without_values(text: str, command: Sequence[str]) -> str:
     """Return ``text`` that a program said, without the values that are blanked in its ``command``."""
     hidden: set[str] = set()
     _shown(command, hidden)
+    # Longest first, or a value that is part of another would leave the rest of that one.
     for value in sorted(hidden, key=len, reverse=True):
         if len(value) >= SHORTEST_HIDDEN:
             text = text.replace(value, REDACTED)
@@ -133,6 +134,7 @@ def _shown(words: Sequence[str], hidden: set[str]) -> list[str]:
     while left:
         word = left.pop(0)
         shown.append(_word_shown(word, hidden))
+        # A name and its value as two words; with "=" in it the name is an assignment, which is seen as such.
         if _PAIR.fullmatch(word) and len(left) > 1 and "=" not in left[0]:
             name, value = left.pop(0), left.pop(0)
             known = any(map(has_kept_value, (name, f"OMPI_MCA_{name}", f"PRTE_MCA_{name}")))
@@ -257,6 +259,7 @@ def expanded(ranges: str | None) -> list[int]:
     found: list[int] = []
     for part in (ranges or "").strip().split(","):
         first, _, last = part.partition("-")
+        # Half a list is worse than none.
         if not first.isdecimal() or not (last or first).isdecimal() or part.endswith("-"):
             return []
         found += range(int(first), int(last or first) + 1)

@@ -237,6 +237,7 @@ def read_processor(files: Files) -> Processor:
     described = files.fields("/proc/cpuinfo")
     sockets = {files.text(path) for path in files.matching(CPU, "cpu[0-9]*/topology/physical_package_id")}
     governors = (files.text(path) for path in files.matching(CPU, "cpu[0-9]*/cpufreq/scaling_governor"))
+    # Two drivers tell the same, one of them the other way round.
     boost, no_turbo = _switch(files, f"{CPU}/cpufreq/boost"), _switch(files, f"{CPU}/intel_pstate/no_turbo")
     caches = []
     for folder in files.matching(f"{CPU}/cpu0/cache", "index[0-9]*"):
@@ -275,6 +276,7 @@ def allowed_cpus() -> list[int]:
 
 def usable_cores(files: Files | None = None) -> int:
     """Return how many processes can run at once: allowed processors, or the control group's quota."""
+    # A container with a quota of 1.5 runs one process at a time for long.
     allowed = len(allowed_cpus()) or os.cpu_count() or 1
     quota = control_group_limits(files or Files()).cores
     return allowed if quota is None else max(1, min(allowed, int(quota)))
@@ -284,11 +286,11 @@ def spread_over_cores(cpus: Sequence[int], files: Files | None = None) -> list[i
     """Return ``cpus`` with one hardware thread of every core first, so that few ranks never share a core."""
     files = files or Files()
 
-    def turn(cpu: int) -> tuple[int, int]:
+    def place(cpu: int) -> tuple[int, int]:
         threads = [one for one in siblings(files, cpu) if one in cpus]
         return (threads.index(cpu) if cpu in threads else 0, cpu)
 
-    return sorted(cpus, key=turn)
+    return sorted(cpus, key=place)
 
 
 _V1_UNLIMITED_BYTES = 1 << 60
@@ -366,6 +368,7 @@ def read_memory(files: Files) -> Memory:
     """Return the facts that the kernel tells of the memory."""
     table = files.fields("/proc/meminfo")
     settings = "/sys/kernel/mm/transparent_hugepage"
+    # Some kernels tell neither; then nothing is known of what is used.
     swap, swap_free = _kibibytes(table, "SwapTotal"), _kibibytes(table, "SwapFree")
     return Memory(
         total_bytes=_kibibytes(table, "MemTotal"),

@@ -35,6 +35,7 @@ class CpuTimes:
 def read_cpu_times(files: Files | None = None) -> CpuTimes | None:
     """Return the machine's processor times, None where the system has no /proc/stat."""
     first = (files or Files()).content("/proc/stat", 256).split(b"\n")[0].split()
+    # Guests' time (the two words after these eight) is part of user and nice (proc_stat(5)).
     ticks = [int(word) for word in first[1:9] if word.isdigit()]
     if len(ticks) < 8:
         return None

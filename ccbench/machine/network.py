@@ -169,6 +169,7 @@ def read_cards(files: Files) -> tuple[Card, ...]:
 
 def _card(files: Files, path: str, rdma: bool) -> Card | None:
     """Return the card of an RDMA device or interface; None for one that is only software."""
+    # Bridges, bonds and tunnels have no device of their own.
     device = files.target(f"{path}/device")
     if device is None or "/devices/virtual/" in f"{device}{files.target(path)}":
         return None

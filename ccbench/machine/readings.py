@@ -99,6 +99,7 @@ def readings_json(before: Sequence[DeviceReading], after: Sequence[DeviceReading
     ``host`` where there are several; what the device does not tell is left out, and so are error counts of
     links that are 0.
     """
+    # A device that was lost, or came back, has a look on one side only.
     earlier = {one.device: one for one in before}
     later = {one.device: one for one in after}
     devices = []
@@ -218,17 +219,6 @@ def _clock_fell(before: DeviceReading, after: DeviceReading) -> bool:
     )
 
 
-def _clock_is_low(before: DeviceReading, after: DeviceReading) -> bool:
-    resting = IDLE in (after.clock_reasons or ())
-    return not resting and _fell(after.sm_clock_highest_mhz, after.sm_clock_mhz, CLOCK_LOW_LIMIT)
-
-
-def _memory_errors(before: DeviceReading, after: DeviceReading) -> bool:
-    return _rose(before.ecc_corrected_volatile, after.ecc_corrected_volatile) or _rose(
-        before.ecc_uncorrected_volatile, after.ecc_uncorrected_volatile
-    )
-
-
 def _link_errors(before: DeviceReading, after: DeviceReading) -> bool:
     counted = any(
         # A count that is left out is 0, as in the text of a run.
@@ -247,8 +237,14 @@ _RAISED: Mapping[Flag, Callable[[DeviceReading, DeviceReading], bool]] = {
     Flag.THROTTLED: lambda before, after: _held_back(before, after, THROTTLING),
     Flag.POWER_CAPPED: lambda before, after: _held_back(before, after, CAPPING),
     Flag.CLOCK_DROPPED: _clock_fell,
-    Flag.CLOCK_LOW: _clock_is_low,
-    Flag.ECC_ERRORS: _memory_errors,
+    Flag.CLOCK_LOW: lambda _, after: (
+        IDLE not in (after.clock_reasons or ())
+        and _fell(after.sm_clock_highest_mhz, after.sm_clock_mhz, CLOCK_LOW_LIMIT)
+    ),
+    Flag.ECC_ERRORS: lambda before, after: (
+        _rose(before.ecc_corrected_volatile, after.ecc_corrected_volatile)
+        or _rose(before.ecc_uncorrected_volatile, after.ecc_uncorrected_volatile)
+    ),
     Flag.LINK_ERRORS: _link_errors,
     Flag.DEVICE_ERRORS: lambda before, after: bool(after.xids),
 }

@@ -295,10 +295,11 @@ class DeviceWatch:
         """
         self._begin()
         if work is not None:
-            self._raise_clocks(work)
+            self.raise_clocks(work)
         self._first, self._last = self.read(begins=True), ()
 
-    def _raise_clocks(self, work: Callable[[], None]) -> None:
+    def raise_clocks(self, work: Callable[[], None]) -> None:
+        """Repeat ``work`` until clocks rise no more, and remember the highest."""
         began = risen = self._clock()
         highest: dict[str, int] = {}
         while True:
@@ -307,6 +308,7 @@ class DeviceWatch:
             if any(mhz > highest.get(device, 0) for device, mhz in clocks.items()):
                 risen = now
             highest |= {device: max(mhz, highest.get(device, 0)) for device, mhz in clocks.items()}
+            # As high as ever seen is high enough; else until they have not risen for a while.
             known, waited = self._highest_mhz, now - began
             if clocks and all(mhz >= NEAR * known.get(device, math.inf) for device, mhz in clocks.items()):
                 break

@@ -79,15 +79,20 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, seed: int) -> Ra
     seed: a number that changes from round to round, so that old results are not taken for new ones.
     """
     seeds = range(SEEDS_PER_ROUND * seed, SEEDS_PER_ROUND * (seed + 1))
+    # In place the output is the input, so poison comes before the data.
     endpoint.poison()
     endpoint.refill(seeds[0], LAUNCHES_LIMIT)
     warmup, warmup_total_seconds, waiting_seconds = _warm_up(endpoint, sampling)
     # A launch as the slowest rank saw it at last: some ranks may have had nothing to do.
     endpoint.stamps[endpoint.rank, 0] = 0.0, warmup[-1]
     launch_seconds = float(_shared_stamps(endpoint, 1)[:, 0, 1].max())
-    launches = 1
-    if case.mode not in ALONE:
-        launches = sampling.launches or _launches_per_sample(endpoint, sampling, launch_seconds)
+    launches = 1 if case.mode in ALONE else sampling.launches
+    if not launches:
+        # So many that a sample is long against the clock's steps and the barrier before it.
+        wanted = math.ceil(sampling.minimum_sample_seconds / max(launch_seconds, 1e-9))
+        if isinstance(endpoint, DeviceTimed):
+            wanted = endpoint.sample_launches(wanted, launch_seconds)
+        launches = endpoint.agree(max(1, min(wanted, LAUNCHES_LIMIT)))
     sampler = _sampler(endpoint, case, launches, launch_seconds)
     # There is room for so many stamps: the rest of a longer round is for the next ones.
     room = endpoint.stamps.shape[1] // sampler.stamps
@@ -147,13 +152,6 @@ def _shared_stamps(endpoint: Endpoint, count: int) -> NDArray[np.float64]:
     endpoint.share_stamps(0)  # the first sample's come here next: what was brought is not theirs
     endpoint.barrier()
     return found
-
-
-def _launches_per_sample(endpoint: Endpoint, sampling: Sampling, launch_seconds: float) -> int:
-    wanted = math.ceil(sampling.minimum_sample_seconds / max(launch_seconds, 1e-9))
-    if isinstance(endpoint, DeviceTimed):
-        wanted = endpoint.sample_launches(wanted, launch_seconds)
-    return endpoint.agree(max(1, min(wanted, LAUNCHES_LIMIT)))
 
 
 def _sampler(endpoint: Endpoint, case: Case, launches: int, launch_seconds: float) -> Sampler:
@@ -235,6 +233,7 @@ def _sample(
 def _checked_sample(
     endpoint: Endpoint, case: Case, sample: int, seed: int, sampler: Sampler
 ) -> Mismatch | None:
+    # The last sample is measured and checked: what is checked must be what is timed.
     sampler.time_parts(sample)
     endpoint.poison()
     endpoint.refill(seed, sampler.launches)

@@ -102,6 +102,7 @@ def probe_network(
     """
     if ranks < 2:
         return HostNetwork(backend, ("",), (0,) * ranks)
+    # One small message shows whether there is anything to measure, and which rank is where.
     first = _ok(measured(_case(backend, ranks, SIZES_BYTES[0]), SAMPLING))
     node_of_rank = tuple(first.node_of_rank or (0,) * ranks)
     hosts = first.hosts or ("",) * ranks
@@ -170,6 +171,7 @@ def _cases(backend: str, node_of_rank: Sequence[int], hosts: int) -> dict[str, C
             found["inside"] = replace(plain, pair=f"{first}<>{neighbour}")
     if hosts < 2:
         return found
+    # Between hosts one rank of each speaks for it.
     leaders = [node_of_rank.index(node) for node in range(hosts)]
     found["one way"] = replace(plain, pair=f"{leaders[0]}>{leaders[1]}")
     partners = swaps(node_of_rank)

@@ -134,6 +134,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         raise UsageError(f"--nodes: {unpriced}")
     # A machine that is only planned for stands for this one.
     elsewhere = gpus if options.only_plan or simulated else None
+    # What ``auto`` is, in backends and in ranks, there or here.
     automatic, notes = _backends_planned_for(elsewhere, nodes) if elsewhere else automatic_backends(options)
     auto_ranks = _ranks_of_auto(suite, options.backends, automatic)
     context = ExpansionContext(
@@ -334,7 +335,7 @@ def rank_bytes(case: Case) -> int:
 
 
 def _bytes_of(case: Case, group_rank: int) -> int:
-    # Balanced, the amounts need no matrix of ranks x ranks.
+    # Only uneven traffic needs the amounts of each pair, a matrix of ranks x ranks.
     row, root = collective(case.collective), max(case.root, 0)
     if case.traffic:
         inputs, outputs = case.input_count(group_rank), case.output_count(group_rank)
@@ -354,6 +355,7 @@ def round_seconds(case: Case, sampling: Sampling) -> float:
     able = capabilities_of(case.backend)
     if able.simulated:
         return 0.005
+    # The team's answer, then warm-up and samples, which end by time; then what grows with the size.
     touched_per_second = 2e9  # filling, poisoning, checking and measuring, on a slow machine
     one_round = 0.006 + (sampling.warmup_seconds + sampling.budget_seconds) / sampling.rounds
     if case.on_gpus:  # filled and measured there; what comes out is compared by the host
@@ -391,6 +393,7 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
     for case in teams.values():
         first = looking.get((case.backend, case.ranks)) is case
         found[case.backend] += opening_seconds(case, looks if first else nothing)
+    # Of those that hold memory of GPUs only a few stay open from round to round.
     costly = sorted(case.backend for case in teams.values() if case.on_gpus)
     for name in costly[MOST_COSTLY_TEAMS:] if sampling.rounds > 1 else ():
         found[name] += capabilities_of(name).start_seconds

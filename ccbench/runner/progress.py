@@ -66,6 +66,7 @@ class Forecast:
 
     def left(self) -> Left:
         """Return what is to come."""
+        # Weighed with the plan, so that the first few short cases do not move everything.
         seconds = sum(
             max(0.0, planned_seconds)
             * (self._took[kind] + PLAN_COUNTS_SECONDS)
@@ -102,6 +103,7 @@ class TolerantStream:
 
     def write(self, text: str) -> int:
         """Write ``text``, escaping what the stream's encoding lacks; its length, written or not."""
+        # A terminal that was closed must not end a run of hours.
         if self._stream is not None:
             try:
                 self._stream.write(text)
@@ -206,6 +208,7 @@ class PlainProgress(Progress):
     def case_finished(self, measurement: Measurement, prediction: Prediction | None, left: Left) -> None:
         """One line, unless nothing new ended right after the last line."""
         self._done += 1
+        # A log of thousands of lines hides the one that matters.
         now = self._clock()
         dispensable = not _is_news(measurement, self._told) and left.rounds > 0
         if dispensable and now - self._spoke_at < self._interval_seconds:

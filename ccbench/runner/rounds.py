@@ -59,7 +59,7 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
         return now
     if now.stop_reason == NO_TEAM:
         return replace(before, stop_reason=NO_TEAM)  # it says nothing about the case
-    if not now.samples_seconds:
+    if not now.samples_seconds:  # it failed, and the samples before it are facts all the same
         return replace(
             before,
             status=now.status,
@@ -116,6 +116,7 @@ def judged(measurement: Measurement, sampling: Sampling) -> Measurement:
     """Return the measurement with the reason why it is done, or MORE_ROUNDS."""
     if measurement.status is not Status.OK or measurement.stop_reason == NO_TEAM:
         return measurement
+    # At least as many as planned, however narrow: rounds tell drift from noise.
     rounds = len(rounds_of(measurement))
     if rounds < sampling.rounds:
         return replace(measurement, stop_reason=MORE_ROUNDS)

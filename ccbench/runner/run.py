@@ -105,6 +105,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         reason = unavailable(backend, options)
         if reason:
             raise BackendUnavailable(f"backend {name}: {reason}")
+    # From here on a signal unwinds in order, and what was measured is kept.
     arrow_schema()  # loads pyarrow while no signal can interrupt that
     with (
         terminated_by_signals(once=bool(options.launched_by)),
@@ -167,6 +168,7 @@ class _Run:
         self._no_devices = devices_missing(options) if on_devices else ""
         self._forecast = Forecast()
         self._opening_seconds = 0.0
+        # A launcher's MPI comes up only once: what keeps it from that is told before any case.
         for case in cases:
             if self._in_process(case) and not self._not_there(case):
                 try:
@@ -280,6 +282,7 @@ class _Run:
         now = self._measure(case, deadline, before.launches_per_sample if before else 0)
         if now.status is Status.TIMED_OUT and deadline is not None and time.monotonic() >= deadline:
             return  # it was given too little time to be called hung; a resumed run rounds it again
+        # Written after every round, so that a run that is killed loses one round at most.
         measurement = judged(merged(before, now), self._sampling)
         prediction = None
         # Where ranks shared a device, or it was emulated, no link was used, and the model prices links.
@@ -319,7 +322,7 @@ class _Run:
         if key in self._cannot_start:
             return Measurement(case, Status.UNSUPPORTED, self._cannot_start[key])
         failures = self._failures[key]
-        if len(failures) >= TEAM_FAILURES_LIMIT:
+        if len(failures) >= TEAM_FAILURES_LIMIT:  # a start that fails may take minutes
             said = f"{failures[-1]} (tried {len(failures)} times)"
             return Measurement(case, Status.FAILED, said, stop_reason=NO_TEAM)
         try:
@@ -330,6 +333,7 @@ class _Run:
         except BackendUnavailable as error:
             failures.append(str(error))
             return Measurement(case, Status.FAILED, str(error), stop_reason=NO_TEAM)
+        # Every round of a case has as many launches a sample as its first, or their samples were no one kind.
         sampling = self._sampling.of_one_round(launches)
         if deadline is not None:
             left = max(1.0, deadline - time.monotonic())

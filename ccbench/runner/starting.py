@@ -63,6 +63,7 @@ def context_of(
     """Return what to price on: the machine that was named, the one a resumed run began with, or this one."""
     if options.machine and options.machine != DETECT:
         return plan.context or named_context(options.machine)
+    # Otherwise this machine: its GPUs as detected, its memory as measured, now or when the run began.
     gpus = topology if topology.gpus else None
     backends = {case.backend for case in plan.cases}
     hosted = [able for able in map(capabilities_of, backends) if not able.gpu_ranks]
@@ -135,7 +136,10 @@ def run_folder(
         folder = RunFolder.resume(options.resume)
         # Cases of different suites or machines must not share a folder. Of the machine the processor counts:
         # much else changes from day to day.
-        then, now = ({**one, "processor": _processor(one)} for one in (folder.manifest, manifest))
+        then, now = dict(folder.manifest), dict(manifest)
+        for one in (then, now):
+            found = one.get("environment", {}).get("processor", {})
+            one["processor"] = [found.get("model"), found.get("cores")]
         for name in ("suite", "options", "processor", "versions"):
             if then.get(name) != now[name]:
                 folder.close()
@@ -157,11 +161,6 @@ def run_folder(
             if not options.resume:
                 folder.remove_if_empty()
             raise
-
-
-def _processor(manifest: Mapping[str, Any]) -> list[Any]:
-    found = manifest.get("environment", {}).get("processor", {})
-    return [found.get("model"), found.get("cores")]
 
 
 def first_difference(place: str, then: Any, now: Any) -> tuple[str, Any, Any]:

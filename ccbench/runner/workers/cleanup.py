@@ -87,6 +87,7 @@ class FileCleanup:
         if self._process is not None:
             with suppress(OSError, subprocess.TimeoutExpired):
                 self._process.communicate(timeout=ENDING_SECONDS)
+        # Removing twice does no harm.
         for path in self._paths:  # in case that process was killed
             if os.path.isdir(path):
                 shutil.rmtree(path, ignore_errors=True)

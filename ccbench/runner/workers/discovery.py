@@ -140,6 +140,7 @@ def discover_ranks(launch: Launch, ranks: int | None = None) -> LaunchedRanks:
             in_order = [arrived[number] for number in order]
             refuse_duplicate_names([peer.hello.place for peer in in_order])
             hosts = tuple(peer.hello.place.host for peer in in_order)
+            # One agent of each host describes it: all see the same.
             facts = tuple(
                 replace(_described(in_order[hosts.index(host)]), ranks=hosts.count(host))
                 for host in dict.fromkeys(hosts)

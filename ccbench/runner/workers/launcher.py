@@ -117,6 +117,7 @@ class Launcher(ABC):
 
     def rank_ended(self, rank: int) -> str:
         """Say how a rank's process ended: as its parent knows, else as the launcher tells."""
+        # Its connection may break before the kernel hands its exit code on.
         if not self._launch.command:
             self.wait(LAUNCHER_END_SECONDS, lambda: self.exit_codes()[rank] is not None)
             code = self.exit_codes()[rank]
@@ -137,6 +138,7 @@ class Launcher(ABC):
         lines = [line for line in said if re.search(pattern or r"\w", line)]
         if pattern or not lines:
             return lines[-1] if lines else ""
+        # Launchers frame what happened in their own words; what our process said itself is nearest to it.
         own = [line for line in lines if line.startswith("ccbench")]
         telling = own or [line for line in lines if _TELLING.search(line)]
         return (telling or lines)[-1][:LONGEST_OUTPUT]

@@ -274,6 +274,7 @@ class TorchStore(Store):
                 f"torchrun started this process, but torch is not here; {install_line('gloo')}"
             ) from None
         self._key = f"{STORE_KEY}/{process.job}"
+        # torchrun's own store is there already; without it rank 0 of these keeps one.
         agents = variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         self._store: Any = distributed.TCPStore(
             variables["MASTER_ADDR"],
@@ -305,6 +306,7 @@ class MpiStore(Store):
         settings = importlib.import_module("mpi4py").rc
         settings.initialize = settings.finalize = False
         mpi = importlib.import_module("mpi4py.MPI")
+        # MPICH below MPI_THREAD_MULTIPLE spins without ever giving its processor away.
         crowded = process.local_ranks > (os.cpu_count() or 1)
         mpi.Init_thread(mpi.THREAD_MULTIPLE if crowded and process.launcher == HYDRA else mpi.THREAD_FUNNELED)
         self._world = mpi.COMM_WORLD
@@ -374,6 +376,8 @@ def _name(text: str) -> str:
 
 def _starter(files: Files) -> str:
     """Name the launcher's process on this host, which its ranks have in common, with when it started."""
+    # Scripts may stand between; the first known name above is the launcher. Numbers come again, so the start
+    # of the process (field 22 of proc_pid_stat(5)) belongs to its name.
     number = first = os.getppid()
     while number > 1:
         fields = files.text(f"/proc/{number}/stat")

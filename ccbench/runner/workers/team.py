@@ -113,6 +113,7 @@ class WorkerTeam:
         """Measure ``case``; every failure is a status."""
         started = time.monotonic()
         try:
+            # The leader names who hangs; only a leader that hangs itself is given up from here.
             self._connection.send((case, sampling))
             if self._connection.poll(sampling.time_limit_seconds + GRACE_SECONDS):
                 measurement, usable = self._connection.recv()

@@ -99,6 +99,7 @@ def fitted(table: Table, width: int) -> tuple[list[str], tuple[str, ...]]:
             left.remove(column)
             text = whole[column][0]
             shared += [f"{column.title} {text}"] * (text not in ("", "-"))
+    # Two columns stay whatever the width: what is shown, and what it is of.
     while is_too_wide() and len(left) > 2:
         least = min(left, key=lambda column: column.keep)
         telling = [column for column in left if column.tells]
@@ -118,6 +119,7 @@ def fitted(table: Table, width: int) -> tuple[list[str], tuple[str, ...]]:
     ]
     grid = Table(tuple(left), list(zip(*(cells[column] for column in left), strict=True)))
     lines = wrapped("every row: " + ", ".join(shared), width) if shared else []
+    # A heading stands above the first of the rows that share it.
     for place, line in enumerate(aligned(grid)):
         if place and above[place - 1] != (above[place - 2] if place > 1 else ""):
             lines += folded(f"- {above[place - 1]}", width)
@@ -167,19 +169,20 @@ def markdown_table(table: Table, longest: int = 200) -> str:
 
 def csv_file(names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     """Rows as CSV (RFC 4180): numbers in full precision, empty where there is no value."""
+
+    def cell(value: object) -> str:
+        if value is None:
+            return ""
+        if isinstance(value, str):
+            return csv_text(value)
+        # A float's repr is the shortest text that reads back as the same number.
+        return str(value).lower() if isinstance(value, bool) else repr(value)
+
     sink = io.StringIO()
     writer = csv.DictWriter(sink, names, restval="", lineterminator="\r\n")
     writer.writeheader()
-    writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
     return sink.getvalue()
-
-
-def _csv_cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return csv_text(value)
-    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def csv_text(text: object) -> str:

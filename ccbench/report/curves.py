@@ -232,11 +232,7 @@ def _race(points: Sequence[Point]) -> Figure | None:
     None where no size has two.
     """
     names = series_names(points)
-    curves: dict[SeriesKey, dict[int, Interval]] = {key: {} for key in sorted(names, key=str)}
-    for point in points:
-        low, high = point.low_seconds, point.high_seconds
-        if has_size(point) and point.median_seconds and low is not None and high is not None:
-            curves[series_key(point)][point.size_bytes] = Interval(low, point.median_seconds, high, 0.0)
+    curves = _curves(points)
     counts = Counter(size for curve in curves.values() for size in curve)
     best = {
         size: min(curve[size].median for curve in curves.values() if size in curve)
@@ -286,6 +282,17 @@ def _race(points: Sequence[Point]) -> Figure | None:
         ),
         marks=marks,
     )
+
+
+def _curves(points: Sequence[Point]) -> dict[SeriesKey, dict[int, Interval]]:
+    """Times of each series at each size, in the order of the series' keys; without those that have none."""
+    curves: dict[SeriesKey, dict[int, Interval]] = defaultdict(dict)
+    for point in sorted(points, key=lambda point: str(series_key(point))):
+        low, high = point.low_seconds, point.high_seconds
+        # Imported points have no interval, so that nobody knows who leads.
+        if has_size(point) and point.median_seconds and low is not None and high is not None:
+            curves[series_key(point)][point.size_bytes] = Interval(low, point.median_seconds, high, 0.0)
+    return curves
 
 
 def _crossover_words(crossings: Sequence[Crossover]) -> tuple[list[str], tuple[Mark, ...]]:

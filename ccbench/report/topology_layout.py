@@ -90,14 +90,7 @@ def laid_out(topology: Topology) -> Layout:
     longest = max((len(row) for row in own.values()), default=1)
     slot = min(max(room / min(longest, MOST_IN_A_ROW), NARROWEST_SLOT), WIDEST_SLOT)
     gpus = [_sized(gpu, slot) for gpu in own.get((GPU, 0), [])[:MOST_IN_A_ROW]]
-    # A circle is for GPUs joined among themselves more than in pairs: a bridge is an arc in the row.
-    names = {gpu.name for gpu in gpus}
-    pairs = {
-        frozenset((line.source, line.target))
-        for line in lines
-        if line.kind not in _NOT_A_MESH and {line.source, line.target} <= names
-    }
-    circle = max(Counter(name for pair in pairs for name in pair).values(), default=0) > 1
+    circle = _is_mesh(gpus, lines)
     heights = {key: max(4.0, 0.52 * len(gpus)) if circle and key[0] == GPU else ROW for key in rows}
     tops = dict(zip(heights, itertools.accumulate(heights.values()), strict=True))
     levels = {key: tops[key] - height / 2 for key, height in heights.items()}
@@ -127,6 +120,17 @@ def laid_out(topology: Topology) -> Layout:
             plan.place_row(row, levels[key], WIDEST_SLOT, min(most, joined))
     plan.widen()
     return _finished(plan, lines, frame)
+
+
+def _is_mesh(gpus: Sequence[Box], lines: Sequence[Line]) -> bool:
+    """True if GPUs are joined among themselves more than in pairs: a bridge is an arc in the row."""
+    names = {gpu.name for gpu in gpus}
+    pairs = {
+        frozenset((line.source, line.target))
+        for line in lines
+        if line.kind not in _NOT_A_MESH and {line.source, line.target} <= names
+    }
+    return max(Counter(name for pair in pairs for name in pair).values(), default=0) > 1
 
 
 def _finished(plan: _Plan, lines: Sequence[Line], frame: Frame | None) -> Layout:

@@ -54,7 +54,7 @@ _HARDWARE = {
     "sockets": ("processor", "sockets"),
     "threads a core": ("processor", "threads_per_core"),
 }
-"""What makes a machine, where both runs say it."""
+"""Facts that make a machine, where both runs have them."""
 
 _TOLD = {
     "host": ("host", "name"),
@@ -67,7 +67,7 @@ _TOLD = {
     "driver": ("accelerators", "driver"),
     "variables": ("variables",),
 }
-"""What is told where it differs."""
+"""Facts that are told where they differ."""
 
 _BESIDE_THE_POINT = frozenset(
     ("click", "matplotlib", "pandas", "pyarrow", "pydantic", "PyYAML", "rich", "scipy")
@@ -78,10 +78,10 @@ MOST_SHOWN = 60
 """Characters of a value in a note."""
 
 Obstacle = tuple[Cause, str]
-"""Why there is no verdict, for programs and in words."""
+"""Cause of having no verdict, for programs and in words."""
 
 Face = tuple[Sequence[Point], Sequence[Point], str]
-"""What the base and the new run have of a case, () where nothing, and what to say about the pair."""
+"""Points of a case in the base and the new run, () where there are none, and words about the pair."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from ccbench.topology.graph import Finding
 from ccbench.units import format_ratio, format_seconds, format_size, plural
 
 HEALTH = "health"
-"""What a suite's key ``verdict`` says when its runs are to be judged."""
+"""Value of a suite's key ``verdict`` when its runs are to be judged."""
 
 UNSTABLE_BETWEEN = 0.10
 UNSTABLE_WITHIN = 0.25
@@ -48,8 +48,9 @@ UNSTABLE_WITHIN = 0.25
 case's timing is unstable: differences of a tenth could then not be seen."""
 
 UNSTABLE_SECONDS = 1e-6
-"""What a time may vary by however short it is: a few cache lines' way between two processors, which is longer
-or shorter by where these and the buffers happen to be. It is a quarter of the shortest collectives."""
+"""Seconds that a time may vary by however short it is: a few cache lines' way between two processors, which
+is longer or shorter by where these and the buffers happen to be. It is a quarter of the shortest
+collectives."""
 
 UNSTABLE_CASES = 0.25
 """Share of the cases that may be unstable before the whole run is."""
@@ -158,7 +159,20 @@ def health_of(run: Run) -> HealthVerdict:
         if len(rounds) >= FEWEST_ROUNDS:
             between = relative_spread([median(one) for one in rounds])
             spreads.append((point, between, median(map(relative_spread, rounds))))
-    findings += _unstable(spreads)
+    bad = [
+        (between, within, point.label)
+        for point, between, within in spreads
+        if max(between / UNSTABLE_BETWEEN, within / UNSTABLE_WITHIN) > 1
+        and max(between, within) * (point.median_seconds or 0.0) > UNSTABLE_SECONDS
+    ]
+    if spreads and len(bad) > UNSTABLE_CASES * len(spreads):
+        between, within, label = max(bad, key=lambda one: one[0])
+        text = (
+            f"{len(bad)} of {len(spreads)} cases vary by more than {UNSTABLE_BETWEEN:.0%} between rounds or "
+            f"{UNSTABLE_WITHIN:.0%} within one, and by more than {format_seconds(UNSTABLE_SECONDS)}, "
+            f"worst {label} with {between:.0%} and {within:.0%}"
+        )
+        findings.append(_finding("unstable", "", text))
     evidence = _evidence(points, timed, matrices, spreads)
     return HealthVerdict(tuple(findings), tuple(evidence), _doubt(run, timed))
 
@@ -254,24 +268,6 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[Fi
 def _what(matrix: PairMatrix) -> str:
     way = "both ways" if matrix.both else "one way"
     return f"{format_size(matrix.size_bytes)} {way}, {matrix.backend}"
-
-
-def _unstable(spreads: Sequence[Spread]) -> list[Finding]:
-    bad = [
-        (point, between, within)
-        for point, between, within in spreads
-        if max(between / UNSTABLE_BETWEEN, within / UNSTABLE_WITHIN) > 1
-        and max(between, within) * (point.median_seconds or 0.0) > UNSTABLE_SECONDS
-    ]
-    if not spreads or len(bad) <= UNSTABLE_CASES * len(spreads):
-        return []
-    point, between, within = max(bad, key=lambda one: one[1])
-    text = (
-        f"{len(bad)} of {len(spreads)} cases vary by more than {UNSTABLE_BETWEEN:.0%} between rounds or "
-        f"{UNSTABLE_WITHIN:.0%} within one, and by more than {format_seconds(UNSTABLE_SECONDS)}, "
-        f"worst {point.label} with {between:.0%} and {within:.0%}"
-    )
-    return [_finding("unstable", "", text)]
 
 
 def _evidence(

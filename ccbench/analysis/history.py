@@ -38,7 +38,7 @@ from ccbench.results.folder import MANIFEST_NAME
 from ccbench.units import format_change, format_seconds, plain, plural
 
 PENALTY = 12.0
-"""What a step must lower m * ln(sum of absolute distances) by; see above."""
+"""Amount by which a step must lower m * ln(sum of absolute distances); see above."""
 
 FEWEST_VALUES = 6
 """Shorter series have no steps: two values on either side of one are too easily alike by chance."""

@@ -116,7 +116,7 @@ FEWEST_OF_A_CLASS = 3
 """Pairs; of fewer nobody knows which is the odd one."""
 
 _KIND = tuple(axis.name for axis in IDENTITY if axis.name not in ("pair", "size_bytes"))
-"""What the pairs of one matrix have in common besides the size."""
+"""Axes in which the pairs of one matrix are alike, besides the size."""
 
 Cell = TypeVar("Cell")
 Table = tuple[tuple[float | None, ...], ...]

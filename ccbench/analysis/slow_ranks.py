@@ -71,7 +71,7 @@ SLOW_HALF = 0.25
 """A half this much slower than the other is one: two values have no spread that would tell noise."""
 
 GROSS = 3.0
-"""Where times are in doubt, a group must be this many times slower."""
+"""A group must be this many times slower if times are in doubt."""
 
 DECIDED = 0.75
 """Share of the cases in which a group must be slow to be named."""

@@ -30,7 +30,7 @@ SIZE_NOT_STATED = -1
 
 
 SETTINGS_OF_LIBRARIES = tuple(axis for axis in SETTINGS if axis.choice and axis.name != "channels")
-"""What a library can be told besides algorithm, protocol and channels."""
+"""Axes that a library can be told besides algorithm, protocol and channels."""
 
 NOT_SET = tuple(axis.default for axis in SETTINGS_OF_LIBRARIES)
 
@@ -164,9 +164,10 @@ def timings_of(runs: Sequence[Run], forced: Forced | None = None) -> tuple[Timin
             speed = _speed(point)
             if speed is not None and not point.emulated and point.ranks >= 2:
                 variant = variants.get((point.source, point.source_table), "")
+                # What somebody knows to have been forced outranks what a log does not say.
                 known_choice = forced(point.source) if forced is not None and point.source else None
-                choice = _choice(point, known_choice or (point.algorithm, point.protocol), variant)
-                found.append(_timing(point, place, choice, speed))
+                asked = known_choice or (point.algorithm, point.protocol)
+                found.append(_timing(point, place, asked, variant, speed))
     return tuple(found)
 
 
@@ -180,12 +181,10 @@ def _speed(point: Point) -> tuple[int, float] | None:
     return None
 
 
-def _choice(point: Point, asked: tuple[str, str], variant: str) -> Choice:
+def _timing(
+    point: Point, place: str, asked: tuple[str, str], variant: str, speed: tuple[int, float]
+) -> Timing:
     settings = tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES)
-    return Choice(point.backend, *asked, point.channels, settings, variant)
-
-
-def _timing(point: Point, place: str, choice: Choice, speed: tuple[int, float]) -> Timing:
     work = (axis.said(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"]))
     situation = Situation(
         collective=point.collective,
@@ -200,7 +199,7 @@ def _timing(point: Point, place: str, choice: Choice, speed: tuple[int, float]) 
     )
     return Timing(
         situation=situation,
-        choice=choice,
+        choice=Choice(point.backend, *asked, point.channels, settings, variant),
         size_bytes=speed[0],
         median_seconds=speed[1],
         samples_seconds=tuple(point.samples_seconds.tolist()),

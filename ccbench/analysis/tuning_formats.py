@@ -224,7 +224,23 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
     lines: list[str] = []
     for one in compared:
         lines.append(plain(one.situation.label, 400) + (" (SIMULATED)" if one.simulated else ""))
-        rows = [_row(band) for band in one.bands]
+        rows = []
+        for band in one.bands:
+            ends = dict.fromkeys(
+                "size not stated" if size == SIZE_NOT_STATED else format_size(size)
+                for size in (band.low_bytes, band.high_bytes)
+            )
+            if band.choice is None:
+                rows.append((" - ".join(ends), "as it is", plain(band.why, 400)))
+                continue
+            instead = f"instead of {band.rivals[0].label if len(band.rivals) == 1 else 'several'}"
+            words = [instead, gain_text(band.smallest_gain)]
+            if band.largest_gain is not None and band.largest_gain != band.smallest_gain:
+                words[-1] += f" to {format_change(band.largest_gain.median)}"
+            if band.bridged_bytes:
+                words.append(f"at {len(band.bridged_bytes)} sizes not told apart")
+            words += ["without interval"] * band.without_interval
+            rows.append((" - ".join(ends), plain(band.choice.label), plain(", ".join(words), 400)))
         lines += [f"  {line}" for line in aligned(Table(columns("<", "<", "<"), rows))[1:]]
         if one.flags:
             lines.append(f"  flagged while measured: {', '.join(one.flags)}")
@@ -236,25 +252,6 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
         )
     told = plural(len(advised), "band")
     return [*lines, f"{told} with advice; nothing is said of sizes that were not measured"]
-
-
-def _row(band: Band) -> tuple[str, str, str]:
-    ends = dict.fromkeys(
-        "size not stated" if size == SIZE_NOT_STATED else format_size(size)
-        for size in (band.low_bytes, band.high_bytes)
-    )
-    sizes = " - ".join(ends)
-    if band.choice is None:
-        return sizes, "as it is", plain(band.why, 400)
-    instead = f"instead of {band.rivals[0].label if len(band.rivals) == 1 else 'several'}"
-    words = [instead, gain_text(band.smallest_gain)]
-    if band.largest_gain is not None and band.largest_gain != band.smallest_gain:
-        words[-1] += f" to {format_change(band.largest_gain.median)}"
-    if band.bridged_bytes:
-        words.append(f"at {len(band.bridged_bytes)} sizes not told apart")
-    if band.without_interval:
-        words.append("without interval")
-    return sizes, plain(band.choice.label), plain(", ".join(words), 400)
 
 
 def gain_text(gain: Gain | None) -> str:
@@ -277,7 +274,26 @@ def advice_document(advice: Sequence[Advice], rules: Rules | None = None) -> dic
     for one in advice:
         where = asdict(one.situation)
         where |= {"nodes": where["nodes"] or None, "machine": where.pop("place"), "work": where.pop("work")}
-        bands = [_band_document(band) for band in one.bands]
+        bands = []
+        for band in one.bands:
+            low, high, *sizes = (
+                None if size == SIZE_NOT_STATED else size
+                for size in (band.low_bytes, band.high_bytes, *band.sizes_bytes)
+            )
+            bands.append(
+                {
+                    "low_bytes": low,
+                    "high_bytes": high,
+                    "sizes_bytes": sizes,
+                    "choice": _choice_document(band.choice),
+                    "instead_of": _choice_document(band.rivals[0] if len(band.rivals) == 1 else None),
+                    "smallest_gain": band.smallest_gain and asdict(band.smallest_gain),
+                    "largest_gain": band.largest_gain and asdict(band.largest_gain),
+                    "bridged_bytes": list(band.bridged_bytes),
+                    "without_interval": band.without_interval,
+                    "reason": band.why,
+                }
+            )
         situations.append({**where, "simulated": one.simulated, "flags": list(one.flags), "bands": bands})
     return {
         "version": DOCUMENT_VERSION,
@@ -285,25 +301,6 @@ def advice_document(advice: Sequence[Advice], rules: Rules | None = None) -> dic
         "minimum_printed_gain": rules.minimum_printed_gain,
         "confidence": rules.confidence,
         "situations": situations,
-    }
-
-
-def _band_document(band: Band) -> dict[str, Any]:
-    low, high, *sizes = (
-        None if size == SIZE_NOT_STATED else size
-        for size in (band.low_bytes, band.high_bytes, *band.sizes_bytes)
-    )
-    return {
-        "low_bytes": low,
-        "high_bytes": high,
-        "sizes_bytes": sizes,
-        "choice": _choice_document(band.choice),
-        "instead_of": _choice_document(band.rivals[0] if len(band.rivals) == 1 else None),
-        "smallest_gain": band.smallest_gain and asdict(band.smallest_gain),
-        "largest_gain": band.largest_gain and asdict(band.largest_gain),
-        "bridged_bytes": list(band.bridged_bytes),
-        "without_interval": band.without_interval,
-        "reason": band.why,
     }
 
 

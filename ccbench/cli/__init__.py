@@ -40,7 +40,7 @@ COMPLETION_VARIABLE = "_CCBENCH_COMPLETE"
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="ccbench")
 def commands() -> None:
-    """How fast are this machine's collectives, is that what it should give, what to run instead?
+    """Measure this machine's collectives: how fast, is that what it should give, what to run instead.
 
     Start with: ccbench run quick
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ccbench.analysis.verdicts import Settings
 
 MODEL = "model"
-"""What stands in the base's place for a run's own predictions."""
+"""Word in the base's place for a run's own predictions."""
 
 
 @click.command(short_help="Verdict on two runs, point by point.")

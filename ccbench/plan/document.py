@@ -136,7 +136,7 @@ Dtype = Annotated[str | None, _reads(_word(tuple(ITEM_BYTES)))]
 
 
 class OverlapKeys(StrictModel):
-    """Which communication runs behind computing."""
+    """Communication that runs behind computing, by kind."""
 
     gradients: Flag = None
     parameters: Flag = None
@@ -151,7 +151,7 @@ def _all_alike(value: Any) -> Any:
 
 
 class StrategyKeys(StrictModel):
-    """What a plan says for all layouts, and one of them for itself: everything of a Strategy but axes."""
+    """Keys that a plan has for all layouts, or one of them for itself: everything of a Strategy but axes."""
 
     sequence: Whole = None
     global_batch: Whole = None
@@ -194,7 +194,7 @@ class StrategyKeys(StrictModel):
 
     @property
     def hide_pipeline(self) -> bool | None:
-        """Whether messages between stages run behind computing."""
+        """True if messages between stages run behind computing; None where the plan does not say."""
         return self.overlap.pipeline if self.overlap else None
 
 
@@ -212,7 +212,7 @@ class LayoutKeys(StrategyKeys):
 
 
 class SearchKeys(StrictModel):
-    """What a search keeps to; of a key that is not there it tries everything that divides."""
+    """Bounds of a search; of a key that is not there it tries everything that divides."""
 
     tp: Wholes = None
     cp: Wholes = None
@@ -282,7 +282,7 @@ class PlanKeys(StrategyKeys):
 PLAN_FILE = FileKind("plan", "at least model, machine, layout and global_batch")
 
 Spot = tuple[str | int, ...]
-"""Where a value stands in the file."""
+"""The place of a value in the file."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ class Choice:
 
 
 Wanted = Mapping[str, tuple[Any, ...]]
-"""What a search keeps to, by setting; of one that is not named it tries everything that divides."""
+"""Bounds of a search, by setting; of one that is not named it tries everything that divides."""
 
 
 @dataclass(frozen=True)
@@ -371,7 +371,10 @@ def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> 
     name = keys.name or name
     shape = None if gradients is not None else _shape(keys.model, name, origin)
     if shape is not None:
-        _refuse_what_is_missing(choices, settings, origin)
+        for key, example in (("global_batch", 1024), ("sequence", 4096)):
+            # Each layout may have its own, else all need one.
+            if key not in settings and not (choices and all(key in one.settings for one in choices)):
+                raise origin.error((key,), f"is missing; write such as '{key}: {example}'")
         if not shape.experts:
             _refuse_traffic(choices, settings, origin)
     searches = keys.search is not None or keys.layout == "search"
@@ -489,12 +492,6 @@ def _written_axes(text: str, spot: Spot, origin: Origin) -> dict[str, int | str]
     if layout.etp:
         axes["etp"] = layout.etp
     return {**axes, "order": layout.order}
-
-
-def _refuse_what_is_missing(choices: tuple[Choice, ...], settings: Mapping[str, Any], origin: Origin) -> None:
-    for key, example in (("global_batch", 1024), ("sequence", 4096)):
-        if key not in settings and not (choices and all(key in one.settings for one in choices)):
-            raise origin.error((key,), f"is missing; write such as '{key}: {example}'")
 
 
 def _refuse_traffic(choices: tuple[Choice, ...], settings: Mapping[str, Any], origin: Origin) -> None:

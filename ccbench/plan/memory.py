@@ -100,7 +100,7 @@ def named_device(name: str) -> Device:
 
 
 ONLY, FIRST, MIDDLE, LAST = STAGES = ("only", "first", "middle", "last")
-"""Which pipeline stage: the only one, or the first, one in the middle, the last."""
+"""Kinds of pipeline stages: the only one, or the first, one in the middle, the last."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ LOGIT_BYTES = 4
 """A logit as it is kept for the backward pass, float32 (Korthikanti et al. 2022, section 4.3)."""
 
 SCORE_STATISTIC_BYTES = 4
-"""What fused attention keeps of a row of scores (Dao et al. 2022)."""
+"""Bytes that fused attention keeps of a row of scores (Dao et al. 2022)."""
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ class ModelShape:
 
     @property
     def latent(self) -> bool:
-        """Whether attention is multi-head latent attention."""
+        """True if attention is multi-head latent attention."""
         return self.kv_rank > 0
 
     @property
@@ -125,7 +125,7 @@ class ModelShape:
 
     @property
     def attention_width(self) -> int:
-        """What attention gives to its output matrix: values of all query heads."""
+        """Width of what attention gives to its output matrix: values of all query heads."""
         return self.heads * (self.value_head_size or self.head_size)
 
     @property

@@ -31,7 +31,7 @@ _SETTINGS = (
 """Of a strategy, as JSON has them."""
 
 MASKED_TOLD = 1.05
-"""How much attention in full must add before figures without what is masked are told too."""
+"""Factor that attention in full must add before figures without what is masked are told too."""
 
 
 def plan_lines(planned: Planned) -> Iterator[str]:

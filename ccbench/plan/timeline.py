@@ -168,7 +168,7 @@ def _behind(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]
 
 
 def _ending(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
-    """What comes last, in ``lane`` and in those of the stages above it: buckets of gradients as the last
+    """Pieces of the end, in ``lane`` and in those of the stages above it: buckets of gradients as the last
     backward pass lets them go, what the optimizer waits for, the optimizer, what it lets go.
     """
     found = _gradients(step, intervals, lane)

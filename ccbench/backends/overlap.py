@@ -116,7 +116,7 @@ def run_while_computing(
     """Launch ``launches`` times while ``once`` runs ``repetitions`` times altogether, to the end of both.
 
     Returns the seconds from the call until the last repetition ended, and until the last launch was seen to
-    be over: 0 where ``background`` is None, on a rank that stands by.
+    be over: 0 where ``background`` is None, on a rank that belongs to no group.
     """
     if background is not None and not background.tells:
         return _in_shares(background, once, launches, repetitions)

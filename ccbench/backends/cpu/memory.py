@@ -77,7 +77,7 @@ class Control:
 
     words: memoryview of int64, ``LINE_WORDS`` per rank. stamps: float64 array (ranks, capacity, 2) of start
     and end times of samples. part_seconds: one of the same shape, of seconds per launch that each of two
-    collectives took that ran beside each other; pages are taken when first written.
+    collectives took that ran concurrently; pages are taken when first written.
     """
 
     def __init__(self, ranks: int, sample_capacity: int) -> None:

@@ -15,6 +15,7 @@ from ccbench.backends.base import CannotRun
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.cuda.blocking_kernel import (
     BlockingKernel,
+    SharedWords,
     blocked,
     blocked_launches,
     graph_sizes,
@@ -31,7 +32,7 @@ from ccbench.backends.cuda.communicator import (
     peer_access_of,
     views_of,
 )
-from ccbench.backends.cuda.context import DeviceContext, DeviceOutput, Transfer, input_period
+from ccbench.backends.cuda.context import Area, DeviceContext, DeviceOutput, Transfer, input_period
 from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, Kernel, do_all
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint
 from ccbench.backends.kernels import abi
@@ -104,6 +105,7 @@ class CudaRanks(SingleProcessEndpoint):
         self._transport = ""
         self._layout: tuple[RankBuffers, ...] = ()
         self._blocking: BlockingKernel | None = None
+        self._shared_words: tuple[SharedWords, int] | None = None
         self._not_blocked = ""
         self._met = False
         self._behind, self._blocked_launches = 0, 0
@@ -234,14 +236,10 @@ class CudaRanks(SingleProcessEndpoint):
     def _rank_places(self) -> dict[int, RankPlaces]:
         places = self.communicator.places
         return {
-            rank: RankPlaces(places(rank), held.address, self._image(context, rank))
+            rank: RankPlaces(places(rank), held.address, context.images.get(rank, Area()).address)
             for context in self.contexts
             for rank, held in context.buffers.items()
         }
-
-    @staticmethod
-    def _image(context: DeviceContext, rank: int) -> int:
-        return context.images[rank].address if rank in context.images else 0
 
     def _transfers(self, context: DeviceContext) -> tuple[list[Transfer], list[Transfer]]:
         """Copies to and from the images of a device's ranks, before and after each launch.
@@ -251,7 +249,7 @@ class CudaRanks(SingleProcessEndpoint):
         """
         before, after = [], []
         for rank in context.ranks:
-            buffer, image = context.buffers[rank].address, self._image(context, rank)
+            buffer, image = context.buffers[rank].address, context.images.get(rank, Area()).address
             one = self._layout[rank]
             if self._peer_access.inputs and one.input_bytes:
                 at = one.input_offset
@@ -264,10 +262,9 @@ class CudaRanks(SingleProcessEndpoint):
     def _ready_blocking_kernel(self) -> None:
         """Made for the first case, where the devices can see the host's memory. Collective."""
         if self._blocking is None and not self._not_blocked:
-            self._blocking, self._not_blocked = self._opened_blocking_kernel()
-
-    def _opened_blocking_kernel(self) -> tuple[BlockingKernel | None, str]:
-        return open_blocking_kernel(self.contexts[0].cuda, self.contexts)
+            cuda = self.contexts[0].cuda
+            opened = open_blocking_kernel(cuda, self.contexts, self._shared_words, self.least)
+            self._blocking, self._not_blocked = opened
 
     def facts(self) -> CaseFacts:
         """Number of channels in use, and what became of the devices."""

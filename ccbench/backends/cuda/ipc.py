@@ -15,7 +15,7 @@ from functools import partial
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control, Word, fence
-from ccbench.backends.cuda.blocking_kernel import BlockingKernel, SharedWords, open_blocking_kernel
+from ccbench.backends.cuda.blocking_kernel import SharedWords
 from ccbench.backends.cuda.communicator import RankPlaces
 from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.endpoint import LIMIT_SECONDS, CudaRanks, T
@@ -123,6 +123,7 @@ class IpcEndpoint(CudaRanks):
         processors = min(cuda.facts(one).processors for one in range(len(shares)))
         no_access = cuda.pair_without_access(range(len(shares)))  # every rank comes to the same answer
         super().__init__(control, [context], shares, processors, LIMIT_SECONDS, no_access)
+        self._shared_words = (board.blocking, rank)
 
     def _refused(self) -> str | None:
         # Processes share no pinned memory that could take what peers exchange.
@@ -268,9 +269,6 @@ class IpcEndpoint(CudaRanks):
     def agree(self, value: int) -> int:
         """Rank 0's value, on every rank."""
         return self._numbers(value)[0]
-
-    def _opened_blocking_kernel(self) -> tuple[BlockingKernel | None, str]:
-        return open_blocking_kernel(self._cuda, self.contexts, (self._board.blocking, self.rank), self.least)
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 

@@ -55,9 +55,6 @@ WIDE_OPERANDS = 3
 """A value made of as many as this is received alone."""
 
 
-# -- messages ----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, order=True)
 class Message:
     """From ``source`` to ``target``; the only one between them with this step and group."""
@@ -125,9 +122,6 @@ def traffic_of(versions: Versions) -> Traffic:
         traffic.ordinal[message] = len(before)
         before.append(message)
     return traffic
-
-
-# -- units -------------------------------------------------------------------------------------------------
 
 
 class Kind(IntEnum):
@@ -352,9 +346,6 @@ class _RankCompiler:
             self._next_ordinal[message.target] = self._traffic.ordinal[message] + 1
         if unit.sends or unit.moves:
             self._units.append(unit)
-
-
-# -- programs ----------------------------------------------------------------------------------------------
 
 
 def rank_programs(schedule: Schedule, in_place: bool) -> tuple[list[RankProgram], Traffic]:

@@ -218,19 +218,9 @@ def serve(address: str, hello: messages.Hello, broken: Callable[[], None], ready
 
 
 class RunAgent:
-    """The agent of a run: the main thread is ranks of MPI, another listens to the hub.
+    """The agent of a run: the main thread is ranks of MPI, another listens to the hub."""
 
-    leaving: called when the run is over, right before this process ends.
-    """
-
-    def __init__(
-        self,
-        process: LaunchedProcess,
-        hub: Connection,
-        cleanup: FileCleanup,
-        leaving: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._leaving = leaving
+    def __init__(self, process: LaunchedProcess, hub: Connection, cleanup: FileCleanup) -> None:
         self._process = process
         self._hub = hub
         self._cleanup = cleanup
@@ -253,7 +243,6 @@ class RunAgent:
         if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
             mpi.Finalize()
         self._cleanup.close()
-        self._leaving()
         return task.exit_code
 
     def _be_rank(self, leader: str) -> tuple[str, int]:
@@ -299,9 +288,8 @@ class RunAgent:
             hang_up(self._hub)  # so that the first process, too, knows that the run is lost
         for group in list(self._children):
             self._end(group)
-        if not self._idle.wait(PARTING_SECONDS):  # it hangs in its library, which no other thread can end
-            self._leaving()
-            os._exit(over.exit_code)
+        if not self._idle.wait(PARTING_SECONDS):
+            os._exit(over.exit_code)  # it hangs in its library, which no other thread can end
         self._tasks.put(over)
 
     def _start_child(self, spawn: messages.Spawn) -> None:

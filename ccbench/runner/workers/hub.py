@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -24,7 +23,6 @@ from ccbench.machine.host import (
     module_command,
     signals_let_in,
     single_threaded,
-    state,
 )
 from ccbench.runner.workers.agent import RunAgent
 from ccbench.runner.workers.channel import PROOF_SECONDS, Listener, Peer, connect
@@ -53,14 +51,6 @@ from ccbench.runner.workers.rendezvous import (
 
 TURN_AWAY_SECONDS = PROOF_SECONDS + 2.0
 
-_END_LATER = """
-import contextlib, signal, sys, time
-time.sleep(2)
-for handle in sys.argv[1:]:
-    with contextlib.suppress(OSError):
-        signal.pidfd_send_signal(int(handle), signal.SIGKILL)
-"""
-
 
 def join_run(process: LaunchedProcess, arguments: Sequence[str]) -> int:
     """Be one of the processes of a run; the run's exit code, the same in every process.
@@ -74,8 +64,10 @@ def join_run(process: LaunchedProcess, arguments: Sequence[str]) -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # before there are threads, which inherit it
     store = store_for(process, os.environ)
     hello = Hello(this_place(), process.rank, process.ranks)
-    hub = AgentHub(process, store, arguments) if process.rank == 0 else None
-    connection = connect(hub.address, hello) if hub else connect_to_first(store, hello)
+    if process.rank == 0:
+        connection = connect(AgentHub(process, store, arguments).address, hello)
+    else:
+        connection = connect_to_first(store, hello)
     try:
         answer = connection.recv()
     except (EOFError, OSError):
@@ -86,7 +78,7 @@ def join_run(process: LaunchedProcess, arguments: Sequence[str]) -> int:
         if process.rank == 0:
             raise UsageError(answer.reason)
         raise SystemExit(UsageError.exit_code)
-    return RunAgent(process, connection, cleanup, hub.end_stopped if hub else lambda: None).stay()
+    return RunAgent(process, connection, cleanup).stay()
 
 
 class AgentHub:
@@ -101,7 +93,6 @@ class AgentHub:
         self._listener = Listener(several_hosts=not process.one_host)
         self.address = self._listener.address
         self._agents: list[Connection] = []
-        self._near: list[int] = []
         self._leaders: dict[int, Connection] = {}
         store.set(self.address)
         threading.Thread(target=self._work, name="hub", daemon=True).start()
@@ -147,30 +138,7 @@ class AgentHub:
             # The first process's own comes last: once it has heard that all is over, it leaves.
             arrived.sort(key=lambda peer: peer.hello.rank, reverse=True)
             self._agents = [peer.connection for peer in arrived]
-            here = this_place()
-            self._near = [peer.hello.place.pid for peer in arrived if here.sees(peer.hello.place)]
         return ""
-
-    def end_stopped(self) -> None:
-        """End agents of this host that a signal has stopped: they never hear that the run is over.
-
-        Their launcher would wait for them for good.
-        """
-        stopped: list[int] = []
-        for pid in self._near if hasattr(os, "pidfd_open") else ():
-            if state(pid) in ("T", "t"):
-                with suppress(OSError):  # it has ended
-                    stopped.append(os.pidfd_open(pid))
-        if stopped:
-            # Later, by a process that outlives this one: a launcher ends with the code of whoever ends first.
-            subprocess.Popen(
-                [sys.executable, "-S", "-E", "-c", _END_LATER, *map(str, stopped)],
-                pass_fds=stopped,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
 
     def _start_runner(self) -> subprocess.Popen[bytes]:
         variables = {

@@ -180,28 +180,6 @@ def test_under_torchrun_mpi_is_refused_with_what_would_start_it(tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
-STOPS_AS_MPI_COMES_UP = """
-import os, signal, sys, threading, time
-def stop():
-    while "mpi4py.MPI" not in sys.modules:
-        time.sleep(0.001)
-    os.kill(os.getpid(), signal.SIGSTOP)
-if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "1":
-    threading.Thread(target=stop, daemon=True).start()
-"""
-
-
-@pytest.mark.exhaustive
-@needs_mpi
-def test_a_rank_that_stands_still_while_mpi_comes_up_is_named_and_the_launcher_ends(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(STOPS_AS_MPI_COMES_UP)
-    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
-    done = run([*own_mpiexec(), "-n", "2"], tmp_path / "run", "mpi", PYTHONPATH=path)
-    assert done.returncode == 4, done.stderr
-    assert "the library did not start: rank 1 (process " in done.stderr
-    assert "is stopped by a signal; the others wait for it" in done.stderr
-
-
 def start_stopping(
     folder: Path, mark: str, limit: str, before: Sequence[str] = (), after: Sequence[str] = ()
 ) -> subprocess.Popen[bytes]:

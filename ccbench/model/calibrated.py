@@ -446,8 +446,6 @@ def calibrate_cluster(base: Base, measured: Sequence[Measured], provenance: Prov
         # As ``parse_network`` reads it back.
         gigabits = f"{cluster.network.bytes_per_second * 8 / 1e9:.3f}".rstrip("0").rstrip(".")
         network = f"{cluster.network.word}-{gigabits}x{cluster.network.nics}"
-    kept = "a name of ccbench's catalog" if isinstance(base.described, str) else "a topology, kept whole"
-    seen = f"{points.total()} points measured with {provenance.library}, run {run}"
     return CalibratedCluster(
         name=provenance.name,
         machine=base.described,
@@ -470,15 +468,23 @@ def calibrate_cluster(base: Base, measured: Sequence[Measured], provenance: Prov
         points=points.total(),
         run=run,
         calibrated_at=provenance.at,
-        origins={
-            "machine": f"{kept}, with ranks, nodes and network as given or as the run says",
-            "measured_as": f"what run {run} records",
-            "scales": f"fitted to {seen}; {CONFIDENCE:.0%} intervals of {RESAMPLES} linearised resamples",
-            "constants": f"shipped ({shipped().learned_on or 'starts'}), times scales",
-            "measured": f"measured over scaled model, {seen}",
-            "held_out": "fitted to sizes 1, 3, 5 ... and tested at 2, 4, 6 ... of the same run",
-        },
+        origins=_origins(base, provenance, points.total()),
     )
+
+
+def _origins(base: Base, provenance: Provenance, points: int) -> dict[str, str]:
+    run, kept = provenance.run, "a topology, kept whole"
+    if isinstance(base.described, str):
+        kept = "a name of ccbench's catalog"
+    seen = f"{points} points measured with {provenance.library}, run {run}"
+    return {
+        "machine": f"{kept}, with ranks, nodes and network as given or as the run says",
+        "measured_as": f"what run {run} records",
+        "scales": f"fitted to {seen}; {CONFIDENCE:.0%} intervals of {RESAMPLES} linearised resamples",
+        "constants": f"shipped ({shipped().learned_on or 'starts'}), times scales",
+        "measured": f"measured over scaled model, {seen}",
+        "held_out": "fitted to sizes 1, 3, 5 ... and tested at 2, 4, 6 ... of the same run",
+    }
 
 
 def _held_out(observations: Sequence[Observation], sizes: Sequence[int]) -> HeldOutError | None:

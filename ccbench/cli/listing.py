@@ -14,7 +14,7 @@ Listing = Mapping[str, str | list[str]]
 """Name -> what there is to say about it; a collective's algorithms and a kernel's collectives are lists."""
 
 
-def _axes() -> Listing:
+def axes() -> Listing:
     """Axes that a suite may name besides collective, ranks and sizes, by its key in a sweep."""
     from ccbench.cases import AXES
     from ccbench.suite.grouping import GROUP_MODES
@@ -28,14 +28,16 @@ def _axes() -> Listing:
     return {key: meaning + f" ({values[key]})" * bool(values[key]) for key, meaning in meanings.items()}
 
 
-def _collectives() -> Listing:
+def collectives() -> Listing:
+    """Collectives, each with its algorithms."""
     from ccbench.collectives import COLLECTIVES
     from ccbench.schedules import algorithms_of
 
     return {name: list(algorithms_of(name)) for name in COLLECTIVES}
 
 
-def _algorithms() -> Listing:
+def algorithms() -> Listing:
+    """Algorithms of collectives, each with its source and parameter."""
     from ccbench.schedules import ALGORITHMS
 
     parameters = {True: "", False: "; parameter: "}
@@ -45,7 +47,7 @@ def _algorithms() -> Listing:
     }
 
 
-def _kernels() -> Listing:
+def kernels() -> Listing:
     """Own kernels by the name a suite gives them, each with its collectives."""
     from ccbench.backends.kernels.sources import INTERPRETED, kernel_algorithms
     from ccbench.collectives import COLLECTIVES
@@ -60,25 +62,28 @@ def _kernels() -> Listing:
     return found
 
 
-def _backends() -> Listing:
+def backends() -> Listing:
+    """Backends, each with its version or what it lacks here."""
     from ccbench.backends import open_backend
     from ccbench.cases import backend_names
 
-    backends = [open_backend(name) for name in backend_names()]
+    opened = [open_backend(name) for name in backend_names()]
     return {
         one.name: one.version() if (reason := one.unavailable()) is None else f"not here: {reason}"
-        for one in backends
+        for one in opened
     }
 
 
-def _machines() -> Listing:
+def machines() -> Listing:
+    """Machines that can be priced: hosts, then those of the catalog."""
     from ccbench.model.machine import load_machine, machine_names
     from ccbench.topology.catalog import catalog_names, load_catalog
 
     hosts = {name: load_machine(name) for name in machine_names()}
     listed = {name: f"{one.kind}, {one.fabric.cores} cores" for name, one in hosts.items()}
     for name in catalog_names():
-        if name in listed:  # the host that processes share, priced with numbers of its own
+        # The host that processes share is priced with numbers of its own.
+        if name in listed:
             continue
         found = load_catalog(name)
         gpus = f"{len(found.gpus)} GPUs, {found.topology_class.value}"
@@ -86,7 +91,7 @@ def _machines() -> Listing:
     return listed
 
 
-def _networks() -> Listing:
+def networks() -> Listing:
     """Kinds of networks, each as --network takes it."""
     from ccbench.topology.node_nics import KINDS, PORT_GIGABITS
 
@@ -97,21 +102,22 @@ def _networks() -> Listing:
     }
 
 
-def _suites() -> Listing:
+def suites() -> Listing:
+    """Suites that ship, each with its question."""
     from ccbench.suite.model import load_suite, shipped_suites
 
     return {name: load_suite(path).question for name, path in shipped_suites().items()}
 
 
 LISTINGS: Mapping[str, Callable[[], Listing]] = {
-    "collectives": _collectives,
-    "axes": _axes,
-    "algorithms": _algorithms,
-    "kernels": _kernels,
-    "backends": _backends,
-    "machines": _machines,
-    "networks": _networks,
-    "suites": _suites,
+    "collectives": collectives,
+    "axes": axes,
+    "algorithms": algorithms,
+    "kernels": kernels,
+    "backends": backends,
+    "machines": machines,
+    "networks": networks,
+    "suites": suites,
 }
 
 

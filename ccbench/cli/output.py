@@ -53,10 +53,8 @@ def screen_width() -> int:
 
 
 def open_closed_streams() -> None:
-    """Join standard streams that were closed (``>&-``) before ccbench started to nothing.
-
-    Else the next file that is opened would get the number 1 or 2, and a library's message would land in it.
-    """
+    """Join standard streams that were closed (``>&-``) before ccbench started to nothing."""
+    # Else the next file that is opened would get the number 1 or 2, and a library's message would land in it.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             number = os.open(os.devnull, os.O_RDWR)
@@ -96,7 +94,8 @@ def watched_stdout() -> Iterator[WatchedStream]:
     """Replace stdout, so that its failures can be told from those of files."""
     stream = sys.stdout
     if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name == "ascii":
-        stream.reconfigure(encoding="utf-8")  # click would write UTF-8 past this stream, unwatched
+        # click would write UTF-8 past this stream, unwatched.
+        stream.reconfigure(encoding="utf-8")
     watched = WatchedStream(stream)
     sys.stdout = cast("TextIO", watched)
     try:
@@ -113,7 +112,8 @@ def drop(stream: TextIO) -> None:
 
 
 def drop_if_broken(stream: TextIO) -> None:
-    """Drop a stream that cannot be flushed: Python's own last flush would make the exit code 120."""
+    """Drop a stream that cannot be flushed."""
+    # Python's own last flush would make the exit code 120.
     try:
         stream.flush()
     except OSError:
@@ -155,7 +155,8 @@ def _read(parse: Callable[[str], float], parameter: click.Parameter, text: str |
 
 
 def drawn_as_far_as_possible(draw: Callable[[], tuple[Path, ...]]) -> tuple[Path, ...]:
-    """The files of a report; what could not be drawn is a note, so that the table is still printed."""
+    """The files of a report; what could not be drawn is a note."""
+    # The table is still to be printed.
     from ccbench.report import ReportIncomplete
 
     try:

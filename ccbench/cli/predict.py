@@ -71,7 +71,8 @@ def predict(
         from ccbench.model.cluster import open_cluster
 
         cluster = open_cluster(machine, nodes, network, ranks)
-        if network is not None and cluster.nodes == 1:  # a number of nodes forgotten, not a wish
+        # A number of nodes forgotten, not a wish.
+        if network is not None and cluster.nodes == 1:
             raise UsageError(
                 f"--network {network}: {cluster.ranks} ranks are one {cluster.name}, joined to no other; "
                 "give --nodes, or leave --network out"

@@ -113,9 +113,9 @@ def report(
 
 
 def _export(run: Run, form: str, output: Path | None) -> None:
-    """The file is replaced as a whole, so that nobody reads half of it."""
     from ccbench.report.exports import json_summary, prometheus_text
 
+    # The file is replaced as a whole, so that nobody reads half of it.
     file = file_for(output, EXPORTS[form])
     say_problems(run.problems)
     if form == "prometheus" and file is not None and file.suffix != ".prom":

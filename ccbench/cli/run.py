@@ -97,6 +97,7 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
         if not asked["launch"]:
             return join_run(process, sys.argv[1:])
         if process.rank:
+            # Rank 0 says it for all.
             return UsageError.exit_code
         raise UsageError(
             f"--launch: {process.launcher} has started this command {process.ranks} times; leave one of "
@@ -148,7 +149,8 @@ def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
     from ccbench.runner.workers.launcher import agents_of
 
     agents, launcher = agents_of(os.environ)
-    if launch is not None and not launch.strip():  # a variable of a script that is not set
+    # A variable of a script that is not set.
+    if launch is not None and not launch.strip():
         raise UsageError("--launch: is empty; write a command such as 'mpirun -n 16 --hostfile hosts'")
     if not agents:
         return {"launch": launch or "", "ranks": ranks}

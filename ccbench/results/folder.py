@@ -306,6 +306,7 @@ def _locked(path: Path) -> int:
 def _probe(path: Path) -> None:
     """Really write: permissions and quotas tell too little, and now nothing has been measured yet."""
     with _cured(path):
+        # As a case is written: a temporary file, synced and renamed.
         probe = path / ".probe"
         write_atomically(probe, b"\0" * PROBE_BYTES)
         probe.unlink()

@@ -316,6 +316,7 @@ class Point(Case):
 
     def busbw_at(self, seconds: float | None) -> float | None:
         """Bus bandwidth in GB/s this case would have if it took ``seconds``; None where no bus is used."""
+        # One rank uses no bus, and the factor of a collective that is not in the table is not known.
         row = COLLECTIVES.get(self.collective)
         if not seconds or not self.size_bytes or self.group_ranks < 2 or row is None or not row.moves_data:
             return None

@@ -35,7 +35,7 @@ LARGEST_YAML_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a file holds, for what is said about it, and its bounds.
+    """Kind of contents of a file, for words about it, and its bounds.
 
     name: of one such file; least: what it must say; usual: its size; raises: the error for anything odd.
     """
@@ -84,7 +84,7 @@ def path_text(path: Steps) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Which file a suite or plan came from, and on which line each of its values stands.
+    """File that a suite or plan came from, and the line on which each of its values stands.
 
     Two origins are always equal: the same suite read from two places is the same suite.
     """
@@ -114,7 +114,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Document:
-    """What a suite file says: a tree of dicts, lists, str, int, float, bool and None, and its origin."""
+    """Contents of a suite file: a tree of dicts, lists, str, int, float, bool and None, and its origin."""
 
     tree: Any
     origin: Origin

@@ -33,7 +33,7 @@ MPI_PREFIX = "mpi:"
 
 @dataclass(frozen=True)
 class ExpansionContext:
-    """What a suite leaves open, and what the command line overrides.
+    """Choices that a suite leaves open, and those that the command line overrides.
 
     backends, ranks: from the command line, instead of what the suite says; None where it does not say.
     auto_backends, auto_ranks: what ``auto`` means on this machine.
@@ -90,7 +90,7 @@ class _Block:
         return values * sum(size.count() if isinstance(size, Range) else 1 for size in sizes)
 
     def left_out(self) -> Iterator[tuple[str, int]]:
-        """What the sweep asks for and is not here, with the number of cases that go with it."""
+        """Values that the sweep asks for and are not here, with the number of cases that go with each."""
         axes = [*self.values.values()]
         for place, one in enumerate(axes):
             for what, values in one.lacked.items():
@@ -99,7 +99,7 @@ class _Block:
 
 
 def offers(backend: str, name: str, value: object) -> bool:
-    """Whether ``backend`` has that value of the axis ``name``; the default is had by all."""
+    """Return whether ``backend`` has that value of the axis ``name``; the default is had by all."""
     return value == AXIS[name].default or capabilities_of(backend).has(name, value)
 
 
@@ -109,7 +109,11 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
     Raises SuiteError when a value exists nowhere, when nothing is left, or when there are more than
     MOST_POINTS cases (found out before they are made); UsageError when ``context`` asks for the impossible.
     """
-    _check_context(context)
+    for backend in context.backends or ():
+        if backend not in backend_names():
+            raise UsageError(f"backend {shown(backend)} is not known; {suggestion(backend, backend_names())}")
+    if context.ranks is not None and not 1 <= context.ranks <= MOST_RANKS:
+        raise UsageError(f"{context.ranks} ranks cannot be; give 1 to {MOST_RANKS}")
     blocks: list[_Block] = []
     total = 0
     for index, sweep in enumerate(suite.sweep):
@@ -119,7 +123,11 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
             # An empty block counts as well, or a suite of nothing but empty blocks could go on for long.
             total += max(block.count([*block.values.values()]), 1)
             if total > MOST_POINTS:
-                raise _too_many(suite, context, index)
+                raise suite.origin.error(
+                    ("sweep", index) if len(suite.sweep) > 1 else ("sweep",),
+                    f"asks for more than {MOST_POINTS:,} cases on {', '.join(_backends(suite, context))}; "
+                    "take fewer sizes, dtypes or ranks",
+                )
     cases = tuple(dict.fromkeys(case for block in blocks for case in _cases(suite, block, context)))
     if not cases:
         raise suite.origin.error(("sweep",), _why_empty(suite, context))
@@ -129,19 +137,11 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
 
 
 def left_out(suite: Suite, context: ExpansionContext) -> Counter[str]:
-    """How many cases ``expand`` leaves out, by the reason; equal ones are counted as often as asked for."""
+    """Number of cases that ``expand`` leaves out, by reason; equal ones count as often as asked for."""
     found: Counter[str] = Counter()
     for block in (block for sweep in suite.sweep for block in _blocks(suite, sweep, context)):
         found.update(dict(block.left_out()))
     return found
-
-
-def _check_context(context: ExpansionContext) -> None:
-    for backend in context.backends or ():
-        if backend not in backend_names():
-            raise UsageError(f"backend {shown(backend)} is not known; {suggestion(backend, backend_names())}")
-    if context.ranks is not None and not 1 <= context.ranks <= MOST_RANKS:
-        raise UsageError(f"{context.ranks} ranks cannot be; give 1 to {MOST_RANKS}")
 
 
 def _backends(suite: Suite, context: ExpansionContext) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> _Values:
 
 
 def _works(sweep: Sweep, backend: str, row: Collective, ranks: int) -> _Values:
-    """Who communicates with whom, each once."""
+    """Groups, pairs, concurrent collectives and traffic of the sweep, each combination once."""
     lacked: Counter[str] = Counter()
     found: dict[tuple[tuple[str, Any], ...], None] = {}
     for work in works(sweep, row, ranks, pairs=offers(backend, "pair", "0>1")):
@@ -221,6 +221,7 @@ def _roots(sweep: Sweep, row: Collective, ranks: int) -> _Values:
         return _Values((NO_ROOT,))
     if isinstance(sweep.root, str):
         return _Values(range(ranks))
+    # A root that so many ranks do not have is left out here; with other numbers of ranks it may exist.
     return _parted(sweep.root, lambda root: "" if root < ranks else f"root of {ranks} ranks: {root}")
 
 
@@ -326,14 +327,6 @@ def _points(sweep: Sweep, row: Collective, ranks: int, item_bytes: int) -> list[
         return [(0, 0)]
     counts = (row.count_for(size, ranks, item_bytes) for size in size_points(sweep.size))
     return [(row.size_bytes(count, ranks, item_bytes), count) for count in dict.fromkeys(counts)]
-
-
-def _too_many(suite: Suite, context: ExpansionContext, index: int) -> CcbenchError:
-    return suite.origin.error(
-        ("sweep", index) if len(suite.sweep) > 1 else ("sweep",),
-        f"asks for more than {MOST_POINTS:,} cases on {', '.join(_backends(suite, context))}; "
-        "take fewer sizes, dtypes or ranks",
-    )
 
 
 def _why_empty(suite: Suite, context: ExpansionContext) -> str:

@@ -1,4 +1,4 @@
-"""Who communicates with whom in a sweep: layouts, groups, concurrent collectives, uneven traffic.
+"""Communication partners in a sweep: layouts, groups, concurrent collectives, uneven traffic.
 
 A sweep says ``layout: {tp: 2}`` and ``groups: [tp, dp]``; a case says ``tp of tp2-cp1-ep1-dp4-pp1``. Only
 with a number of ranks at hand is one made of the other, and what so many ranks cannot form is left out there.
@@ -132,7 +132,7 @@ def _groups(item: Any) -> str:
 
 
 def is_axis(item: Any) -> bool:
-    """Whether ``item`` names an axis of a layout, or several joined by ``-``; MisfitError if none can be."""
+    """Return whether ``item`` names axes of a layout, joined by ``-``; MisfitError if none can be."""
     if not isinstance(item, str) or not item or not set(item.split("-")) <= _AXIS_NAMES:
         return False
     read_at((), Layout().size, item)
@@ -225,7 +225,7 @@ def check_layout(sweep: Sweep) -> None:
 
 
 def _misfit(sweep: Sweep, ranks: int) -> str:
-    """Why ``ranks`` ranks cannot have the sweep's layout, empty where they can."""
+    """Reason why ``ranks`` ranks cannot have the sweep's layout, empty where they can."""
     try:
         make_layout(dict(sweep.layout), ranks)
     except UsageError as problem:
@@ -246,7 +246,7 @@ Work = dict[str, Any]
 
 
 def works(sweep: Sweep, row: Collective, ranks: int, pairs: bool) -> Iterator[Work]:
-    """What the sweep asks of whom and with whom, as far as this collective and so many ranks have it.
+    """Values of the axes of ``Work`` that the sweep asks for and this collective has on so many ranks.
 
     pairs: whether single pairs can be asked for at all; else they are not even counted up.
     """
@@ -257,17 +257,14 @@ def works(sweep: Sweep, row: Collective, ranks: int, pairs: bool) -> Iterator[Wo
                 if concurrent and alone != ALL_GROUPS:
                     continue  # with a group alone nothing else runs
                 # A pair is alone already.
-                named = sweep.pairs if pairs and not groups and not concurrent else _ring(sweep.pairs)
+                is_free = pairs and not groups and not concurrent
+                named = [name for name in sweep.pairs if is_free or name == PAIRS_OF_RING]
                 for traffic in _traffics(sweep.traffic, row, len(members[0])):
                     for pair in pairs_of(named, row, ranks):
                         yield {
                             "pair": pair, "groups": groups, "active_group": alone,
                             "concurrent": concurrent, "traffic": traffic,
                         }  # fmt: skip
-
-
-def _ring(names: Sequence[str]) -> list[str]:
-    return [name for name in names if name == PAIRS_OF_RING]
 
 
 def pairs_of(names: Sequence[str], row: Collective, ranks: int) -> Iterator[str]:
@@ -316,7 +313,7 @@ def _spelled(expression: str, layout: LayoutSizes, ranks: int) -> str | None:
 
 
 def why_no_groups(sweep: Sweep, ranks: int) -> str:
-    """Why so many ranks form none of the sweep's groups: the first one's reason; '' where they form some."""
+    """Reason why so many ranks form none of the sweep's groups, the first one's; '' where they form some."""
     if any(True for _ in _groupings(sweep, ranks)):
         return ""
     if ranks > MOST_GROUPED_RANKS:
@@ -363,11 +360,8 @@ def _traffics(asked: Sequence[str], row: Collective, group_ranks: int) -> Iterat
         yield ""
         return
     for traffic in asked:
-        if not traffic or _fits(traffic, group_ranks):
+        # A matrix has a row for each rank of a group; formulas are of any number of ranks.
+        is_matrix = traffic.startswith("[")
+        fits = len(json.loads(traffic)) == group_ranks if is_matrix else group_ranks <= MOST_UNEVEN_RANKS
+        if not traffic or fits:
             yield traffic
-
-
-def _fits(traffic: str, group_ranks: int) -> bool:
-    if not traffic.startswith("["):
-        return group_ranks <= MOST_UNEVEN_RANKS
-    return len(json.loads(traffic)) == group_ranks

@@ -1,4 +1,4 @@
-"""What a suite file says, checked: Suite, Sweep and SamplingRules, frozen.
+"""Contents of a suite file, checked: Suite, Sweep and SamplingRules, frozen.
 
 From a path or a shipped suite's name to a Suite, every mistake told in one line.
 """
@@ -100,7 +100,7 @@ def _words(read: Callable[[Any], tuple[str, ...]], *known: str) -> Reads:
 
 
 def _values(axis: Axis) -> Reads:
-    """What a sweep may say of an axis: its words, or numbers within its bounds."""
+    """Reader of an axis' values in a sweep: its words, or numbers within its bounds."""
     if axis.bounds is None:
         read = words(axis.noun, axis.values, axis.everything)
         return _words(read, *axis.values, *["all"] * bool(axis.everything))
@@ -153,8 +153,7 @@ _LAYOUT_SCHEMA: dict[str, Any] = {
 }
 
 
-def _layout_written(sizes: grouping.LayoutSizes) -> dict[str, int | str] | str:
-    return dict(sizes) or grouping.NO_LAYOUT
+_LAYOUT = Reads(grouping.read_layout, _LAYOUT_SCHEMA, write=lambda sizes: dict(sizes) or grouping.NO_LAYOUT)
 
 
 class StrictModel(BaseModel):
@@ -167,6 +166,7 @@ class StrictModel(BaseModel):
     def _keys_are_known(cls, value: Any) -> Any:
         if isinstance(value, cls):
             return value
+        # pydantic would refuse an unknown key as well, but without naming the nearest that exists.
         known = [field.alias or name for name, field in cls.model_fields.items()]
         needed = [field.alias or name for name, field in cls.model_fields.items() if field.is_required()]
         if not isinstance(value, Mapping):
@@ -183,7 +183,7 @@ class StrictModel(BaseModel):
 
 
 class SamplingRules(StrictModel):
-    """When a case has been measured well enough; times in seconds, widths as fractions of one."""
+    """Rules by which a case has been measured well enough; times in seconds, widths as fractions of one."""
 
     confidence: Annotated[float, _fraction(0.5, 0.999)] = 0.95
     max_ci_width: Annotated[float, _fraction(0.001, 1.0)] = 0.05
@@ -219,6 +219,7 @@ class SamplingRules(StrictModel):
 SWEPT = tuple(axis for axis in AXES if axis.values or axis.bounds)
 """Axes of which a sweep lists values; of the others it says in keys of their own what makes them."""
 
+# These keys are made of AXES, so that a further axis needs no line here; a type checker cannot follow that.
 if TYPE_CHECKING:
     _SweptKeys = StrictModel
 else:
@@ -241,7 +242,7 @@ class Sweep(_SweptKeys):
     )
     root: Annotated[tuple[int, ...] | str, ROOTS] = (0,)
     pairs: Annotated[tuple[str, ...], _texts(grouping.read_pairs, "string")] = (grouping.PAIRS_OF_RING,)
-    layout: Annotated[grouping.LayoutSizes, Reads(grouping.read_layout, _LAYOUT_SCHEMA, _layout_written)] = ()
+    layout: Annotated[grouping.LayoutSizes, _LAYOUT] = ()
     groups: Annotated[tuple[str, ...], _texts(grouping.read_group_expressions, "string", "array")] = ("",)
     group_mode: Annotated[tuple[str, ...], _words(grouping.read_group_modes, *grouping.GROUP_MODES)] = (
         "concurrent",
@@ -307,7 +308,7 @@ class Suite(StrictModel):
 
     @property
     def origin(self) -> Origin:
-        """Where the suite was read from, for errors."""
+        """File and lines that the suite was read from, for errors."""
         return self._origin
 
     @property
@@ -334,6 +335,7 @@ class Suite(StrictModel):
 def suite_schema() -> dict[str, Any]:
     """A JSON schema of suite files, for editors that complete and check YAML."""
     schema = Suite.model_json_schema(by_alias=True)
+    # A file may write one sweep without a list, which the field's type does not show.
     listed = schema["properties"]["sweep"]
     schema["properties"]["sweep"] = {"anyOf": [listed["items"], {**listed, "minItems": 1}]}
     schema["title"] = "ccbench suite"
@@ -353,6 +355,7 @@ def load_suite(path_or_name: str | Path) -> Suite:
     path = suite_file(path_or_name)
     try:
         with path.open("rb") as file:
+            # One byte more than allowed shows that a file is too large without reading it whole.
             content = file.read(MOST_BYTES + 1)
     except OSError as problem:
         raise SuiteError(f"{_place(path)}: cannot be read ({problem.strerror}); check the file") from None
@@ -369,6 +372,7 @@ def suite_file(path_or_name: str | Path) -> Path:
         return _shipped(text)
     except ValueError:
         raise SuiteError(f"{shown(text)}: is no file name; write a path or a suite's name") from None
+    # A folder of results may be called as a suite that ships: the suite is meant.
     if stat.S_ISDIR(kind) and text in shipped_suites():
         return shipped_suites()[text]
     if not stat.S_ISREG(kind):

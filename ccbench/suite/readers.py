@@ -125,10 +125,6 @@ def whole_number(value: Any, lowest: int, highest: int, kind: str) -> int:
     return value
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 @dataclass(frozen=True)
 class Reads:
     """Annotation of a field: ``read`` makes its value or raises ValueError; ``write`` makes it plain again.
@@ -138,7 +134,7 @@ class Reads:
 
     read: Callable[[Any], Any]
     schema: dict[str, Any]
-    write: Callable[[Any], Any] = _same
+    write: Callable[[Any], Any] = lambda value: value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Called by pydantic: the reader replaces its own checks of the type."""
@@ -205,6 +201,7 @@ class Range:
         if self.rule == "step":
             return tuple(range(self.first, self.last + 1, int(self.amount)))
         ratio = self.amount if self.rule == "factor" else 10 ** (1 / self.amount)
+        # Rounded powers of a small factor repeat themselves at small sizes.
         found: dict[int, None] = {}
         power = 0
         while (point := round(self.first * ratio**power)) <= self.last:
@@ -240,7 +237,12 @@ def _read_range(value: Mapping[str, Any], rules: tuple[str, ...], read: Callable
             "a range that starts at 0 never grows by a factor; start at 1 or give a 'step'", "from"
         )
     amount = read_at((rule,), lambda given: _amount(rule, given, read), value.get(rule, 2))
-    return _bounded(Range(ends["from"], ends["to"], rule, amount))
+    found = Range(ends["from"], ends["to"], rule, amount)
+    if found.count() > MOST_POINTS:
+        raise MisfitError(
+            f"{found.count():,} points; at most {MOST_POINTS:,}: write a factor or a larger step"
+        )
+    return found
 
 
 def _amount(rule: str, value: Any, read: Callable[[Any], int]) -> int | float:
@@ -256,14 +258,6 @@ def _amount(rule: str, value: Any, read: Callable[[Any], int]) -> int | float:
     if not SMALLEST_FACTOR <= value <= LARGEST_SIZE_BYTES:
         raise MisfitError(f"{shown(value)} is not a factor; write {SMALLEST_FACTOR} or more")
     return value
-
-
-def _bounded(found: Range) -> Range:
-    if found.count() > MOST_POINTS:
-        raise MisfitError(
-            f"{found.count():,} points; at most {MOST_POINTS:,}: write a factor or a larger step"
-        )
-    return found
 
 
 def _size(value: Any) -> int:
@@ -286,6 +280,7 @@ def read_sizes(value: Any) -> tuple[int | Range, ...]:
     for place, item in items(value, "size"):
         size = read_at(place, _one_size, item)
         found[size] = None
+        # Ranges that are short enough one by one may be too many together.
         points += size.count() if isinstance(size, Range) else 1
         if points > MOST_POINTS:
             raise MisfitError(f"more than {MOST_POINTS:,} points in all; write fewer or shorter ranges")
@@ -302,6 +297,7 @@ def _one_size(item: Any) -> int | Range:
         if factor and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", factor[0].strip(), re.ASCII):
             raise MisfitError(f"{shown(item)} is not a range; write it as '8:1GiB:2'")
         amount = float(factor[0]) if factor else 2
+        # A whole factor stays a whole number, as the suite is written back.
         whole = int(amount) if amount == int(amount) else amount
         return _read_range({"from": first, "to": last, "factor": whole}, ("factor",), _size)
     return _size(item)

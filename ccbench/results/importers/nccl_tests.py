@@ -174,6 +174,7 @@ class Tables:
 
     def _new_run(self) -> OpenRun:
         """The run that a line of a header belongs to: another one, once the last has a table."""
+        # Batches print one run after the other into one file.
         if self._run.tables:
             self.runs.append(OpenRun())
         return self._run
@@ -245,6 +246,7 @@ class Tables:
                 cells = row_cells(words, guessed)
         if cells is None or (cells.missing and cells.surplus and not cells.figures):
             return False
+        # A last line that nothing ends may have lost digits of its last figure.
         if line.unfinished:
             cells = without_cut_rate(cells)
         table = self._run.tables[-1]
@@ -268,6 +270,7 @@ class Tables:
         size, in_place, word, more = int(remark[1]), remark[2] == "in", remark[3], remark[4].strip()
         are_flags = word == "flags"
         extra = {"status": word, **({"detail": more} if more else {})}
+        # It follows its row, whose two placements are the last two.
         for index in range(len(rows) - 1, max(-1, len(rows) - 3), -1):
             row = rows[index]
             if row.in_place is in_place and row.size_bytes == size:

@@ -244,6 +244,7 @@ def read_mscclpp(text: str) -> ImportedLog:
             continue
         name, ranks = collective_name(seen["name"]), whole(seen["ranks"]) or None
         each = whole(seen.get("ranksPerNode", ""))
+        # Ranks that do not divide evenly over nodes leave the number of nodes open.
         nodes = ranks // each if ranks and each and ranks % each == 0 else None
         row = row_of(line.number, cells, op=op_of(name, "sum"), root=root_of(name))
         rows.setdefault((name, seen.get("kernel", ""), ranks, nodes), []).append(row)

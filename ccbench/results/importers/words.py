@@ -249,6 +249,7 @@ def launch_of(line: str) -> Launch | None:
     begin = next((i for i, word in enumerate(words) if word.rsplit("/", 1)[-1] in _LAUNCHERS), None)
     if begin is None:
         return None
+    # -N is nodes for srun and flux and processes per node for Open MPI.
     counts_nodes = words[begin].rsplit("/", 1)[-1] in ("srun", "flux")
     found: dict[str, int] = {}
     for option, value in zip(words[begin + 1 :], words[begin + 2 :], strict=False):

@@ -29,8 +29,8 @@ from ccbench.analysis.findings import LEFT_OUT
 from ccbench.backends import open_backend
 from ccbench.cases import Status
 from ccbench.errors import BackendUnavailable, CcbenchError
-from ccbench.report import write_report
 from ccbench.report.wording import points_of
+from ccbench.report.writing import write_report
 from ccbench.results import Point, load_run
 from ccbench.results.folder import write_atomically
 from ccbench.runner.planning import RunOptions

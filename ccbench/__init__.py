@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ccbench.errors import CcbenchError
     from ccbench.model.machine import Machine, load_machine
     from ccbench.model.pricing import predict
-    from ccbench.report import write_report
+    from ccbench.report.writing import write_report
     from ccbench.results import Point, Run, load_run, load_runs
     from ccbench.runner.run import run_suite
     from ccbench.schedules import schedule_for
@@ -77,7 +77,7 @@ _HOMES = {
     "predict": "ccbench.model.pricing",
     "run_suite": "ccbench.runner.run",
     "schedule_for": "ccbench.schedules",
-    "write_report": "ccbench.report",
+    "write_report": "ccbench.report.writing",
 }
 
 

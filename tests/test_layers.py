@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 # The vocabulary, lowest first: flat modules without files and processes, each of which knows those before it.
 VOCABULARY = (
     "errors", "units", "dtypes", "groups", "collectives", "cases",
-    "stats", "verification", "tables",
+    "stats", "verification",
 )  # fmt: skip
 
 # Nine layers of packages, lowest first. Packages of one layer do not know each other. Suite is the lowest:

@@ -12,7 +12,7 @@ import click
 
 from ccbench.cli.output import check_writable, duration, say
 from ccbench.errors import UsageError
-from ccbench.tables import Table, aligned, columns
+from ccbench.report.tables import Table, aligned, columns
 from ccbench.units import format_size
 
 if TYPE_CHECKING:

@@ -67,8 +67,8 @@ def compare(
     """
     from ccbench.analysis.comparison import MODEL_THRESHOLD, compare_with_model
     from ccbench.analysis.comparison import compare as compare_runs
-    from ccbench.analysis.comparison_text import document, junit, markdown, screen
     from ccbench.analysis.verdicts import DEFAULT_THRESHOLD, Settings, Thresholds, load_thresholds
+    from ccbench.report.comparison_text import document, junit, markdown, screen
     from ccbench.results import open_run
 
     if output is not None:
@@ -114,8 +114,8 @@ def _refuse_unless(fine: bool, where: str, cure: str) -> None:
 def _self_check(
     runs: tuple[str, ...], settings: Settings, splits: int, form: str, output: Path | None
 ) -> int:
-    from ccbench.analysis.comparison_text import self_check_document, self_check_screen
     from ccbench.analysis.self_check import check_self
+    from ccbench.report.comparison_text import self_check_document, self_check_screen
 
     _refuse_unless(len(runs) <= 2, "--aa", "name one run, or two of the same machine")
     _refuse_unless(form in ("table", "json"), "--aa --format", "write table or json")

@@ -157,7 +157,7 @@ def _read(parse: Callable[[str], float], parameter: click.Parameter, text: str |
 def drawn_as_far_as_possible(draw: Callable[[], tuple[Path, ...]]) -> tuple[Path, ...]:
     """The files of a report; what could not be drawn is a note."""
     # The table is still to be printed.
-    from ccbench.report import ReportIncomplete
+    from ccbench.report.writing import ReportIncomplete
 
     try:
         return draw()

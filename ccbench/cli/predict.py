@@ -260,7 +260,7 @@ def _rates(collective: str, ranks: int, size_bytes: int, seconds: float) -> tupl
 
 
 def _print_table(points: Sequence[Point], what: str, by: str) -> None:
-    from ccbench.tables import Table, aligned, columns
+    from ccbench.report.tables import Table, aligned, columns
     from ccbench.units import format_seconds, format_size, plural
 
     ranks = "".join(f", {plural(point['ranks'], 'rank')}" for point in points[:1])
@@ -340,7 +340,7 @@ def plan(
         points = measured_points(load_runs(measured, details=False))
     asked = Asked(machine, nodes, network, search, scale, points, most)
     planned = plan_out(load_plan(plan_file), asked)
-    from ccbench.plan.text import plan_document, plan_lines
+    from ccbench.report.plan_text import plan_document, plan_lines
 
     if as_json:
         print_json(plan_document(planned))

@@ -73,7 +73,9 @@ def report(
     prometheus is for node_exporter's textfile collector, json a summary of the run. Exit code 3: no run has
     a case that can be read.
     """
-    from ccbench.report import DEFAULT_FORMATS, ONE_FILE, screen_table, verdict_lines, write_report
+    from ccbench.report.case_table import screen_table
+    from ccbench.report.wording import verdict_lines
+    from ccbench.report.writing import DEFAULT_FORMATS, ONE_FILE, write_report
     from ccbench.results import load_runs, newest_run, open_run
     from ccbench.results.loading import PREFIX
 

@@ -324,7 +324,9 @@ def _usual(name: str) -> Any:
 
 def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) -> None:
     from ccbench.cases import Status
-    from ccbench.report import screen_table, verdict_lines, write_report
+    from ccbench.report.case_table import screen_table
+    from ccbench.report.wording import verdict_lines
+    from ccbench.report.writing import write_report
     from ccbench.results import load_run
 
     measured = load_run(outcome.folder)

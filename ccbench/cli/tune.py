@@ -54,9 +54,9 @@ def tune(
     two choices were measured at one size.
     """
     from ccbench.analysis.tuning import Rules, advise, forced_from, timings_of
-    from ccbench.analysis.tuning_formats import advice_document, advice_lines, nccl_csv
-    from ccbench.analysis.tuning_formats import nccl_environment as environment
     from ccbench.errors import UsageError
+    from ccbench.report.tuning_formats import advice_document, advice_lines, nccl_csv
+    from ccbench.report.tuning_formats import nccl_environment as environment
     from ccbench.results import load_runs
 
     if as_json and form not in ("table", "json"):

@@ -18,10 +18,10 @@ from ccbench.analysis.comparison import library_of, may_be_alike, middle_of
 from ccbench.analysis.findings import LEFT_OUT
 from ccbench.cases import NO_OP
 from ccbench.model.library.clusters import generations_in
+from ccbench.report.tables import Table, aligned, columns, csv_file
 from ccbench.report.wording import points_of, settings_of
 from ccbench.results import Point, Run
 from ccbench.results.importers.pricing import is_other_model
-from ccbench.tables import Table, aligned, columns, csv_file
 from ccbench.units import format_seconds, format_size, plural
 
 PAIRS_FILE = "beside-baseline.csv"

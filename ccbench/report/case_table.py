@@ -13,9 +13,9 @@ from ccbench.analysis.pair_matrix import pair_matrices
 from ccbench.cases import AXES, Status
 from ccbench.report.maps import pair_lines
 from ccbench.report.sharing import sharing_lines, sharing_of
+from ccbench.report.tables import Column, Table, csv_file, fitted, folded, wrapped
 from ccbench.report.wording import imported_from, meaning_of, points_of
 from ccbench.results import Point, Run
-from ccbench.tables import Column, Table, csv_file, fitted, folded, wrapped
 from ccbench.units import format_seconds, format_size, percent, plain, plural
 
 NARROWEST = 40

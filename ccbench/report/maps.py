@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from ccbench.analysis.pair_matrix import FEWEST_OF_A_CLASS, MISS, PairMatrix, pair_misses
 from ccbench.cases import WORK
 from ccbench.report.figure import Axis, Figure, Grid
+from ccbench.report.tables import Table, aligned, columns, csv_file
 from ccbench.report.wording import labelled
 from ccbench.results import Point
-from ccbench.tables import Table, aligned, columns, csv_file
 from ccbench.units import format_ratio, format_size, percent, plural
 
 if TYPE_CHECKING:

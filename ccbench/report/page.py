@@ -33,9 +33,9 @@ from ccbench.report.drawing import COLOURS, picture_address
 from ccbench.report.figure import Axis, Figure, Frame, Kind, Series, far_note, frames
 from ccbench.report.figures import every_figure
 from ccbench.report.sharing import sharing_of, sharing_tables
+from ccbench.report.tables import Table, columns
 from ccbench.report.wording import health_lines, meaning_of, sentences
 from ccbench.results import Manifest, Point, Run
-from ccbench.tables import Table, columns
 from ccbench.topology.graph import DeviceKind, Finding, Topology
 from ccbench.units import format_seconds, percent, plain, plural
 

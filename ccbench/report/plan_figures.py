@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.plan.planner import Planned
 from ccbench.plan.step import Step
-from ccbench.plan.text import plan_document, plan_lines
 from ccbench.plan.timeline import KINDS, Piece, Timeline, timeline
-from ccbench.report import write_file
 from ccbench.report.drawing import (
     BLUE,
     FAINT,
@@ -35,6 +33,8 @@ from ccbench.report.drawing import (
     picture_bytes,
 )
 from ccbench.report.figure import Axis, Figure
+from ccbench.report.plan_text import plan_document, plan_lines
+from ccbench.report.writing import write_file
 from ccbench.units import format_seconds
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from ccbench.cases import ALL_GROUPS, IDENTITY, OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import parse_concurrent, parse_groups
 from ccbench.report.figure import Axis, Figure, Row, measured_series
+from ccbench.report.tables import Column, Table, csv_file, fitted_lines, wrapped
 from ccbench.report.wording import footnote, labelled, series_key, series_names
 from ccbench.results import Point
 from ccbench.stats import rounds_interval
-from ccbench.tables import Column, Table, csv_file, fitted_lines, wrapped
 from ccbench.units import format_seconds, format_size, percent, plain, plural
 
 SHARING_FILE = "sharing.csv"

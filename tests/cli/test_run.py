@@ -50,7 +50,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     made = Fakes()
     monkeypatch.setattr("ccbench.runner.run.run_suite", made.run_suite)
     monkeypatch.setattr("ccbench.runner.planning.plan_suite", made.plan_suite)
-    monkeypatch.setattr("ccbench.report.write_report", made.write_report)
+    monkeypatch.setattr("ccbench.report.writing.write_report", made.write_report)
     monkeypatch.setattr("ccbench.report.screen_table", lambda run, width: f"a table {width} wide")
     monkeypatch.setattr("ccbench.report.verdict_lines", lambda run: ["all is well"])
     monkeypatch.setattr("ccbench.results.load_run", lambda path: path)
@@ -152,7 +152,7 @@ def test_the_report_is_written_after_the_table_and_although_nobody_reads_it(
         shown.append(capfd.readouterr().out)
         return ()
 
-    monkeypatch.setattr("ccbench.report.write_report", draw)
+    monkeypatch.setattr("ccbench.report.writing.write_report", draw)
     ccbench("run", "quick")
     assert "a table 100 wide" in shown[0]
     monkeypatch.setattr("click.echo", lambda *words, **how: (_ for _ in ()).throw(BrokenPipeError()))

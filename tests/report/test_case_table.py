@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.cases import Status
-from ccbench.report import Drawn, markdown_report, screen_table
-from ccbench.report.case_table import CSV_NAMES, case_table, csv_table
+from ccbench.report.case_table import CSV_NAMES, case_table, csv_table, screen_table
+from ccbench.report.tables import markdown_table
 from ccbench.report.wording import points_of
+from ccbench.report.writing import Drawn, markdown_report
 from ccbench.results import Run
-from ccbench.tables import markdown_table
 
 from .synthetic import Edit, case, failed, flagged, sweep, write_run
 

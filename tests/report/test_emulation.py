@@ -10,11 +10,11 @@ import pytest
 
 from ccbench.analysis.findings import LEFT_OUT, findings_of
 from ccbench.cases import Measurement
-from ccbench.report import Drawn, markdown_report, verdict_lines
 from ccbench.report.baselines import baseline_lines, beside, comparable_points
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of
-from ccbench.report.wording import footnote, points_of
+from ccbench.report.wording import footnote, points_of, verdict_lines
+from ccbench.report.writing import Drawn, markdown_report
 from ccbench.results import Run
 
 from .synthetic import case, emulated, flagged, sweep, write_run

@@ -11,7 +11,7 @@ import pytest
 from ccbench.analysis.pair_matrix import PairMatrix, pair_matrices
 from ccbench.cases import Measurement
 from ccbench.groups import Pair
-from ccbench.report import screen_table, write_report
+from ccbench.report.case_table import screen_table
 from ccbench.report.drawing import draw_map, render
 from ccbench.report.figure import Figure
 from ccbench.report.maps import (
@@ -28,8 +28,9 @@ from ccbench.report.maps import (
     short,
     spike_text,
 )
+from ccbench.report.tables import markdown_table
+from ccbench.report.writing import write_report
 from ccbench.results import Run, RunFolder, load_run
-from ccbench.tables import markdown_table
 from tests.analysis.health import machines
 from tests.report.synthetic import flagged, grid_of, sweep, write_run
 

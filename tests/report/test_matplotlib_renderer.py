@@ -125,7 +125,7 @@ def test_drawing_never_loads_pyplot_and_leaves_settings_alone(tmp_path: Path) ->
     program = (
         "import sys, matplotlib\n"
         "from pathlib import Path\n"
-        "from ccbench.report import write_report\n"
+        "from ccbench.report.writing import write_report\n"
         "from ccbench.results import load_run\n"
         "matplotlib.rcParams['font.size'] = 3\n"
         "write_report([load_run(sys.argv[1])], None, ['png', 'pdf'])\n"

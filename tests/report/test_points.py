@@ -9,8 +9,7 @@ import pytest
 
 from ccbench.analysis.findings import provenance
 from ccbench.cases import Measurement, Status
-from ccbench.report import verdict_lines
-from ccbench.report.wording import footnote, meaning_of, points_of
+from ccbench.report.wording import footnote, meaning_of, points_of, verdict_lines
 from ccbench.results import Point
 
 from .synthetic import Edit, emulated, failed, sweep, write_run

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from ccbench.cases import SETTINGS, Case, Measurement, setting_words
-from ccbench.report import screen_table
 from ccbench.report.baselines import beside, comparable_points
-from ccbench.report.case_table import csv_table
+from ccbench.report.case_table import csv_table, screen_table
 from ccbench.report.exports import nccl_tests_tables
 from ccbench.report.figures import figures_of
 from ccbench.report.wording import points_of, series_names

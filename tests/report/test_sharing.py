@@ -11,7 +11,6 @@ import pytest
 
 from ccbench.analysis.findings import findings_of
 from ccbench.cases import OVERLAP, OVERLAP_PARTS, Measurement, Status
-from ccbench.report import write_report
 from ccbench.report.case_table import screen_table
 from ccbench.report.drawing import render
 from ccbench.report.sharing import (
@@ -23,6 +22,7 @@ from ccbench.report.sharing import (
     sharing_tables,
 )
 from ccbench.report.wording import points_of
+from ccbench.report.writing import write_report
 from ccbench.results import Point, Run
 
 from .synthetic import case, failed, flagged, write_run

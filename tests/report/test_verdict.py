@@ -8,8 +8,7 @@ import pytest
 
 from ccbench.analysis.findings import findings_of
 from ccbench.cases import MORE_ROUNDS, Measurement, Status
-from ccbench.report import verdict_lines
-from ccbench.report.wording import points_of
+from ccbench.report.wording import points_of, verdict_lines
 from ccbench.results import Manifest
 
 from .synthetic import Edit, failed, flagged, prediction, sweep, write_run

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ccbench.errors import RunFolderError, UsageError
-from ccbench.report import FORMATS, ReportIncomplete, write_report
 from ccbench.report.drawing import render, render_pages
 from ccbench.report.figure import Figure
+from ccbench.report.writing import FORMATS, ReportIncomplete, write_report
 from ccbench.results import Run
 
 from .synthetic import case, sweep, write_run

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ccbench.analysis.comparison import BY_RATIO_ALONE, compare, compare_with_model
-from ccbench.analysis.comparison_text import junit
 from ccbench.analysis.verdicts import Cause, Compared, Settings, Thresholds, Verdict
 from ccbench.cases import IDENTITY, Conditions, Measurement, Status
 from ccbench.model import Prediction
+from ccbench.report.comparison_text import junit
 from ccbench.results import Manifest, Run, RunFolder
 from tests.report.synthetic import sweep, write_run
 

@@ -11,8 +11,8 @@ from defusedxml import ElementTree  # type: ignore[import-untyped]  # ships no t
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.analysis.comparison_text import document, junit, markdown, screen
 from ccbench.analysis.verdicts import Cause, Compared, Comparison, Settings, Verdict
+from ccbench.report.comparison_text import document, junit, markdown, screen
 from ccbench.results import Point
 
 POINT = Point("s", "nccl", "all_reduce", "ring", "float32", "sum", 2**20, 2**18, 8)

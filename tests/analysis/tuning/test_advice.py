@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.analysis.tuning import Band, Choice, Rules, Timing, advise, everywhere
-from ccbench.analysis.tuning_formats import advice_lines
+from ccbench.report.tuning_formats import advice_lines
 from tests.analysis.tuning.made import NCCL, NVLS, PLACE, RING, TREE, printed, timing
 
 MIB = 2**20

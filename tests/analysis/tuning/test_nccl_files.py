@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.analysis.tuning import SIZE_NOT_STATED, Choice, Timing, advise
-from ccbench.analysis.tuning_formats import nccl_csv, nccl_environment
+from ccbench.report.tuning_formats import nccl_csv, nccl_environment
 from tests.analysis.tuning.example_plugin import decided, read
 from tests.analysis.tuning.made import NCCL, NVLS, PLACE, RING, TREE, printed, timing
 

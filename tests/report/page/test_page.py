@@ -18,7 +18,6 @@ from ccbench.analysis.findings import run_findings
 from ccbench.cli.report import report
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
-from ccbench.report import write_report
 from ccbench.report.baselines import comparable_points
 from ccbench.report.case_table import page_table
 from ccbench.report.figures import figures_of
@@ -34,6 +33,7 @@ from ccbench.report.page import (
     topology_of,
 )
 from ccbench.report.wording import points_of, sentences, verdict_lines
+from ccbench.report.writing import write_report
 from ccbench.results import Manifest, Run
 from ccbench.topology.files import to_plain
 from ccbench.topology.graph import Device, DeviceKind, Finding, Topology

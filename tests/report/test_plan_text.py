@@ -6,7 +6,7 @@ import pytest
 
 from ccbench.plan.document import read_plan
 from ccbench.plan.planner import Asked, Planned, plan_out
-from ccbench.plan.text import plan_document, plan_lines, shortened
+from ccbench.report.plan_text import plan_document, plan_lines, shortened
 
 PLAN = (
     "model: llama-3-8b\nmachine: hgx-h100\nglobal_batch: 8\nsequence: {tokens}\nsequence_parallel: true\n"

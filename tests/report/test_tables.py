@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import Case
-from ccbench.report import file_name
+from ccbench.report.tables import Column, Table, columns, csv_text, fitted_lines, markdown
 from ccbench.report.wording import bias_text
-from ccbench.tables import Column, Table, columns, csv_text, fitted_lines, markdown
+from ccbench.report.writing import file_name
 from ccbench.units import percent, plain, plural
 
 

@@ -21,9 +21,9 @@ from ccbench.analysis.verdicts import (
     Settings,
     Verdict,
 )
+from ccbench.report.tables import Column, Table, columns, fitted_lines, markdown_table
+from ccbench.report.tables import markdown as markdown_text
 from ccbench.results.points import ORDER
-from ccbench.tables import Column, Table, columns, fitted_lines, markdown_table
-from ccbench.tables import markdown as markdown_text
 from ccbench.units import format_change, format_seconds, plain
 
 MOST_ROWS = 40

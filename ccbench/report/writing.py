@@ -1,0 +1,248 @@
+"""Writing of a report: every asked-for format of one or several runs, each file whole or not at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ccbench.analysis.findings import provenance, run_findings
+from ccbench.analysis.pair_matrix import pair_matrices
+from ccbench.errors import CcbenchError, RunFolderError, UsageError
+from ccbench.report import drawing
+from ccbench.report.baselines import PAIRS_FILE, beside, comparable_points, pairs_csv, pairs_table
+from ccbench.report.case_table import case_table, csv_table
+from ccbench.report.exports import nccl_tests_tables
+from ccbench.report.figure import Figure
+from ccbench.report.figures import every_figure
+from ccbench.report.maps import MATRIX_FILE, class_lines, matrices_csv, matrix_table, notes
+from ccbench.report.page import page_content, render_page
+from ccbench.report.sharing import SHARING_FILE, sharing_csv, sharing_of, sharing_tables
+from ccbench.report.tables import markdown, markdown_table
+from ccbench.report.wording import footnote, points_of, summary_lines
+from ccbench.results import Point, Run
+from ccbench.results.folder import write_atomically
+from ccbench.units import plain, plural
+
+FORMATS = ("html", "png", "svg", "pdf", "md", "csv", "nccl-tests")
+DEFAULT_FORMATS = ("html", "png", "md", "csv")
+
+ONE_FILE = {"html": "report.html", "pdf": "report.pdf", "md": "report.md", "csv": "cases.csv"}
+"""Formats that are a single file, and its name in a report's folder."""
+
+Files = dict[str, bytes]
+
+
+class ReportIncomplete(CcbenchError):
+    """Some figures could not be drawn; ``files`` are those of the report that were written all the same."""
+
+    def __init__(self, problems: Sequence[str], files: tuple[Path, ...]) -> None:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        where = files[0].parent if files else "no folder"
+        super().__init__(
+            f"report: {plural(len(problems), 'part')} could not be drawn, first: {problems[0]}{more}; "
+            f"{plural(len(files), 'other file')} written to {where}; report this with the run folder"
+        )
+        self.problems = tuple(problems)
+        self.files = files
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Subject of a report. own: points of each run; behind: of the baseline, drawn in grey."""
+
+    runs: Sequence[Run]
+    own: Sequence[Sequence[Point]]
+    behind: Sequence[Point]
+
+    @property
+    def points(self) -> list[Point]:
+        """Of all runs, without the baseline's."""
+        return [point for each in self.own for point in each]
+
+
+def write_report(
+    runs: Sequence[Run],
+    output: Path | None = None,
+    formats: Sequence[str] = DEFAULT_FORMATS,
+    *,
+    baseline: Run | None = None,
+) -> tuple[Path, ...]:
+    """Write the report of ``runs``, drawn together, and return its files.
+
+    output: the folder of the report, made when it is not there; a file (``x.html``, ``x.pdf``,
+        ``x.md``, ``x.csv``, which is the cases without further tables) when that format alone is asked
+        for; None for ``report/`` in the first run's folder.
+    baseline: an earlier run, or published results, drawn in grey behind the others where both measured alike.
+
+    Raises UsageError for an unknown format or no run, RunFolderError when a file cannot be written, and
+    ReportIncomplete, after everything else was written, when a figure could not be drawn.
+    """
+    _check(runs, output, formats)
+    named = len(runs) > 1
+    own = [points_of(run, name=run.path.name if named else "") for run in runs]
+    points = [point for each in own for point in each]
+    behind = comparable_points(points, baseline) if baseline is not None else ()
+    problems: list[str] = []
+    drawn = Drawn(runs, own, behind)
+    files = _pictures(drawn, formats, problems) | _tables(drawn, formats)
+    if "md" in formats:
+        # The images are written beside it.
+        images = [name for name in files if name.endswith(".png")]
+        images = images or [name for name in files if name.endswith(".svg")]
+        files[ONE_FILE["md"]] = markdown_report(drawn, images).encode()
+    if "html" in formats:
+        page = page_content(runs, own, behind, baseline, problems)
+        files[ONE_FILE["html"]] = render_page(page).encode()
+    if output is not None and output.suffix and len(formats) == 1 and formats[0] in ONE_FILE:
+        # Tables of pairs and of sharing are further files: one name is for one, and that is the cases.
+        targets = [(output, content) for name, content in files.items() if name == ONE_FILE[formats[0]]]
+    else:
+        folder = output if output is not None else runs[0].path / "report"
+        targets = [(folder / name, content) for name, content in files.items()]
+    for target, content in targets:
+        write_file(target, content)
+    written = tuple(target for target, _ in targets)
+    if problems:
+        raise ReportIncomplete(problems, written)
+    return written
+
+
+def write_file(target: Path, content: bytes) -> None:
+    """Write one file of a report, whole; RunFolderError where that cannot be."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, content)
+    except OSError as error:
+        raise RunFolderError(
+            f"{target}: cannot be written ({error.strerror or error}); name another place with -o"
+        ) from error
+
+
+def _check(runs: Sequence[Run], output: Path | None, formats: Sequence[str]) -> None:
+    """Raise UsageError where the formats are unknown, or where the name of the output is of another one."""
+    if not runs:
+        raise UsageError("report: no run was given; name a run folder")
+    unknown = [one for one in formats if one not in FORMATS]
+    if unknown or not formats:
+        seen = repr(unknown[0]) if unknown else "nothing"
+        raise UsageError(f"report: format is {seen}, expected one of {', '.join(FORMATS)}")
+    suffix = output.suffix.lstrip(".") if output is not None and not output.is_dir() else ""
+    if suffix in ("png", "svg"):
+        raise UsageError(f"report: {suffix} makes one file per figure; name a folder instead of {output}")
+    if suffix in (*FORMATS, "txt") and list(formats) != [suffix]:
+        asked = ",".join(formats)
+        single = len(formats) == 1 and formats[0] in ONE_FILE
+        cure = f"a file ending in .{formats[0]}" if single else "a folder"
+        raise UsageError(
+            f"report: {output} ends in .{suffix}, but the format asked for is {asked}; name {cure}, or ask "
+            f"for one of {', '.join(ONE_FILE)} alone"
+        )
+
+
+def _pictures(drawn: Drawn, formats: Sequence[str], problems: list[str]) -> Files:
+    """Files of figures; those that cannot be drawn are left out and named in ``problems``."""
+    if not {"png", "svg", "pdf"} & {*formats}:
+        return {}
+    figures = every_figure(drawn.runs, drawn.own, drawn.behind, problems)
+
+    def rendered(figure: Figure, form: str) -> bytes | None:
+        try:
+            return drawing.render(figure, form)
+        except Exception as error:
+            problems.append(f"{figure.key}.{form}: {type(error).__name__}: {plain(error, 200)}")
+            return None
+
+    files: Files = {}
+    for form in ("png", "svg"):
+        for name, figure in zip(_unique([one.key for one in figures]), figures, strict=True):
+            content = rendered(figure, form) if form in formats else None
+            files |= {} if content is None else {f"{name}.{form}": content}
+    if "pdf" in formats:
+        try:
+            files[ONE_FILE["pdf"]] = drawing.render_pages(figures)
+        except Exception:  # whatever it was, drawing them one by one finds out whose fault it is
+            whole = [figure for figure in figures if rendered(figure, "pdf") is not None]
+            files |= {ONE_FILE["pdf"]: drawing.render_pages(whole)} if whole else {}
+    return files
+
+
+def _tables(drawn: Drawn, formats: Sequence[str]) -> Files:
+    """Files of tables for other programs: nccl-tests' text and CSV."""
+    files: Files = {}
+    points = drawn.points
+    if "nccl-tests" in formats:
+        tables = nccl_tests_tables(points)
+        names = _unique([table.name for table in tables])
+        files |= {
+            f"{name}.nccl-tests.txt": one.text.encode() for name, one in zip(names, tables, strict=True)
+        }
+    if "csv" in formats:
+        # Elsewhere a single run goes without its name; rows that are put together later need it.
+        name = drawn.runs[0].path.resolve().name
+        named = [replace(point, run=point.run or name) for point in (*points, *drawn.behind)]
+        matrices = [one for run in drawn.runs for one in pair_matrices(run)]
+        sharing = sharing_of(points)
+        files[ONE_FILE["csv"]] = csv_table(named).encode()
+        files |= {MATRIX_FILE: matrices_csv(matrices).encode()} if matrices else {}
+        files |= {SHARING_FILE: sharing_csv(sharing).encode()} if sharing else {}
+        files |= {PAIRS_FILE: pairs_csv(beside(points, drawn.behind)).encode()} if drawn.behind else {}
+    return files
+
+
+def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
+    """A page: verdict, findings, figures, tables, small print. images: file names beside the page."""
+
+    def listed(lines: Sequence[str], longest: int = 1000) -> str:
+        return "\n".join(f"* {markdown(line, longest)}" for line in lines)
+
+    runs, points = drawn.runs, drawn.points
+    label = provenance(points)
+    title = ", ".join(dict.fromkeys(run.suite or run.path.name for run in runs))
+    parts = [f"# {markdown(' '.join(part for part in (label, title) if part))}"]
+    # Where there are several runs, each line says of which it is.
+    named = [(run, f"{run.path.name}: " if len(runs) > 1 else "") for run in runs]
+    parts.append(listed([name + line for run, name in named for line in summary_lines(run)]))
+    found = [name + str(one) for run, name in named for one in run_findings(run, points_of(run))]
+    parts += ["## Findings", listed(found)] if found else []
+    parts += [f"![{name.rsplit('.', 1)[0]}]({name})" for name in images]
+    if points:
+        text = "Bandwidths in GB/s (1e9 bytes/s); of bound: the bound's time over the measured one."
+        cases = markdown_table(case_table(points))
+        parts += ["## Cases", text, cases, "## Small print", listed(footnote(points), 2000)]
+    problems = [problem for run in runs for problem in run.problems]
+    parts += ["## Files that could not be read", listed(problems)] if problems else []
+    matrices = [one for run in runs for one in pair_matrices(run)]
+    parts += ["## Every pair of ranks"] * bool(matrices)
+    for matrix in matrices:
+        table = matrix_table(matrix)
+        parts += [
+            markdown(table.title),
+            markdown_table(table),
+            listed([*class_lines(matrix), *notes(matrix)]),
+        ]
+    sharing = sharing_tables(sharing_of(points))
+    parts += ["## Sharing"] * bool(sharing)
+    for table in sharing:
+        parts += [f"### {table.title}", table.text, markdown_table(table)]
+    pairs = pairs_table(beside(points, drawn.behind))
+    parts += ["## Beside the baseline", pairs.text, markdown_table(pairs)] if pairs.rows else []
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def file_name(text: str) -> str:
+    """``text`` as a file name: lower-case letters, digits, dashes and underscores, at most 80."""
+    return re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")[:80] or "figure"
+
+
+def _unique(keys: Sequence[str]) -> list[str]:
+    """File names of ``keys``; where two keys give the same name, the later one is numbered."""
+    names: list[str] = []
+    for key in keys:
+        name, number = file_name(key), 1
+        while name in names:
+            number += 1
+            name = f"{file_name(key)}-{number}"
+        names.append(name)
+    return names

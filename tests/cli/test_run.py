@@ -51,8 +51,8 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr("ccbench.runner.run.run_suite", made.run_suite)
     monkeypatch.setattr("ccbench.runner.planning.plan_suite", made.plan_suite)
     monkeypatch.setattr("ccbench.report.writing.write_report", made.write_report)
-    monkeypatch.setattr("ccbench.report.screen_table", lambda run, width: f"a table {width} wide")
-    monkeypatch.setattr("ccbench.report.verdict_lines", lambda run: ["all is well"])
+    monkeypatch.setattr("ccbench.report.case_table.screen_table", lambda run, width: f"a table {width} wide")
+    monkeypatch.setattr("ccbench.report.wording.verdict_lines", lambda run: ["all is well"])
     monkeypatch.setattr("ccbench.results.load_run", lambda path: path)
     return made
 
@@ -173,7 +173,7 @@ def test_a_failing_table_after_a_stop_keeps_the_exit_code(
     def broken(run: object, width: int) -> str:
         raise RunFolderError("unreadable")
 
-    monkeypatch.setattr("ccbench.report.screen_table", broken)
+    monkeypatch.setattr("ccbench.report.case_table.screen_table", broken)
     fakes.outcome = RunOutcome(Path("r"), 129, {Status.OK: 3}, interrupted=True)
     ended = ccbench("run", "quick")
     assert ended.code == 129

@@ -68,33 +68,38 @@ def timeline(step: Step) -> Timeline:
     shortened = min(step.pipeline.micro_batches, rounds * count)
     step = replace(step, pipeline=replace(step.pipeline, micro_batches=shortened))
     intervals = simulate(step.pipeline)
-    stages = _shown_stages(step.pipeline.stages, len(intervals))
+    # The first and the last stage are always shown, and of those between as many as there is room for.
+    room = max(2, min(MOST_LANES, MOST_PIECES // max(1, len(intervals) // count)))
+    stages = list(range(count))
+    if count > room:
+        stages = sorted({round(place * (count - 1) / (room - 1)) for place in range(room)})
     lanes = [f"stage {stage}" if step.pipeline.stages > 1 else "computing" for stage in stages]
     pieces: list[Piece] = []
     waits = _waiting_shares(step)
     for one in intervals:
         if one.stage in stages:
-            pieces += _pieces(one, stages.index(one.stage), waits[one.work])
+            lane, waiting = stages.index(one.stage), waits[one.work]
+            computed = one.begin_seconds + (one.end_seconds - one.begin_seconds) * (1 - waiting)
+            kind = FORWARD_WORK if one.work == "forward" else BACKWARD_WORK
+            pieces.append(Piece(lane, one.begin_seconds, computed, kind, str(one.micro_batch)))
+            if waiting > 0:
+                pieces.append(Piece(lane, computed, one.end_seconds, WAITING))
     pieces += _behind(step, intervals, len(lanes))
     pieces += _ending(step, intervals, len(lanes))
     if any(piece.lane == len(lanes) for piece in pieces):
         lanes.append("sent")
     left_out = ""
-    if len(stages) < step.pipeline.stages:
-        left_out = f"{step.pipeline.stages - len(stages)} of {step.pipeline.stages} stages are not shown"
-    # What comes last is there once: only what the stages repeat may be cut out.
-    cut_at, cut = _cut(step, max(one.end_seconds for one in intervals))
+    if len(stages) < count:
+        left_out = f"{count - len(stages)} of {count} stages are not shown"
+    # Between filling and draining the pipeline the stages do the same again and again: that may be cut out.
+    cut_at = (count + ROUNDS_SHOWN) * max(step.pipeline.chunk_seconds) * step.pipeline.chunks
+    end = max(one.end_seconds for one in intervals)
+    cut = end - 2 * cut_at
+    if cut <= SHORTEST_CUT * end:
+        cut_at = cut = 0.0
     gone = whole.pipeline.micro_batches - step.pipeline.micro_batches
     more = pipeline_seconds(whole.pipeline) - pipeline_seconds(step.pipeline)
     return Timeline(tuple(lanes), _without(pieces, cut_at, cut, gone), left_out, cut_at, cut + more)
-
-
-def _cut(step: Step, end_seconds: float) -> tuple[float, float]:
-    """(from when, how long) the stages do the same again and again; nothing where that is a short time."""
-    round_seconds = max(step.pipeline.chunk_seconds) * step.pipeline.chunks
-    kept = (step.pipeline.stages + ROUNDS_SHOWN) * round_seconds
-    cut = end_seconds - 2 * kept
-    return (kept, cut) if cut > SHORTEST_CUT * end_seconds else (0.0, 0.0)
 
 
 def _without(pieces: Sequence[Piece], cut_at: float, cut: float, gone: int) -> tuple[Piece, ...]:
@@ -110,15 +115,6 @@ def _without(pieces: Sequence[Piece], cut_at: float, cut: float, gone: int) -> t
             text = str(int(one.text) + gone) if one.text else ""
             found.append(replace(one, begin_seconds=begin, end_seconds=one.end_seconds - cut, text=text))
     return tuple(found)
-
-
-def _shown_stages(stages: int, intervals: int) -> list[int]:
-    """First and last and some between, evenly."""
-    each = max(1, intervals // stages)
-    room = max(2, min(MOST_LANES, MOST_PIECES // each))
-    if stages <= room:
-        return list(range(stages))
-    return sorted({round(place * (stages - 1) / (room - 1)) for place in range(room)})
 
 
 def _waiting_shares(step: Step) -> dict[str, float]:
@@ -137,15 +133,6 @@ def _waiting_shares(step: Step) -> dict[str, float]:
             if line.communication.phase == phase and not is_at_the_end(step.strategy, line.communication)
         )
         found[phase] = min(1.0, waited / turns / seconds) if seconds > 0 else 0.0
-    return found
-
-
-def _pieces(one: Interval, lane: int, waiting: float) -> list[Piece]:
-    computed = one.begin_seconds + (one.end_seconds - one.begin_seconds) * (1 - waiting)
-    kind = FORWARD_WORK if one.work == "forward" else BACKWARD_WORK
-    found = [Piece(lane, one.begin_seconds, computed, kind, str(one.micro_batch))]
-    if waiting > 0:
-        found.append(Piece(lane, computed, one.end_seconds, WAITING))
     return found
 
 

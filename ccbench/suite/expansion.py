@@ -12,6 +12,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -173,10 +174,18 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             if axis.name not in ("mode", "overlap_with")
         }
         for ranks in _rank_counts(sweep, context):
+            if not row.rooted:
+                roots = _Values((NO_ROOT,))
+            elif isinstance(sweep.root, str):
+                roots = _Values(range(ranks))
+            else:
+                # A root that so many ranks do not have is left out; with other numbers of ranks it may exist.
+                lack = {root: "" if root < ranks else f"root of {ranks} ranks: {root}" for root in sweep.root}
+                roots = _parted(sweep.root, lack.__getitem__)
             every = {
                 "mode": _modes(sweep, backend, row),
                 "algorithm": algorithms,
-                "root": _roots(sweep, row, ranks),
+                "root": roots,
                 **values,
                 "work": _works(sweep, backend, row, ranks),
             }
@@ -216,17 +225,8 @@ def _works(sweep: Sweep, backend: str, row: Collective, ranks: int) -> _Values:
     return _Values(tuple(map(dict, found)), lacked)
 
 
-def _roots(sweep: Sweep, row: Collective, ranks: int) -> _Values:
-    if not row.rooted:
-        return _Values((NO_ROOT,))
-    if isinstance(sweep.root, str):
-        return _Values(range(ranks))
-    # A root that so many ranks do not have is left out here; with other numbers of ranks it may exist.
-    return _parted(sweep.root, lambda root: "" if root < ranks else f"root of {ranks} ranks: {root}")
-
-
 def _modes(sweep: Sweep, backend: str, row: Collective) -> _Values:
-    """(mode, what is computed meanwhile)."""
+    """Pairs of a mode and what is computed meanwhile."""
     # A barrier waits: there is nothing to hide.
     asked = (mode for mode in sweep.asked("mode") if mode != OVERLAP or row.moves_data)
     modes = _parted(asked, lambda mode: "" if offers(backend, "mode", mode) else f"mode {mode}")
@@ -276,15 +276,12 @@ def _check_algorithms(suite: Suite, index: int, sweep: Sweep, context: Expansion
 
 
 def _offered(backends: Iterable[str], sweep: Sweep, context: ExpansionContext) -> set[str]:
-    asked = product(backends, sweep.collective)
-    return {name for backend, collective in asked for name in _names(backend, collective, context)}
-
-
-def _names(backend: str, collective: str, context: ExpansionContext) -> tuple[str, ...]:
-    try:
-        return tuple(map(_base, context.algorithms_of(backend, collective)))
-    except CcbenchError:
-        return ()  # a backend that cannot even be asked offers nothing here
+    found: set[str] = set()
+    for backend, collective in product(backends, sweep.collective):
+        # A backend that cannot even be asked offers nothing here.
+        with suppress(CcbenchError):
+            found.update(map(_base, context.algorithms_of(backend, collective)))
+    return found
 
 
 INNER = ("mode", "algorithm", "root", "dtype", "op", "in_place", "work")
@@ -300,7 +297,12 @@ def _cases(suite: Suite, block: _Block, context: ExpansionContext) -> Iterator[C
             **dict(zip(settings, chosen, strict=True)), **work,
         )  # fmt: skip
         group_ranks = varied.group_ranks
-        points = _points(block.sweep, row, group_ranks, ITEM_BYTES[dtype])
+        # Sizes are rounded down to whole elements of each block, and each point is there once.
+        points = [(0, 0)]
+        if row.moves_data:
+            item_bytes = ITEM_BYTES[dtype]
+            counts = (row.count_for(size, group_ranks, item_bytes) for size in size_points(block.sweep.size))
+            points = [(row.size_bytes(n, group_ranks, item_bytes), n) for n in dict.fromkeys(counts)]
         # Nothing else runs while something is computed, and everybody computes.
         plain = varied.everybody and not varied.concurrent
         modes = [one for one in values["mode"] if plain or one[0] != OVERLAP]
@@ -319,14 +321,6 @@ def _cases(suite: Suite, block: _Block, context: ExpansionContext) -> Iterator[C
                     mode=mode,
                     overlap_with=computing,
                 )
-
-
-def _points(sweep: Sweep, row: Collective, ranks: int, item_bytes: int) -> list[tuple[int, int]]:
-    """(size in bytes, count) of every point: rounded down to whole elements of each block, each once."""
-    if not row.moves_data:
-        return [(0, 0)]
-    counts = (row.count_for(size, ranks, item_bytes) for size in size_points(sweep.size))
-    return [(row.size_bytes(count, ranks, item_bytes), count) for count in dict.fromkeys(counts)]
 
 
 def _why_empty(suite: Suite, context: ExpansionContext) -> str:

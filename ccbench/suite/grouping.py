@@ -7,6 +7,7 @@ with a number of ranks at hand is one made of the other, and what so many ranks 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -80,20 +81,16 @@ def read_layout(value: Any) -> LayoutSizes:
         if name == "order":
             sizes[name] = read_at((name,), _order, value[name])
         else:
-            sizes[name] = read_at((name,), _axis_size, value[name])
+            sizes[name] = read_at(
+                (name,), lambda size: whole_number(size, 1, MOST_RANKS, "number of ranks"), value[name]
+            )
     if "dp" in sizes:
-        read_at((), _layout_of, sizes)
+        # Without dp it takes what the other axes leave of the ranks; with it, all sizes are said.
+        ranks = math.prod(int(sizes.get(name, 1)) for name in DENSE_AXES)
+        if ranks > MOST_RANKS:
+            raise MisfitError(f"layout: of {ranks} ranks; write at most {MOST_RANKS}")
+        read_at((), lambda every: make_layout(every, ranks), sizes)
     return tuple(sizes.items())
-
-
-def _layout_of(sizes: Mapping[str, int | str]) -> Layout:
-    """The layout whose sizes are all said."""
-    ranks = 1
-    for name in DENSE_AXES:
-        ranks *= int(sizes.get(name, 1))
-    if ranks > MOST_RANKS:
-        raise UsageError(f"layout: of {ranks} ranks; write at most {MOST_RANKS}")
-    return make_layout(sizes, ranks)
 
 
 def _order(value: Any) -> str:
@@ -109,10 +106,6 @@ def _order(value: Any) -> str:
             "'-' and the fastest varying first"
         ) from None
     return value
-
-
-def _axis_size(value: Any) -> int:
-    return whole_number(value, 1, MOST_RANKS, "number of ranks")
 
 
 def read_group_expressions(value: Any) -> tuple[str, ...]:
@@ -252,7 +245,10 @@ def works(sweep: Sweep, row: Collective, ranks: int, pairs: bool) -> Iterator[Wo
     """
     for groups in _groupings(sweep, ranks):
         members = parse_groups(groups, ranks)
-        for alone in _alone(sweep.group_mode, len(members)):
+        # One group is always alone, which says nothing.
+        asked = {"concurrent": (ALL_GROUPS,), "isolated": (0,), "each": range(len(members))}
+        numbers = [number for name in sweep.group_mode for number in asked[name]]
+        for alone in dict.fromkeys(numbers) if len(members) > 1 else (ALL_GROUPS,):
             for concurrent in _concurrents(sweep, row, ranks, groups):
                 if concurrent and alone != ALL_GROUPS:
                     continue  # with a group alone nothing else runs
@@ -326,14 +322,6 @@ def why_no_groups(sweep: Sweep, ranks: int) -> str:
     except UsageError as problem:
         return str(problem)
     return f"{expression} puts every rank into a group of its own; take groups of two or more"
-
-
-def _alone(modes: Sequence[str], groups: int) -> list[int]:
-    """Numbers of the groups that run alone; one group is always alone, which says nothing."""
-    if groups < 2:
-        return [ALL_GROUPS]
-    asked = {"concurrent": (ALL_GROUPS,), "isolated": (0,), "each": range(groups)}
-    return list(dict.fromkeys(number for name in modes for number in asked[name]))
 
 
 def _concurrents(sweep: Sweep, row: Collective, ranks: int, groups: str) -> Iterator[str]:

@@ -54,8 +54,15 @@ SAMPLING = Sampling(
 
 ROUNDS = 3
 """Of everything, but one of each pair in a ring of many hosts. All is looked at once before anything is a
-second time, so that what disturbs the machine for a second spoils one round and no figure, which are medians
-of rounds."""
+second time, so that what disturbs the machine for a second spoils one round and no figure: whatever else runs
+only adds time, and a figure is the least of the medians of its rounds."""
+
+MOST_TRIES = 2 * ROUNDS
+"""Of a point whose rounds do not agree."""
+
+AGREED = 2.0
+"""Ratio up to which rounds agree. Where others use the ranks' processors, a round takes thousands of times as
+long as the next one, or has samples that do."""
 
 Measured = Callable[[Case, Sampling], Measurement]
 
@@ -111,15 +118,17 @@ def probe_network(
     cases, pairs = _cases(backend, node_of_rank, len(names)), host_pairs(len(names))
     # Of many hosts a ring of pairs is looked at, and each of them once: that tells a slow cable.
     once = set(map(_of_pair, pairs)) if len(pairs) > len(host_pairs(EACH_PAIR_HOSTS)) else set()
-    seen: dict[str, list[list[Measurement]]] = {name: [] for name in cases}
+    points = {
+        name: [_Point(measured, replace(case, size_bytes=size, count=size)) for size in sizes]
+        for name, case in cases.items()
+    }
     for one_round in range(ROUNDS):
-        for name, case in cases.items():
+        for name, along in points.items():
             if one_round == 0 or name not in once:
-                sized = (replace(case, size_bytes=size, count=size) for size in sizes)
-                seen[name].append([_ok(measured(one, SAMPLING)) for one in sized])
+                for point in along:
+                    point.look()
     curves = {
-        name: _middle([MessageTimes(sizes, tuple(map(_seconds, one_round))) for one_round in rounds])
-        for name, rounds in seen.items()
+        name: MessageTimes(sizes, tuple(point.seconds() for point in along)) for name, along in points.items()
     }
     of_pairs = {pair: curves[_of_pair(pair)] for pair in pairs}
     found = HostNetwork(
@@ -130,11 +139,7 @@ def probe_network(
         inside=curves.get("inside", curves["together"] if len(names) == 1 else None),
         together=curves["together"],
         # A port carries what it carried at its quickest.
-        stream_bytes_per_second=(
-            sizes[-1] / min(min(one_round[-1].samples_seconds) for one_round in seen["one way"])
-            if of_pairs
-            else None
-        ),
+        stream_bytes_per_second=sizes[-1] / points["one way"][-1].quickest_seconds() if of_pairs else None,
         links=tuple(
             HostLink((names[one], names[two]), 2 * curve.latency_seconds, curve.bytes_per_second)
             for (one, two), curve in of_pairs.items()
@@ -145,10 +150,40 @@ def probe_network(
         inside_one_way=curves.get("inside one way"),
     )
     # A barrier's messages carry nothing: what it takes beyond their time is the library's own.
-    barrier = replace(_case(backend, ranks, 0), collective="barrier")
+    barrier = _Point(measured, replace(_case(backend, ranks, 0), collective="barrier"))
+    for _ in range(ROUNDS):
+        barrier.look()
     messages = plan_seconds(dissemination(ranks, 0), 0, found)
-    seconds = median(_seconds(_ok(measured(barrier, SAMPLING))) for _ in range(ROUNDS))
-    return replace(found, call_seconds=max(0.0, seconds - messages))
+    return replace(found, call_seconds=max(0.0, barrier.seconds() - messages))
+
+
+class _Point:
+    """One case of the probe and what its tries found."""
+
+    def __init__(self, measured: Measured, case: Case) -> None:
+        self._measured, self._case = measured, case
+        self._tries: list[Measurement] = []
+
+    def look(self) -> None:
+        """Try once; BackendUnavailable says why nothing came of it."""
+        self._tries.append(_ok(self._measured(self._case, SAMPLING)))
+
+    def seconds(self) -> float:
+        """Return the least of the medians of all tries, after more of them where they do not agree."""
+        while self._disturbed() and len(self._tries) < MOST_TRIES:
+            self.look()
+        return self._medians()[0]
+
+    def quickest_seconds(self) -> float:
+        """Return the shortest sample of all tries."""
+        return min(min(one.samples_seconds) for one in self._tries)
+
+    def _medians(self) -> list[float]:
+        return sorted(median(one.samples_seconds) for one in self._tries)
+
+    def _disturbed(self) -> bool:
+        least, *others = self._medians()
+        return min(others, default=least) > AGREED * least or least > AGREED * self.quickest_seconds()
 
 
 def _up_to(largest_bytes: int | None) -> tuple[int, ...]:
@@ -197,13 +232,9 @@ def host_pairs(hosts: int) -> tuple[tuple[int, int], ...]:
 
 
 def _middle(curves: Sequence[MessageTimes]) -> MessageTimes:
-    """Return the median of all pairs, or rounds, at each size."""
+    """Return the median of all pairs at each size."""
     at_each_size = zip(*(curve.seconds for curve in curves), strict=True)
     return MessageTimes(curves[0].sizes_bytes, tuple(median(times) for times in at_each_size))
-
-
-def _seconds(measurement: Measurement) -> float:
-    return median(measurement.samples_seconds)
 
 
 def _ok(measurement: Measurement) -> Measurement:

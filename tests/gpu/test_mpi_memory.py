@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ccbench.backends.base import TeamRequest
+from ccbench.backends.base import CannotRun, TeamRequest
 from ccbench.backends.cuda.runtime import Cuda, device_count
 from ccbench.backends.mpi import BACKEND
 from ccbench.cases import DEVICE_MEMORY, Case, Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.errors import BackendUnavailable
 from ccbench.machine.flags import Flag
 from ccbench.model.machine import load_machine
 from ccbench.runner.workers.team import WorkerTeam, open_team
@@ -39,7 +38,7 @@ def team(cuda: Cuda) -> Iterator[WorkerTeam]:
     )
     try:
         opened = open_team(BACKEND, request)
-    except BackendUnavailable as error:
+    except CannotRun as error:
         if "not CUDA-aware" in str(error):
             pytest.skip(str(error))
         raise

@@ -30,7 +30,7 @@ from ccbench.backends.nccl.diagnostics import limit_for
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.library import Nccl, NcclFailed, open_nccl, version_text
 from ccbench.cases import Case
-from ccbench.errors import BackendUnavailable, CcbenchError
+from ccbench.errors import BackendUnavailable
 
 HOST_NAME = "NCCL_HOSTID"
 
@@ -293,24 +293,16 @@ def own_host_name(rank: int, ranks: int, devices: int, variables: Mapping[str, s
 
 
 def open_launched_rank(exchange: ControlChannel) -> NcclRanks:
-    """Return this process's rank, on the GPU of its number on its host. Collective.
-
-    CannotRun where it cannot start: its cases are as little possible here as those of one process would be.
-    """
-    try:
-        with starting():
-            cuda = open_cuda(own_kernels=False)
-            count = device_count(cuda)
-            here = exchange.hosts.count(exchange.hosts[exchange.rank])
-            # A launcher may show each process its own GPU alone; then its number is 0 everywhere.
-            device = local_rank(exchange.hosts, exchange.rank) % count
-            name = own_host_name(exchange.rank, here, count, os.environ) if count > 1 or here > 1 else ""
-            if name:
-                os.environ[HOST_NAME] = name
-            nccl = open_nccl()
-            shared = checked(cuda, nccl, {exchange.rank: device}, exchange)
-            return connected(LaunchedRank(cuda, nccl, device, exchange, shared=bool(shared)), shared)
-    except CannotRun:
-        raise
-    except CcbenchError as error:
-        raise CannotRun(str(error)) from None
+    """Return this process's rank, on the GPU of its number on its host. Collective."""
+    with starting():
+        cuda = open_cuda(own_kernels=False)
+        count = device_count(cuda)
+        here = exchange.hosts.count(exchange.hosts[exchange.rank])
+        # A launcher may show each process its own GPU alone; then its number is 0 everywhere.
+        device = local_rank(exchange.hosts, exchange.rank) % count
+        name = own_host_name(exchange.rank, here, count, os.environ) if count > 1 or here > 1 else ""
+        if name:
+            os.environ[HOST_NAME] = name
+        nccl = open_nccl()
+        shared = checked(cuda, nccl, {exchange.rank: device}, exchange)
+        return connected(LaunchedRank(cuda, nccl, device, exchange, shared=bool(shared)), shared)

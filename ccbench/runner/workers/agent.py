@@ -201,8 +201,7 @@ def serve(address: str, hello: messages.Hello, broken: Callable[[], None], ready
         endpoint = open_launched(start.backend, channel)
     except (CcbenchError, ImportError) as error:
         missing = f"{start.backend}: " if isinstance(error, ImportError) else ""
-        cannot_run = isinstance(error, CannotRun)
-        channel.send(messages.Refusal(f"{missing}{error}", cannot_run=cannot_run))
+        channel.send(messages.Refusal(f"{missing}{error}"))
         channel.recv()  # the leader says that all is over, or hangs up, which ends the process
         raise SystemExit(1) from None
     ready()

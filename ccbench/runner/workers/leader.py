@@ -108,7 +108,11 @@ class Leader:
     # -- start ---------------------------------------------------------------------------------------------
 
     def start(self, runner: Connection) -> None:
-        """Bring all ranks up; BackendUnavailable says why that failed, EOFError that the runner is gone."""
+        """Bring all ranks up.
+
+        CannotRun says what a rank refuses, BackendUnavailable why the start failed, EOFError that the runner
+        is gone.
+        """
         if self.launch is None:
             forked = ForkedRanks(self.group, self.bound, runner)
             self._launcher, self.members = forked, forked.members
@@ -177,7 +181,7 @@ class Leader:
                         f"{self.backend}: {self.name_of(rank)} {self._ended(rank)} while its library started"
                     ) from None
                 if isinstance(message, messages.Refusal):
-                    raise (CannotRun if message.cannot_run else BackendUnavailable)(message.reason)
+                    raise CannotRun(message.reason)  # as a rank that was forked refuses every case
                 if isinstance(message, messages.Ready):
                     ready[rank] = message
                 else:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.base import Launch, TeamRequest
+from ccbench.backends.base import CannotRun, Launch, TeamRequest
 from ccbench.backends.cuda import driver_missing
 from ccbench.backends.mpi import BACKEND, device
 from ccbench.backends.mpi.device import MEMORY_VARIABLE, asked, device_settings, named, why_not_cuda_aware
@@ -145,7 +145,7 @@ def test_a_library_that_is_not_cuda_aware_is_refused_with_the_cure() -> None:
         pytest.skip(f"of {library.name} it is not known here what it says")
     local = local_launch(library, 2)
     launch = replace(local, command=(*local.command, sys.executable, "-c", AWARE))
-    with pytest.raises(BackendUnavailable, match=r"is not CUDA-aware; install one .* --with-cuda"):
+    with pytest.raises(CannotRun, match=r"is not CUDA-aware; install one .* --with-cuda"):
         WorkerTeam("mpi", 2, launch, ON_DEVICES)
 
 
@@ -153,7 +153,7 @@ def test_a_library_that_is_not_cuda_aware_is_refused_with_the_cure() -> None:
 def test_without_cupy_or_a_driver_a_rank_says_so() -> None:
     if driver_missing() is None:
         pytest.skip("here CUDA may start")
-    with pytest.raises(BackendUnavailable, match=r"CuPy|CUDA does not start"):
+    with pytest.raises(CannotRun, match=r"CuPy|CUDA does not start"):
         WorkerTeam("mpi", 2, Launch(), ON_DEVICES)
 
 

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import MachineError
-from ccbench.suite.documents import parse_yaml, yaml_text
+from ccbench.suite.documents import read_machine_document, yaml_text
 from ccbench.units import shown
 
 Floats = NDArray[np.float64]
@@ -258,9 +258,6 @@ class Machine:
 MACHINES_FOLDER = Path(__file__).parent / "machines"
 """Where the shipped machines lie, one ``<name>.yaml`` each."""
 
-LARGEST_FILE_BYTES = 1 << 20
-"""A machine file is a page of text; anything larger is some other file."""
-
 
 def machine_names() -> tuple[str, ...]:
     """Names of the shipped machines."""
@@ -281,17 +278,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
                 f"machine: {str(name_or_path)!r} is not known; one of {known}, or a path ending in .yaml"
             )
         path = MACHINES_FOLDER / f"{name_or_path}.yaml"
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE_BYTES + 1)
-        text = content.decode()
-    except OSError as error:
-        raise MachineError(f"{path}: cannot be read ({error.strerror}); name a machine file") from None
-    except UnicodeDecodeError:
-        raise MachineError(f"{path}: is not UTF-8 text; a machine file is YAML") from None
-    if len(content) > LARGEST_FILE_BYTES:
-        raise MachineError(f"{path}: is larger than {LARGEST_FILE_BYTES} bytes; a machine file is not")
-    return machine_from_plain(parse_yaml(text, str(path)), path)
+    return machine_from_plain(read_machine_document(path), path)
 
 
 def is_machine_file(name: str | Path) -> bool:

@@ -297,23 +297,23 @@ def read_machine_document(path: str | Path) -> Any:
     where = Path(path)
     is_json = where.suffix.lower() == ".json"
     if not is_json and where.suffix.lower() not in {".yaml", ".yml"}:
-        raise MachineError(f"{where}: is neither .json nor .yaml; name a topology file of one of these kinds")
+        raise MachineError(f"{where}: is neither .json nor .yaml; name a file of one of these kinds")
     limit = LARGEST_JSON_BYTES if is_json else LARGEST_YAML_BYTES
     try:
         with where.open("rb") as file:
             content = file.read(limit + 1)
         text = content.decode()
     except OSError as error:
-        raise MachineError(f"{where}: cannot be read ({error.strerror}); name a topology file") from None
+        raise MachineError(f"{where}: cannot be read ({error.strerror}); name a {MACHINE_FILE.name}") from None
     except (UnicodeDecodeError, ValueError):
-        raise MachineError(f"{where}: is not UTF-8 text; a topology file is JSON or YAML") from None
+        raise MachineError(f"{where}: is not UTF-8 text; a {MACHINE_FILE.name} is JSON or YAML") from None
     return parse_json(text, str(where)) if is_json else parse_yaml(text, str(where))
 
 
 def parse_json(text: str, place: str) -> Any:
     """Plain value of JSON text; ``place`` begins every error. Raises MachineError."""
     if len(text) > LARGEST_JSON_BYTES:
-        raise MachineError(f"{place}: is larger than {LARGEST_JSON_BYTES} bytes; a topology file is not")
+        raise MachineError(f"{place}: is larger than {LARGEST_JSON_BYTES} bytes; a {MACHINE_FILE.name} is not")
 
     def refuse(constant: str) -> Any:
         raise ValueError(f"{constant} is not a number of JSON")

@@ -61,12 +61,22 @@ def test_a_wrong_file_is_refused_with_path_and_place(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"- 1", b"\xff\xfe", b"a: " + b"x" * (1 << 20), b"2020-01-01", b"[" * 5000]
+    ("content", "complaint"),
+    [
+        (b"", "is empty"),
+        (b"- 1", "the file: input should be an object"),
+        (b"\xff\xfe", "is not UTF-8 text; a description of a machine is JSON or YAML"),
+        (b"a: " + b"x" * (4 << 20), "is larger than 4096 KiB; a description of a machine is smaller"),
+        (b"2020-01-01", "the file: input should be an object"),
+        (b"[" * 5000, "nested deeper than 64 levels"),
+    ],
 )
-def test_a_file_that_is_no_machine_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_machine_is_refused_in_one_line(
+    tmp_path: Path, content: bytes, complaint: str
+) -> None:
     path = tmp_path / "other.yaml"
     path.write_bytes(content)
-    refusal(load_machine, path)
+    assert complaint in refusal(load_machine, path)
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
@@ -75,7 +85,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 
 def test_missing_and_unwritable_paths_are_named(tmp_path: Path) -> None:
-    with pytest.raises(MachineError, match="cannot be read"):
+    with pytest.raises(MachineError, match="cannot be read .*; name a description of a machine"):
         load_machine(tmp_path / "absent.yaml")
     with pytest.raises(MachineError, match="cannot be written"):
         save_machine(toy(), tmp_path / "no-folder" / "toy.yaml")

@@ -234,6 +234,7 @@ def test_what_shares_no_link_costs_nothing_beside(backend: str) -> None:
     assert same is not None
     assert besides.predicted_seconds == pytest.approx(alone.predicted_seconds, rel=0.02)
     assert same.predicted_seconds > 1.3 * alone.predicted_seconds
+    assert same.bottleneck.endswith("; concurrent with all_gather on rank % 8, which shares what both use")
 
 
 def test_links_are_busy_for_what_goes_through_them() -> None:

@@ -5,10 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.score.descriptions import described
+from benchmarks.score.network_words import ports_of
 from ccbench.errors import MachineError
-from ccbench.model.library import Generation, Host, Intra
+from ccbench.model.library import Generation, Host, Intra, NetworkPorts
 from ccbench.model.library.clusters import library_system
 from ccbench.topology.catalog import load_catalog
+from ccbench.topology.node_nics import KINDS
 
 
 @pytest.mark.parametrize(
@@ -62,37 +64,26 @@ def test_two_gpus_are_joined_as_the_words_say(
 
 
 @pytest.mark.parametrize(
-    ("gpu", "gpus", "intra"),
+    ("gpu", "gpus", "interconnect", "intra"),
     [
-        ("A100-SXM4-80GB", 8, Intra.NVSWITCH),
-        ("A100-SXM4-80GB", 4, Intra.NVLINK_MESH),
-        ("V100-SXM2-32GB", 8, Intra.CUBE_MESH),
-        ("V100-SXM3-32GB", 16, Intra.NVSWITCH),
-        ("B200", 4, Intra.NVSWITCH),
+        # NVLink alone is the shape that was built of that generation.
+        ("A100-SXM4-80GB", 8, "nvlink", Intra.NVSWITCH),
+        ("A100-SXM4-80GB", 4, "nvlink", Intra.NVLINK_MESH),
+        ("V100-SXM2-32GB", 8, "nvlink", Intra.CUBE_MESH),
+        ("V100-SXM3-32GB", 16, "nvlink", Intra.NVSWITCH),
+        ("B200", 4, "nvlink", Intra.NVSWITCH),
+        # A ring through bridged pairs is as slow as PCIe.
+        ("A100 80GB PCIe", 4, "2 pairs NV12 bridge, pairs over SYS", Intra.PCIE),
+        ("A100 PCIe", 4, "pcie4 (pairs NV12)", Intra.PCIE),
+        ("H100 NVL", 4, "nvlink-bridge", Intra.PCIE),
+        ("RTX A6000", 4, "nvlink", Intra.PCIE),
+        ("H200 NVL", 4, "nvlink-bridge", Intra.BRIDGE),  # which four cards may share
     ],
 )
-def test_nvlink_alone_is_the_shape_that_was_built_of_that_generation(
-    gpu: str, gpus: int, intra: Intra
+def test_more_gpus_are_joined_as_their_boards_and_bridges_were_built(
+    gpu: str, gpus: int, interconnect: str, intra: Intra
 ) -> None:
-    assert described(gpu, gpus, 1, "nvlink", "none").intra is intra
-
-
-@pytest.mark.parametrize(
-    ("gpu", "words"),
-    [
-        ("A100 80GB PCIe", "2 pairs NV12 bridge, pairs over SYS"),
-        ("A100 PCIe", "pcie4 (pairs NV12)"),
-        ("H100 NVL", "nvlink-bridge"),
-        ("RTX A6000", "nvlink"),
-    ],
-)
-def test_a_ring_through_bridged_pairs_is_as_slow_as_pcie(gpu: str, words: str) -> None:
-    assert described(gpu, 4, 1, words, "none").intra is Intra.PCIE
-    assert described(gpu, 2, 1, "nvlink-bridge", "none").intra is Intra.BRIDGE
-
-
-def test_four_cards_on_one_four_way_bridge_use_it() -> None:
-    assert described("H200 NVL", 4, 1, "nvlink-bridge", "none").intra is Intra.BRIDGE
+    assert described(gpu, gpus, 1, interconnect, "none").intra is intra
 
 
 def test_a_rack_in_one_nvlink_domain_is_one_node() -> None:
@@ -179,3 +170,90 @@ def test_no_rank_is_lost_and_racks_hold_at_most_a_domain(
         assert system.ranks_per_node <= 72
     else:
         assert (system.ranks_per_node, system.nodes) == (gpus, nodes)
+
+
+def ports(words: str, ranks: int = 8) -> NetworkPorts | None:
+    return ports_of(words, ranks, Generation.AMPERE)[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "gigabits", "count"),
+    [
+        ("ib-ndr-400x8", "ib-ndr", 400, 8),
+        ("efa-100x32 (3200 Gb/s)", "efa", 100, 32),
+        ("roce or ib 400x8 (not in the part read)", "roce", 400, 8),
+        ("tcpxo-200x8 (FasTrak)", "tcpxo", 200, 8),
+        ("ib-ndr-400 per GPU (not stated in the doc)", "ib-ndr", 400, 8),
+        ("omnipath-100x4", "omnipath", 100, 4),
+        ("tcp-over-ipoib (sockets)", "tcp", 200, 1),
+        ("ib-hdr", "ib-hdr", 200, 1),
+        ("2x200Gb HDR InfiniBand", "ib-hdr", 200, 2),
+        ("InfiniBand NDR, 8 x 400 Gb/s", "ib-ndr", 400, 8),
+        ("InfiniBand HDR100", "ib-hdr", 100, 1),
+        ("RoCEv2 400x8", "roce", 400, 8),
+        ("ethernet 100GbE", "tcp", 100, 1),
+        ("slingshot-11", "slingshot", 200, 1),
+        ("slingshot 200 Gb/s x 4", "slingshot", 200, 4),
+        ("ib-ndr-200", "ib-ndr", 200, 1),
+        ("roce (host-staged; measured ceiling 92.6 Gb/s with perftest)", "roce", 92.6, 1),
+    ],
+)
+def test_words_of_networks_say_kind_rate_and_number(
+    words: str, kind: str, gigabits: float, count: int
+) -> None:
+    found = ports(words)
+    assert found is not None
+    assert (found.word, found.per_node) == (kind, count)
+    assert found.bytes_per_second == pytest.approx(gigabits * 1e9 / 8)
+
+
+def test_of_a_class_of_rates_the_lower_is_taken_and_the_origin_says_so() -> None:
+    found, origin = ports_of("efa (25-50 Gb/s class)", 1, Generation.TURING)
+    assert found is not None
+    assert found.bytes_per_second == 25e9 / 8
+    assert "the lower of" in origin
+
+
+def test_switches_that_add_are_seen() -> None:
+    sharp, plain = ports("ib-ndr-400x8 with IB SHARP"), ports("ib-ndr-400x8 (SHARP off)")
+    assert sharp is not None
+    assert plain is not None
+    assert (sharp.in_network_reduction, plain.in_network_reduction) == (True, False)
+
+
+@pytest.mark.parametrize("words", ["none", "none (all in one NVLink domain)", "no"])
+def test_no_network_is_none(words: str) -> None:
+    assert ports(words) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "unknown",
+        "roce (mlx5, speed not in the part read)",
+        "none reachable (no NIC in the pod)",
+        "tcp-loopback",
+        "slingshot-200x4 wrongly configured",
+        "ib-ndr-0x8",
+    ],
+)
+def test_words_that_leave_the_rate_open_are_refused_with_the_reason(words: str) -> None:
+    with pytest.raises(MachineError, match="network: "):
+        ports(words)
+
+
+@given(st.sampled_from(sorted(KINDS)), st.integers(1, 10_000), st.integers(1, 256))
+def test_the_short_form_is_read_as_it_is_written(kind: str, gigabits: int, count: int) -> None:
+    found = ports(f"{kind}-{gigabits}x{count}")
+    assert found is not None
+    assert (found.word, found.per_node) == (kind, count)
+    assert found.bytes_per_second == pytest.approx(gigabits * 1e9 / 8)
+
+
+@given(st.text(max_size=80))
+def test_any_words_are_ports_or_a_reason(words: str) -> None:
+    try:
+        found = ports(words)
+    except MachineError:
+        return
+    assert found is None or found.bytes_per_second > 0

@@ -8,7 +8,8 @@ import pytest
 from benchmarks.score.document import document, system_plain
 from benchmarks.score.holdout import on_other_sizes
 from benchmarks.score.scores import scored
-from tests.score.observations import mixed_logs, system, twice_as_slow
+from benchmarks.score.text import lines
+from tests.score.corpora import log_points, mixed_logs, system, twice_as_slow
 
 FIGURES = {"points", "median_error", "mape", "bias"}
 BANDS = {"up_to_32KiB", "32KiB_to_32MiB", "above_32MiB"}
@@ -70,3 +71,20 @@ def test_fits_are_there_only_when_they_were_asked_for() -> None:
 def test_a_system_shows_its_figures_and_their_origins() -> None:
     plain = system_plain(system(origins={"intra": "datasheet"}))
     assert (plain["ranks"], plain["intra"], plain["origins"]) == (8, "nvswitch", {"intra": "datasheet"})
+
+
+def test_the_table_has_a_line_for_each_log_and_the_total_only_of_those_that_count() -> None:
+    sizes = on_other_sizes(mixed_logs(), lambda _: twice_as_slow, lambda _: None)
+    text = list(lines(scored(mixed_logs(), twice_as_slow, {"alpha_beta": twice_as_slow}), sizes))
+    total = next(line for line in text if line.startswith("total of 1 logs"))
+    assert total.split()[4:8] == ["4", "100.0", "100.0", "+100.0"]
+    apart = text.index("Not in the total, known not to be healthy:")
+    assert text[apart + 1].startswith("sick.txt")
+    assert "  lost.txt: the network is not known" in text
+    assert any(line.startswith("Calibrated on every other size") for line in text)
+    assert all(len(line) <= 160 for line in text)
+
+
+def test_a_log_without_points_in_a_band_shows_a_dash() -> None:
+    text = list(lines(scored([log_points("a.txt", (64,))], twice_as_slow, {})))
+    assert next(line for line in text if line.startswith("a.txt")).split()[-2:] == ["-", "-"]

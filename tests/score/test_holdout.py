@@ -12,8 +12,8 @@ from benchmarks.score.scores import Predictor
 from ccbench.errors import MachineError
 from ccbench.model.library import Host
 from ccbench.model.library.calibration import Observation
-from tests.score.corpora import entry
-from tests.score.observations import log_points, system, twice_as_slow
+from tests.model.library.systems import NDR
+from tests.score.corpora import entry, log_points, system, twice_as_slow
 
 
 class Fitter:
@@ -62,18 +62,12 @@ def test_a_calibration_that_fails_says_so_and_the_others_go_on() -> None:
             raise MachineError("too little to fit")
         return twice_as_slow
 
-    network = {"nodes": 2, "network": log_network()}
+    network = {"nodes": 2, "network": NDR}
     found = on_other_sizes(
         [log_points("a.txt", SIZES), log_points("b.txt", SIZES, **network)], fails_once, quiet
     )
     assert [group.reason for group in found.groups] == ["too little to fit", ""]
     assert found.total.overall.points == 2
-
-
-def log_network() -> object:
-    from ccbench.model.library import NetworkPorts
-
-    return NetworkPorts("ib-ndr", 50e9, 8)
 
 
 def test_learning_never_sees_the_system_that_it_is_tested_on() -> None:

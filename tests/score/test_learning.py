@@ -35,17 +35,6 @@ def test_planted_constants_are_found_again(noise: float) -> None:
         assert abs(np.log(found[name] / value)) < 0.5 * abs(np.log(start / value)), name
 
 
-def test_learning_brings_predictions_nearer() -> None:
-    rows = observations(0.05)
-    found = fit(rows, prior_weight=0.1, most_evaluations=8).table
-
-    def error(table: dict[str, float]) -> float:
-        ratios = [seconds_of(one.system, one.request, table) / np.asarray(one.seconds) for one in rows]
-        return float(np.median(np.abs(np.concatenate(ratios) - 1)))
-
-    assert error(found) < 0.6 * error(STARTS.table)
-
-
 def test_one_sick_row_moves_nothing_much() -> None:
     healthy = observations()
     sick = Observation(A100, LibraryRequest("all_reduce", (1 << 30,)), (10.0,))
@@ -75,9 +64,3 @@ def test_the_domain_is_what_was_observed() -> None:
     assert most_nodes["intra", "none"] == 2
     assert dict(domain.most_ranks_per_node) == {"none": 1, "nvswitch": 8}
     assert domain.largest_bytes == SIZES[-1]
-
-
-def test_taking_keeps_sizes_and_seconds_together() -> None:
-    one = observed(A100, "all_reduce").taking([0, 3])
-    assert one.request.size_bytes == (SIZES[0], SIZES[3])
-    assert len(one.seconds) == 2

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.score.contradictions import contradictions, other_gpu
 from benchmarks.score.logs import LogPoints, points_of
 from benchmarks.score.manifest import ManifestEntry
-from ccbench.results.importers.log import ImportedLog, ImportedRow
+from benchmarks.score.notices import learned_from, notices
+from benchmarks.score.teams import Team, team_of
+from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable
+from ccbench.results.loading import load_published
 from tests.score.corpora import SIZES, all_reduce_text, entry, log, row
 
 
@@ -126,3 +130,142 @@ def test_elements_are_the_rows_own_else_the_manifests(
     (one,) = points(entry(datatype=words), [row(8, 1e-5, dtype=dtype)]).observations
     request = one.request
     assert (request.item_bytes, request.floating_8_bit) == (item_bytes, floating_8_bit)
+
+
+def devices(hosts: int, per_host: int, model: str = "NVIDIA H100 80GB HBM3") -> tuple[DeviceLine, ...]:
+    return tuple(
+        DeviceLine(rank, host=f"node{rank // per_host}", device=rank % per_host, model=model)
+        for rank in range(hosts * per_host)
+    )
+
+
+def test_a_log_of_other_gpus_than_the_manifest_s_is_not_modelled() -> None:
+    other = log([row(1 << 20, 30e-6)], devices=devices(1, 8, "NVIDIA A100-SXM4-80GB"))
+    found = points_of(entry(), Path(), lambda _: other)
+    assert found.observations == ()
+    assert found.left_out == (
+        "the manifest's gpu is H100 SXM, and the log lists NVIDIA A100-SXM4-80GB; correct the manifest",
+    )
+    assert other_gpu(entry(gpu="H100 SXM (a100 in another room)"), other)
+    assert not other_gpu(entry(gpu="A100-SXM4-40GB (ND96asr_v4)"), other)
+
+
+def test_other_hosts_than_the_manifest_s_are_told() -> None:
+    two = log([row(1 << 20, 30e-6)], devices=devices(2, 4))
+    found = points_of(entry(), Path(), lambda _: two)
+    assert found.observations
+    assert found.contradictions == (
+        "the manifest says 1 nodes of 8 GPUs, and the log lists 2 hosts of 4 GPUs",
+    )
+    assert contradictions(entry(gpus_per_node=(4,), nodes=(2,)), two) == ()
+
+
+def test_lists_that_do_not_tell_hosts_apart_contradict_nothing() -> None:
+    one_name = tuple(DeviceLine(rank, host="node", device=rank % 4) for rank in range(8))
+    only_some = tuple(DeviceLine(rank, host="node", device=0) for rank in (0, 8))
+    shared = (DeviceLine(0, host="node", device=0), DeviceLine(1, host="node", device=0))
+    nameless = tuple(DeviceLine(rank) for rank in range(2))
+    for listed in (one_name, only_some, shared, nameless, ()):
+        assert contradictions(entry(nodes=(4,), gpus_per_node=(4,)), log([], devices=listed)) == ()
+
+
+def test_another_collective_than_the_manifest_s_is_told() -> None:
+    (line,) = contradictions(entry(collective="all_gather"), log([]))
+    assert line == "the manifest's collective is all_gather, and the log's, which counts, all_reduce"
+    assert contradictions(entry(collective=""), log([])) == ()
+    assert contradictions(entry(collective="several"), log([])) == ()
+
+
+def log_of(file: str, seconds: dict[int, float]) -> LogPoints:
+    return points(entry(file=file), [row(size, time) for size, time in seconds.items() if size])
+
+
+def published() -> dict[int, float]:
+    cases = load_published("hgx-h100").cases
+    chosen = cases[(cases["collective"] == "all_reduce") & (cases["source"] == cases["source"].iloc[0])]
+    return {
+        int(size): float(time)
+        for size, time in zip(chosen["size_bytes"], chosen["median_seconds"], strict=True)
+    }
+
+
+def test_a_log_whose_figures_ship_was_learned_from() -> None:
+    seen = log_of("seen.txt", published())
+    unseen = log_of("unseen.txt", {size: time * 1.37 for size, time in published().items()})
+    assert learned_from([seen, unseen]) == ("seen.txt",)
+    (line,) = notices([seen, unseen], ("seen.txt",))
+    assert "learned from at least 1 of these 2 logs" in line
+    assert "--holdout" in line
+
+
+def test_new_logs_need_no_notice() -> None:
+    new = log_of("new.txt", {1 << 20: 33.3e-6, 1 << 24: 123.4e-6})
+    assert learned_from([new]) == ()
+    assert notices([new], ()) == ()
+
+
+def test_pairwise_points_whose_shared_links_are_not_priced_are_counted() -> None:
+    on_pcie = {"gpu": "L40S", "interconnect": "pcie4", "gpus_per_node": (4,), "collective": "all_to_all"}
+    rows = [row(1 << 20, 1e-3), row(1 << 24, 9e-3)]
+    apart = points(entry(**on_pcie), rows, collective="all_to_all")
+    assert apart.observations, apart.left_out
+    (line,) = notices([apart], ())
+    assert line.startswith("2 points of all_to_all")
+    board = points(entry(collective="all_to_all"), rows, collective="all_to_all")
+    assert notices([board], ()) == ()
+
+
+def table(rows: list[ImportedRow], **changes: Any) -> ImportedTable:
+    return ImportedTable("all_reduce", tuple(rows), **changes)
+
+
+def rated(ranks: int, flags: tuple[str, ...] = ()) -> list[ImportedRow]:
+    """Rows whose rates fit an all-reduce on so many ranks only."""
+    factor = 2 * (ranks - 1) / ranks
+    return [
+        row(1 << 30, 1.0, algbw=rate, busbw=rate * factor, half_units=(None, 5e-6, 5e-6), flags=flags)
+        for rate in (181.23456, 192.87654)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "shown", "expected", "origin"),
+    [
+        (entry(nodes=(4,)), table([row(8, 1e-5)]), (8, 4), ""),  # the manifest, where the log says nothing
+        (entry(nodes=(8,), network="ib-ndr-400x8"), table(rated(96)), (8, 12), "busbw"),
+        (
+            entry(gpus_per_node=(4,), nodes=(36,)),
+            table(rated(128, ("busbw_contradicts_algbw",))),
+            (4, 32),
+            "busbw",
+        ),
+        (entry(gpus_per_node=(4, 5, 6), nodes=(1,)), table([], ranks=5), (5, 1), ""),
+        (entry(nodes=(1, 4)), table([row(8, 1e-5)], nodes=4), (8, 4), ""),
+        (entry(nodes=()), table([], ranks=128), (8, 16), ""),
+    ],
+)
+def test_rates_count_more_than_the_manifest_and_of_its_numbers_the_one_that_the_log_shows(
+    words: ManifestEntry, shown: ImportedTable, expected: tuple[int, int], origin: str
+) -> None:
+    found = team_of(words, shown)
+    assert isinstance(found, Team), found
+    assert (found.gpus_per_node, found.nodes) == expected
+    assert origin in found.origin
+
+
+def test_a_range_of_nodes_is_its_middle_and_said_to_be_assumed() -> None:
+    rows = [row(1 << 30, 1.0, algbw=50.0, busbw=99.92, half_units=(None, 0.004, 0.004))]
+    found = team_of(entry(gpus_per_node=(16,), nodes=()), table(rows))
+    assert isinstance(found, Team)
+    assert found.origin.startswith("assumed")
+    assert 1000 < found.nodes * 16 < 1600  # 2 (p - 1) / p = 1.9984
+
+
+def test_what_stays_open_is_a_reason() -> None:
+    for one, shown in (
+        (entry(nodes=()), table([row(8, 1e-5)])),
+        (entry(gpus_per_node=()), table([], ranks=8)),
+        (entry(nodes=(1, 4)), table([row(8, 1e-5)])),
+        (entry(gpus_per_node=(8,), nodes=()), table([], ranks=12)),
+    ):
+        assert isinstance(team_of(one, shown), str)

@@ -1,19 +1,17 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.score.logs import LogPoints
 from benchmarks.score.scores import errors_of, scored
+from benchmarks.score.statistics import BANDS, ErrorSummary, score, summary
 from ccbench.errors import MachineError
 from ccbench.model.library import LibraryRequest, LibrarySystem
-from ccbench.model.library.calibration import Observation
-from tests.score.corpora import entry
-from tests.score.observations import log_points, observation, twice_as_slow
+from tests.score.corpora import log_points, observation, twice_as_slow
 
 
 def exact(system: LibrarySystem, request: LibraryRequest) -> Sequence[float]:
@@ -36,16 +34,6 @@ def test_what_a_predictor_has_no_answer_to_is_no_point_and_its_reason_is_told_on
     assert reasons == ("no such collective",)
 
 
-def test_only_healthy_logs_are_in_the_total() -> None:
-    logs = [log_points("good.txt", (1000,)), log_points("bad.txt", (1000,)), log_points("dim.txt", (1000,))]
-    logs[1] = replace(logs[1], entry=entry(file="bad.txt", healthy=False))
-    logs[2] = replace(logs[2], entry=entry(file="dim.txt", healthy=None))
-    found = scored(logs, exact, {})
-    assert [log.counted for log in found.logs] == [True, False, False]
-    assert [log.score.overall.points for log in found.logs] == [1, 1, 1]
-    assert found.total.overall.points == 1
-
-
 def test_a_log_that_the_model_cannot_answer_keeps_the_reason_and_no_figures() -> None:
     found = scored([log_points("a.txt", (1000,))], none, {"rival": exact})
     (log,) = found.not_modelled
@@ -53,11 +41,6 @@ def test_a_log_that_the_model_cannot_answer_keeps_the_reason_and_no_figures() ->
     assert log.score.overall.median_error is None
     assert not log.counted
     assert found.comparison["rival"].overall.points == 0
-
-
-def test_a_log_without_observations_says_why() -> None:
-    found = scored([LogPoints(entry(), (), ("the network is not known",))], exact, {})
-    assert found.logs[0].reason == "the network is not known"
 
 
 def test_rivals_are_scored_on_the_same_points() -> None:
@@ -75,6 +58,50 @@ def test_the_total_is_of_the_points_of_all_logs(sizes: list[list[int]]) -> None:
     assert scores.total.overall.bias == pytest.approx(1.0)
 
 
-def test_observations_of_one_log_keep_their_order() -> None:
-    one = Observation(observation((8,), (1e-6,)).system, observation((8,), (1e-6,)).request, (1e-6,))
-    assert errors_of([one, one], exact)[0].size_bytes == (8, 8)
+ERRORS = st.lists(st.floats(-1, 10), min_size=1, max_size=40)
+POINTS = st.lists(st.tuples(st.integers(1, 1 << 40), st.floats(-1, 10)), max_size=40)
+
+
+def test_the_four_figures_of_three_errors() -> None:
+    found = summary([0.1, -0.2, 0.6])
+    assert found.points == 3
+    assert found.median_error == pytest.approx(0.2)
+    assert found.mape == pytest.approx(0.3)
+    assert found.bias == pytest.approx(0.5 / 3)
+
+
+def test_nothing_has_no_figures() -> None:
+    assert summary([]) == ErrorSummary(0)
+    assert score([], []).overall.median_error is None
+
+
+def test_sizes_at_the_borders_of_bands_belong_below() -> None:
+    bands = score([32 << 10, (32 << 10) + 1, 32 << 20, (32 << 20) + 1], [0.1, 0.2, 0.3, 0.4]).bands
+    assert [bands[name].points for name, _, _ in BANDS] == [1, 2, 1]
+    assert bands["above_32MiB"].mape == pytest.approx(0.4)
+
+
+def test_points_that_nobody_predicted_do_not_count() -> None:
+    assert score([8, 16], [math.nan, 0.5]).overall == summary([0.5])
+
+
+@given(POINTS)
+def test_every_point_is_in_one_band(points: list[tuple[int, float]]) -> None:
+    found = score([size for size, _ in points], [error for _, error in points])
+    assert sum(band.points for band in found.bands.values()) == found.overall.points == len(points)
+
+
+@given(ERRORS)
+def test_the_bias_is_never_larger_than_the_mean_error(errors: list[float]) -> None:
+    found = summary(errors)
+    assert found.mape is not None
+    assert found.bias is not None
+    assert abs(found.bias) <= found.mape + 1e-12
+    assert min(map(abs, errors)) - 1e-12 <= found.mape <= max(map(abs, errors)) + 1e-12
+
+
+@given(ERRORS)
+def test_half_of_the_points_are_within_the_median(errors: list[float]) -> None:
+    median = summary(errors).median_error
+    assert median is not None
+    assert 2 * sum(abs(error) <= median * (1 + 1e-12) for error in errors) >= len(errors)

@@ -147,7 +147,7 @@ def test_two_trees_send_every_byte_up_and_down_twice_at_most_and_beat_one() -> N
 
 @given(seed=st.integers(0, 10**6), index=st.integers(0, len(ALGORITHMS) - 1))
 @settings(max_examples=150, deadline=None)
-def test_all_sizes_at_once_are_what_each_alone_is_and_grow_with_size(seed: int, index: int) -> None:
+def test_all_sizes_at_once_are_what_each_alone_is_and_all_are_explained(seed: int, index: int) -> None:
     fabric, row = random_fabric(seed), ALGORITHMS[index]
     sizes = [0.0, 1.0, 1e3, 1e5, 1e7, 1e9, 1e11]
     together = price_algorithm(row.collective, row.name, fabric, sizes)
@@ -155,6 +155,11 @@ def test_all_sizes_at_once_are_what_each_alone_is_and_grow_with_size(seed: int, 
     np.testing.assert_array_equal(together.seconds, alone)
     assert bool(np.all(np.diff(together.seconds) >= 0))
     assert bool(np.all(np.isfinite(together.seconds)))
+    for place in range(len(sizes)):
+        words = together.explanation(place)
+        assert words
+        assert "\n" not in words
+        assert together.bottleneck_link(place)[2] <= together.bandwidth[place] * (1 + 1e-9)
 
 
 @given(
@@ -216,18 +221,6 @@ def test_the_explanation_takes_links_of_one_rate_together() -> None:
     assert SWITCH.link_name(link) in prices.explanation(0)
 
 
-@given(seed=st.integers(0, 10**6), index=st.integers(0, len(ALGORITHMS) - 1))
-@settings(max_examples=60, deadline=None)
-def test_every_price_has_an_explanation_in_one_line(seed: int, index: int) -> None:
-    fabric, row = random_fabric(seed), ALGORITHMS[index]
-    prices = price_algorithm(row.collective, row.name, fabric, [1.0, 1e9])
-    for place in range(2):
-        words = prices.explanation(place)
-        assert words
-        assert "\n" not in words
-        assert prices.bottleneck_link(place)[2] <= prices.bandwidth[place] * (1 + 1e-9)
-
-
 def test_loads_are_found_once_and_forgotten_with_the_fabric() -> None:
     fabric = single_switch(5, Wire(1e9))
     schedule = schedule_for("all_reduce", "ring", 5)
@@ -265,11 +258,11 @@ def test_too_few_ranks_in_the_fabric_are_refused() -> None:
         price_schedule(schedule_for("all_reduce", "ring", 17), SWITCH, 8)
 
 
-EVENTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), min_size=1, max_size=25)
+EVENTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 60)), min_size=1, max_size=40)
 COSTS = st.lists(st.floats(0.1, 5), min_size=5, max_size=5)
 
 
-@given(events=EVENTS, costs=COSTS, pieces=st.integers(1, 15))
+@given(events=EVENTS, costs=COSTS, pieces=st.integers(1, 70))
 @settings(max_examples=300, deadline=None)
 def test_overlaps_give_the_worst_place_of_every_step(
     events: list[tuple[int, int]], costs: list[float], pieces: int
@@ -284,17 +277,6 @@ def test_overlaps_give_the_worst_place_of_every_step(
         busy = (start <= step) & (step < start + pieces)
         expected.append(max(weight[one] * np.count_nonzero(busy & (place == one)) for one in range(5)))
     np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
-@given(starts=st.integers(1, 60), pieces=st.integers(1, 70), seed=st.integers(0, 1000))
-@settings(max_examples=100, deadline=None)
-def test_a_chain_of_uneven_places_is_a_sliding_maximum(starts: int, pieces: int, seed: int) -> None:
-    value = np.random.default_rng(seed).uniform(1, 9, starts)
-    every = np.arange(starts)
-    found = overlaps(every, every, value, starts).per_step(starts + pieces - 1, pieces)
-    padded = np.concatenate([np.zeros(pieces - 1), value, np.zeros(pieces - 1)])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, pieces)
-    np.testing.assert_allclose(found, windows.max(axis=1))
 
 
 def test_the_bottleneck_is_the_link_that_most_pieces_pass_at_once() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.model.host_collectives import HostNetwork, predict_host_library
-from ccbench.model.host_plans import CHOICES, TOLD_PLANS, Stage, own_choice
+from ccbench.model.host_plans import CHOICES, GLOO_PLANS, MPI_PLANS, TOLD_PLANS, Stage, own_choice
 from ccbench.model.library.constants import read_table
 from tests.model.test_host_network import RATE, case_of, line
 
@@ -86,15 +86,29 @@ def test_every_table_rises_and_names_plans_that_exist() -> None:
             assert rows[-1]["below"] == float("inf")
 
 
-@given(st.sampled_from(sorted(TOLD_PLANS["broadcast"])), st.integers(2, 40), st.integers(0, 39))
-def test_a_broadcast_reaches_every_rank_from_one_that_has_it(name: str, ranks: int, root: int) -> None:
-    if name.startswith("scatter"):
-        return  # blocks, not the whole
-    have = {root % ranks}
-    for stage in TOLD_PLANS["broadcast"][name](ranks, root % ranks):
-        assert all(source in have for source, _ in stage.messages)
-        have |= {target for _, target in stage.messages}
-    assert have == set(range(ranks))
+MAKERS = {f"gloo {name}": make for name, (_, make) in GLOO_PLANS.items()}
+for tables in (MPI_PLANS, TOLD_PLANS):
+    MAKERS |= {f"{name} {plan}": make for name, plans in tables.items() for plan, make in plans.items()}
+
+
+@given(st.integers(1, 40), st.integers(0, 39))
+def test_plans_send_between_ranks_that_exist_and_broadcasts_only_from_ranks_that_have_it(
+    ranks: int, root: int
+) -> None:
+    root %= ranks
+    for name, make in MAKERS.items():
+        have = {root}
+        whole = "broadcast" in name and "scatter" not in name
+        for stage in make(ranks, root):
+            sources, targets = ([end[side] for end in stage.messages] for side in (0, 1))
+            assert all(0 <= rank < ranks for rank in (*sources, *targets)), name
+            assert all(source != target for source, target in stage.messages) or ranks == 1, name
+            if whole:
+                assert set(sources) <= have, name
+                assert len({*targets}) == len(targets), name
+                assert not have & set(targets), name
+                have |= set(targets)
+        assert not whole or have == set(range(ranks)), name
 
 
 def test_the_trees_of_seven_ranks() -> None:

@@ -129,11 +129,3 @@ def test_the_mean_error_is_below_three_percent_in_every_family(name: str) -> Non
     else:
         assert np.abs(errors).mean() < 0.03
         assert np.abs(errors).max() < 0.03
-
-
-def test_the_figures_span_four_sizes_of_network() -> None:
-    hosts = {figure.hosts for figure in figures()}
-    assert min(hosts) == 16
-    assert max(hosts) == 1024
-    families = {family(figure) for figure in figures()}
-    assert families >= {"star", "fat_tree", "torus", "dragonfly", "dragonfly_plus", "hypercube"}

@@ -304,7 +304,7 @@ def read_machine_document(path: str | Path) -> Any:
             content = file.read(limit + 1)
         text = content.decode()
     except OSError as error:
-        raise MachineError(f"{where}: cannot be read ({error.strerror}); name a {MACHINE_FILE.name}") from None
+        raise MachineError(f"{where}: cannot be read ({error.strerror}); name a machine's file") from None
     except (UnicodeDecodeError, ValueError):
         raise MachineError(f"{where}: is not UTF-8 text; a {MACHINE_FILE.name} is JSON or YAML") from None
     return parse_json(text, str(where)) if is_json else parse_yaml(text, str(where))
@@ -313,7 +313,7 @@ def read_machine_document(path: str | Path) -> Any:
 def parse_json(text: str, place: str) -> Any:
     """Plain value of JSON text; ``place`` begins every error. Raises MachineError."""
     if len(text) > LARGEST_JSON_BYTES:
-        raise MachineError(f"{place}: is larger than {LARGEST_JSON_BYTES} bytes; a {MACHINE_FILE.name} is not")
+        raise MachineError(f"{place}: is larger than {LARGEST_JSON_BYTES} bytes; no {MACHINE_FILE.name} is")
 
     def refuse(constant: str) -> Any:
         raise ValueError(f"{constant} is not a number of JSON")

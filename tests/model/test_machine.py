@@ -85,7 +85,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 
 def test_missing_and_unwritable_paths_are_named(tmp_path: Path) -> None:
-    with pytest.raises(MachineError, match=r"cannot be read .*; name a description of a machine"):
+    with pytest.raises(MachineError, match=r"cannot be read .*; name a machine's file"):
         load_machine(tmp_path / "absent.yaml")
     with pytest.raises(MachineError, match="cannot be written"):
         save_machine(toy(), tmp_path / "no-folder" / "toy.yaml")

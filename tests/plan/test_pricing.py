@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.cases import Case, Status
+from ccbench.cases import Status
 from ccbench.errors import UsageError
 from ccbench.groups import Layout
 from ccbench.model.cluster import open_cluster
@@ -150,11 +150,6 @@ def test_nothing_is_extrapolated_from_measured_points() -> None:
     assert points.seconds(key, 512) is None
     assert points.seconds(key, 0) == 1e-6
     assert points.seconds(key, 2048) == pytest.approx(2e-5)
-
-
-def test_a_case_is_found_by_the_key_that_a_price_asks_for() -> None:
-    case = Case("plan", "nccl", "all_reduce", "default", "float32", "sum", 4096, 1024, 8, groups="rank // 4")
-    assert case.group_ranks == 4
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ccbench.groups import Layout
 from ccbench.plan.communication import OPTIMIZER, PIPELINE, Communication, communications
 from ccbench.plan.memory import stage_order
-from ccbench.plan.pipeline import pipeline_seconds, simulate
+from ccbench.plan.pipeline import pipeline_seconds
 from ccbench.plan.shape import ModelShape, make_shape, named_shape
 from ccbench.plan.step import NOTHING, PREDICTED, Computing, Line, Price, Step, step_of
 from ccbench.plan.strategy import Strategy
@@ -96,13 +96,6 @@ def test_gradients_of_stage_2_run_on_behind_the_next_micro_batch() -> None:
     assert sum(line.exposed_seconds for line in dp) < 0.1 * sum(line.total_seconds for line in dp)
 
 
-def test_a_pipeline_adds_its_bubble_and_interleaving_takes_it_away() -> None:
-    plain = step(Strategy(Layout(pp=4), 16, 512))
-    parts = step(Strategy(Layout(pp=4), 16, 512, pipeline="interleaved", virtual_stages=2))
-    assert plain.bubble_seconds == pytest.approx(3 * 0.03, rel=0.1)
-    assert parts.bubble_seconds == pytest.approx(plain.bubble_seconds / 2, rel=0.1)
-
-
 def test_an_embedding_that_two_stages_share_is_summed_at_the_end() -> None:
     tied = replace(SHAPE, tied_embeddings=True)
     found = step(Strategy(Layout(pp=4), 16, 512), shape=tied)
@@ -155,13 +148,6 @@ def test_a_step_is_the_sum_of_its_parts_and_hides_only_what_there_is(drawn: Draw
     assert found.seconds == pytest.approx(pipeline_seconds(found.pipeline) + sum(end) + 1e-3)
     hops = [line for line in found.lines if line.communication.phase == PIPELINE]
     assert bool(hops) == (strategy.layout.pp > 1)
-
-
-def test_the_timeline_of_a_step_ends_when_its_pipeline_does() -> None:
-    found = step(Strategy(Layout(pp=4), 16, 512), ByRate(1e12, 0.0))
-    assert max(one.end_seconds for one in simulate(found.pipeline)) == pytest.approx(
-        pipeline_seconds(found.pipeline), rel=1e-4
-    )
 
 
 def test_gradients_do_not_hide_behind_waits_for_messages_on_the_same_links() -> None:

@@ -49,16 +49,7 @@ def test_attention_without_what_is_masked_is_told_where_it_counts() -> None:
     assert plan_document(long)["layouts"][0]["masked_tflops"] == one.masked_tflops
 
 
-@pytest.mark.parametrize("tp", [1, 2, 8])
-def test_json_adds_up_to_the_step_and_so_does_the_table(tp: int) -> None:
-    found = planned(tp=tp)
-    (layout,) = plan_document(found)["layouts"]
-    exposed = sum(line["exposed_seconds"] for line in layout["communication"])
-    assert exposed == pytest.approx(layout["exposed_seconds"])
-    parts = layout["computing_seconds"] + layout["bubble_seconds"] + exposed
-    assert parts == pytest.approx(layout["step_seconds"])
-    for line in layout["communication"]:
-        assert line["hidden_seconds"] + line["exposed_seconds"] == pytest.approx(line["total_seconds"])
-        assert line["total_seconds"] == pytest.approx(line["times"] * line["seconds"])
+def test_every_communication_has_a_line_of_the_table() -> None:
+    found = planned()
     table = [line for line in plan_lines(found) if line.split(" ")[0] in ("tp", "dp")]
-    assert len(table) == len(layout["communication"])
+    assert len(table) == len(plan_document(found)["layouts"][0]["communication"])

@@ -37,7 +37,7 @@ CALL_SECONDS = 10e-6
 LAUNCH_SECONDS = 250e-6
 RUBBISH = 0xEE
 TRAP = np.full(2 << 20, RUBBISH, np.uint8)
-UNTOUCHED = TRAP.tobytes()
+UNTOUCHED = TRAP.copy()
 UNSAFE = {
     "malloc", "free", "hostAlloc", "freeHost", "hostRegister", "hostUnregister", "graphInstantiate",
     "graphUpload", "streamSynchronize", "streamQuery", "eventSynchronize", "eventQuery", "deviceSynchronize",
@@ -464,14 +464,14 @@ class EmulatedRuntime:
         finally:
             for word, hole in zip(words, holes, strict=True):
                 word[hole] = 0
-        if TRAP.tobytes() != UNTOUCHED:
+        if not np.array_equal(TRAP.view(np.uint64), UNTOUCHED.view(np.uint64)):
             TRAP[:] = RUBBISH
             raise AssertionError("a kernel wrote where its device was given no address")
 
     @staticmethod
     def run_on_host(file: str, records: NDArray[Any], options: NDArray[Any]) -> None:
         report = ctypes.create_string_buffer(4096)
-        result = ctypes.CDLL(str(built(Build(file)))).ccb_host_launch(
+        result = library(file).ccb_host_launch(
             ctypes.c_void_p(records.ctypes.data),
             ctypes.c_int(len(records)),
             ctypes.c_void_p(options.ctypes.data),
@@ -479,6 +479,12 @@ class EmulatedRuntime:
             ctypes.c_int(4096),
         )
         assert result == 0, report.value.decode()
+
+
+@cache
+def library(file: str) -> ctypes.CDLL:
+    """The host build of a shipped kernel file."""
+    return ctypes.CDLL(str(built(Build(file))))
 
 
 def view_words(address: int, ranks: int) -> NDArray[np.uint64]:

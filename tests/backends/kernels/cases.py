@@ -27,8 +27,6 @@ from tests.backends.kernels.references import (
 from tests.backends.kernels.schedule_reference import chunk_bytes, schedule_of, schedule_reference
 from tests.backends.kernels.worlds import Prepared, Reference, Trial, check, prepare
 
-STAGING_BYTES = 1 << 16
-
 
 @dataclass(frozen=True)
 class KernelCase:
@@ -36,9 +34,10 @@ class KernelCase:
 
     algorithm: what ``schedule`` interprets; pieces: its parameter, 0 for the usual one. shuffled: rings and
     trees over ranks in any order. packets: of one sender in one round. then: the entry of every
-    second launch, if another; then_root: its root, if another. chained: a launch's inputs are the outputs of
-    the one before. overwrites: its outputs are the inputs of the one before. away: ranks that do not take
-    part, so that nobody may get through; limit_nanoseconds: then of one wait, 0 for none.
+    second launch, if another; then_root, then_count: its root and elements, if others. chained: a launch's
+    inputs are the outputs of the one before. overwrites: its outputs are the inputs of the one before. away:
+    ranks that do not take part, so that nobody may get through; limit_nanoseconds: then of one wait, 0 for
+    none.
     """
 
     entry: str
@@ -60,12 +59,14 @@ class KernelCase:
     drifting: bool = True
     then: str = ""
     then_root: int = -1
+    then_count: int = 0
     chained: bool = False
     overwrites: bool = False
     away: Sequence[int] = ()
     limit_nanoseconds: int = 0
     pieces: int = 0
     shuffled: bool = False
+    staging_bytes: int = 1 << 16
 
     @property
     def kernel_file(self) -> str:
@@ -89,7 +90,7 @@ def world_for(case: KernelCase) -> HostWorld:
         slots=case.slots,
         slot_bytes=case.slot_bytes,
         packets_bytes=packets_bytes(case.ranks, case.packets),
-        staging_bytes=STAGING_BYTES,
+        staging_bytes=case.staging_bytes,
     )
 
 
@@ -109,7 +110,7 @@ def run_case(case: KernelCase, build: Build, seed: int) -> None:
         launched.append((_joined(case, one, launched), reference))
     world.run(build, [one.call for one, _ in launched], options)
     for one, reference in launched:
-        if case.overwrites:
+        if case.overwrites and one is not launched[-1][0]:
             one = replace(one, call=replace(one.call, inputs=[0] * case.ranks))
         check(world, one, reference)
 
@@ -156,7 +157,7 @@ def prepared_launch(case: KernelCase, world: HostWorld, number: int, seed: int) 
         collective_of(case, entry),
         case.dtype,
         case.op,
-        case.count,
+        case.then_count if second and case.then_count else case.count,
         case.then_root if second and case.then_root >= 0 else case.root,
         case.in_place,
         case.misalignment,
@@ -220,7 +221,7 @@ def _schedule(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepare
     assert made is not None, f"no {case.algorithm} on {case.ranks} ranks"
     one = prepare(world, trial, None, case.channels)
     one = replace(one, call=replace(one.call, program=compiled_program(made)))
-    chunk = chunk_bytes(made, case.channels, case.slot_bytes, STAGING_BYTES, trial.in_place)
+    chunk = chunk_bytes(made, case.channels, case.slot_bytes, case.staging_bytes, trial.in_place)
     return one, schedule_reference(made, case.channels, chunk)
 
 

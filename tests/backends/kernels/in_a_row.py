@@ -10,9 +10,13 @@ from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import HostOptions
 from ccbench.backends.kernels.sources import entries
 from ccbench.collectives import collective as collective_row
+from ccbench.schedules import ALGORITHMS
 from tests.backends.kernels.cases import KernelCase, collective_of, launch_of, world_for
 from tests.backends.kernels.schedule_reference import schedule_of
 from tests.backends.kernels.worlds import Trial, check
+
+ENTRIES = sorted(set(entries()) - {"barrier", "compare", "schedule"})
+SCHEDULES = [f"{row.collective} {row.name}" for row in ALGORITHMS]
 
 REAL_LIMIT_NANOSECONDS = 60_000_000_000
 """Of threads, which cannot see a deadlock."""

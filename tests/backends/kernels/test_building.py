@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -52,60 +53,25 @@ def test_a_changed_source_is_built_anew_and_a_wrong_one_tells_the_first_error(tm
         built(Build("barrier.cu", folder=copy))
 
 
-@pytest.fixture
-def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setenv("CCBENCH_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "host"
-
-
-def runs(build: Build) -> bool:
-    call = HostCall("barrier", "uint8", 0, [0, 0], [0, 0])
-    HostWorld(2, 1).run(build, [call], HostOptions(lanes=1))
-    return True
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("sanitize", [False, True], ids=["library", "program"])
-def test_damaged_builds_are_made_anew_and_run(cache: Path, sanitize: bool) -> None:
-    """A library that was cut short would end the process that loads it."""
-    build = Build("barrier.cu", sanitize=sanitize)
-    made = built(build)
-    right = made.read_bytes()
-    made.write_bytes(right[: len(right) // 2])
-    for file in cache.glob("*.o"):
-        file.write_bytes(b"")
-    assert built(build) == made
-    assert made.read_bytes()[:-DIGEST_BYTES] == right[:-DIGEST_BYTES]
-    assert runs(build)
-
-
-@pytest.mark.exhaustive
-def test_what_is_built_says_nothing_of_where_it_was_built(cache: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "somewhere" / "kernels"
-    shutil.copytree(kernel_folder(), copy)
-    for sanitize in (False, True):
-        built(Build("barrier.cu", folder=copy, sanitize=sanitize))
-    files = list(cache.iterdir())
-    assert len(files) == 13  # four objects of the engine, main, and the kernel, twice; and what they make
-    for file in files:
-        for place in (copy, tmp_path, Path.cwd(), Path.home() if Path.home() != Path("/") else copy):
-            assert str(place).encode() not in file.read_bytes(), file
-
-
-def test_a_place_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("CCBENCH_CACHE", str(tmp_path / "file"))
-    with pytest.raises(UsageError, match=r"file/host: builds cannot be kept here .*CCBENCH_CACHE"):
-        built(Build("barrier.cu"))
-
-
 TEXT = b"what was compiled"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache that is empty."""
     monkeypatch.setenv("CCBENCH_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def folder(place: Path) -> Path:
+    return private_folder("host")
+
+
+@pytest.fixture
+def file(folder: Path) -> Path:
+    """What was kept."""
+    return kept(folder / "a", write)
 
 
 def write(path: Path) -> None:
@@ -116,15 +82,54 @@ def refuse(_: Path) -> None:
     raise AssertionError("made anew")
 
 
-def test_it_lies_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CCBENCH_CACHE", str(tmp_path / "named"))
-    assert cache_folder() == tmp_path / "named"
+def runs(build: Build) -> bool:
+    call = HostCall("barrier", "uint8", 0, [0, 0], [0, 0])
+    HostWorld(2, 1).run(build, [call], HostOptions(lanes=1))
+    return True
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("sanitize", [False, True], ids=["library", "program"])
+def test_damaged_builds_are_made_anew_and_run(place: Path, sanitize: bool) -> None:
+    """A library that was cut short would end the process that loads it."""
+    build = Build("barrier.cu", sanitize=sanitize)
+    made = built(build)
+    right = made.read_bytes()
+    made.write_bytes(right[: len(right) // 2])
+    for one in place.glob("host/*.o"):
+        one.write_bytes(b"")
+    assert built(build) == made
+    assert made.read_bytes()[:-DIGEST_BYTES] == right[:-DIGEST_BYTES]
+    assert runs(build)
+
+
+@pytest.mark.exhaustive
+def test_what_is_built_says_nothing_of_where_it_was_built(place: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "somewhere" / "kernels"
+    shutil.copytree(kernel_folder(), copy)
+    for sanitize in (False, True):
+        built(Build("barrier.cu", folder=copy, sanitize=sanitize))
+    files = list((place / "host").iterdir())
+    assert len(files) == 13  # four objects of the engine, main, and the kernel, twice; and what they make
+    for one in files:
+        for there in (copy, tmp_path, Path.cwd(), Path.home() if Path.home() != Path("/") else copy):
+            assert str(there).encode() not in one.read_bytes(), one
+
+
+def test_a_place_that_cannot_be_written_is_named(place: Path) -> None:
+    place.write_text("a file where a folder should be")
+    with pytest.raises(UsageError, match=r"cache/host: builds cannot be kept here .*CCBENCH_CACHE"):
+        built(Build("barrier.cu"))
+
+
+def test_it_lies_where_the_user_says(place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert cache_folder() == place
     monkeypatch.delenv("CCBENCH_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert cache_folder() == tmp_path / "xdg" / "ccbench"
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o066, 0o077])
+@pytest.mark.parametrize("umask", [0o000, 0o077])
 def test_folders_and_files_are_the_users_alone_whatever_the_umask(place: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
@@ -135,14 +140,12 @@ def test_folders_and_files_are_the_users_alone_whatever_the_umask(place: Path, u
         assert stat.S_IMODE(one.stat().st_mode) == 0o700
 
 
-def test_a_folder_that_others_may_enter_is_closed(place: Path) -> None:
-    (place / "host").mkdir(parents=True)
-    (place / "host").chmod(0o777)
+def test_a_folder_that_others_may_enter_is_closed(folder: Path) -> None:
+    folder.chmod(0o777)
     assert stat.S_IMODE(private_folder("host").stat().st_mode) == 0o700
 
 
-def test_what_is_kept_is_not_made_again() -> None:
-    file = kept(private_folder("host") / "a", write)
+def test_what_is_kept_is_not_made_again(file: Path) -> None:
     assert kept(file, refuse) == file
     assert content(file) == TEXT
     building._INTACT.clear()  # as another process finds it
@@ -154,22 +157,19 @@ def test_what_is_kept_is_not_made_again() -> None:
     [
         lambda stored: b"",
         lambda stored: stored[:-1],
-        lambda stored: stored[:40],
         lambda stored: b"x" + stored[1:],
         lambda stored: stored + b"x",
         lambda stored: TEXT,
     ],
-    ids=["empty", "cut", "cut short", "one byte", "longer", "no digest"],
+    ids=["empty", "cut", "one byte", "longer", "no digest"],
 )
-def test_what_is_damaged_is_made_anew(damage) -> None:  # type: ignore[no-untyped-def]
-    file = kept(private_folder("host") / "a", write)
+def test_what_is_damaged_is_made_anew(file: Path, damage: Callable[[bytes], bytes]) -> None:
     file.write_bytes(damage(file.read_bytes()))
     assert not intact(file)
     assert content(kept(file, write)) == TEXT
 
 
-def test_what_others_might_have_written_is_made_anew() -> None:
-    file = kept(private_folder("host") / "a", write)
+def test_what_others_might_have_written_is_made_anew(file: Path) -> None:
     file.chmod(0o722)
     assert content(file) is None
     assert content(kept(file, write)) == TEXT
@@ -180,8 +180,9 @@ def test_what_others_might_have_written_is_made_anew() -> None:
     assert not kept(file, write).is_symlink()
 
 
-def test_what_belongs_to_another_user_is_refused_or_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = kept(private_folder("host") / "a", write)
+def test_what_belongs_to_another_user_is_refused_or_made_anew(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     assert not intact(file)
@@ -190,17 +191,14 @@ def test_what_belongs_to_another_user_is_refused_or_made_anew(monkeypatch: pytes
         private_folder("host")
 
 
-def test_a_link_in_place_of_the_folder_is_refused(place: Path, tmp_path: Path) -> None:
-    place.mkdir()
-    (tmp_path / "elsewhere").mkdir()
-    (place / "host").symlink_to(tmp_path / "elsewhere")
+def test_a_link_in_place_of_the_folder_is_refused(folder: Path, tmp_path: Path) -> None:
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UsageError, match="host: is no folder of user"):
         private_folder("host")
 
 
-def test_what_fails_leaves_nothing_behind() -> None:
-    folder = private_folder("host")
-
+def test_what_fails_leaves_nothing_behind(folder: Path) -> None:
     def fail(path: Path) -> None:
         path.write_bytes(b"half of it")
         raise UsageError("no")
@@ -210,25 +208,21 @@ def test_what_fails_leaves_nothing_behind() -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_folder_that_vanished_is_named_and_not_a_traceback() -> None:
-    folder = private_folder("host")
+def test_a_folder_that_vanished_is_named_and_not_a_traceback(folder: Path) -> None:
     folder.rmdir()
     with pytest.raises(UsageError, match=r"host: builds cannot be kept here .*CCBENCH_CACHE"):
         kept(folder / "a", write)
 
 
-def test_readers_never_see_a_file_that_is_half_written() -> None:
-    """Twenty times anew in one thread, while another reads."""
-    file = kept(private_folder("host") / "a", write)
-    done = threading.Event()
-
+def test_many_may_fill_a_folder_at_once_and_readers_never_see_a_file_that_is_half_written(file: Path) -> None:
     def fill() -> None:
         for _ in range(20):
             building._fill(file, write)
-        done.set()
 
-    writer = threading.Thread(target=fill)
-    writer.start()
-    while not done.is_set():
-        assert content(file) == TEXT
-    writer.join()
+    with ThreadPoolExecutor(3) as pool:
+        writers = [pool.submit(fill) for _ in range(3)]
+        while not all(one.done() for one in writers):
+            assert content(file) == TEXT
+        for one in writers:
+            one.result()
+    assert list(file.parent.iterdir()) == [file]  # nothing temporary is left

@@ -23,11 +23,10 @@ from ccbench.backends.kernels.host_engine import (
     communicator_bytes,
 )
 from ccbench.backends.kernels.layout import ZEROED, WorkAreas
-from ccbench.backends.kernels.sources import entries
 from tests.backends.kernels.cases import KernelCase
 from tests.backends.kernels.groups import TWO_GROUPS, grouped_world, run_in_groups
+from tests.backends.kernels.in_a_row import ENTRIES
 
-ENTRIES = sorted(set(entries()) - {"barrier", "compare", "schedule"})
 OF_EACH_FILE = ("ring_all_reduce", "tree_all_reduce", "ll_all_reduce", "mesh_two_shot_all_reduce")
 
 

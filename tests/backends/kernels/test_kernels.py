@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,17 +15,40 @@ from hypothesis import strategies as st
 from ccbench.backends.kernels.abi import OPS, TYPES
 from ccbench.backends.kernels.host_engine import KernelDeadlock
 from ccbench.backends.kernels.sources import KernelEntry, entries
-from ccbench.schedules import ALGORITHMS
 from tests.backends.kernels import cases
 from tests.backends.kernels.cases import KernelCase, collective_of, launch_of, world_for
-from tests.backends.kernels.coverage import pairwise
-from tests.backends.kernels.in_a_row import case_of, parameters_of, run_in_a_row
+from tests.backends.kernels.in_a_row import ENTRIES, SCHEDULES, case_of, parameters_of, run_in_a_row
 from tests.backends.kernels.worlds import Trial
 
-ENTRIES = sorted(set(entries()) - {"barrier", "compare", "schedule"})
 REDUCING = [name for name in ENTRIES if entries()[name].reduces]
-SCHEDULES = [f"{row.collective} {row.name}" for row in ALGORITHMS]
 FILES = sorted({entries()[name].file for name in ENTRIES})
+CANDIDATES = 30
+
+
+def pairwise(parameters: Mapping[str, Sequence[Any]], seed: int) -> list[dict[str, Any]]:
+    """Cases that cover all pairs; greedy: the best of some random candidates, one after another."""
+    generator = random.Random(seed)
+    names = list(parameters)
+    missing = {
+        (a, i, b, j)
+        for a, b in itertools.combinations(range(len(names)), 2)
+        for i in range(len(parameters[names[a]]))
+        for j in range(len(parameters[names[b]]))
+    }
+    found = []
+    while missing:
+        wanted = min(generator.sample(sorted(missing), 1))
+        best, covered = None, set[tuple[int, int, int, int]]()
+        for _ in range(CANDIDATES):
+            choice = [generator.randrange(len(parameters[name])) for name in names]
+            choice[wanted[0]], choice[wanted[2]] = wanted[1], wanted[3]
+            pairs = {(a, choice[a], b, choice[b]) for a, b in itertools.combinations(range(len(names)), 2)}
+            if best is None or len(pairs & missing) > len(covered):
+                best, covered = choice, pairs & missing
+        assert best is not None
+        missing -= covered
+        found.append({name: parameters[name][index] for name, index in zip(names, best, strict=True)})
+    return found
 
 
 @pytest.mark.exhaustive

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from ccbench.backends.kernels import building
+from ccbench.backends.kernels.building import FOLDER_MODE, Build, built, content, kept
 from tests.backends.kernels.mutation import (
     SURVIVED,
     Engine,
@@ -54,8 +57,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
-    (folder / "mutants").mkdir(exist_ok=True)
+    # Nothing of the engine's is a mutant's: what was built for other tests serves here.
+    place = folder / "mutants" / "host"
+    place.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    for build in (Build("barrier.cu"), Build("barrier.cu", sanitize=True)):
+        for file in building._objects(build, built(build).parent, *building.compiler()):
+            kept(place / file.name, partial(copy_to, file))
     return folder / "mutants"
+
+
+def copy_to(made: Path, target: Path) -> None:
+    target.write_bytes(content(made) or b"")
 
 
 @pytest.mark.exhaustive

@@ -1,23 +1,31 @@
-"""The thread sanitizer finds no race in any kernel there is, nor in any schedule that one of them interprets.
+"""The thread sanitizer finds no race in any kernel nor in any schedule that one interprets, and planted ones.
 
 Five seeds of every entry, with other launches in between; two of every schedule, five of six of them.
 """
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ccbench.backends.kernels.building import Build
-from ccbench.backends.kernels.sources import entries
-from ccbench.schedules import ALGORITHMS
+from ccbench.backends.kernels.host_engine import (
+    HostCall,
+    HostOptions,
+    HostWorld,
+    KernelCrashed,
+    KernelDeadlock,
+    KernelFailed,
+    KernelRace,
+)
+from ccbench.backends.kernels.sources import kernel_folder
 from tests.backends.kernels.cases import KernelCase, run_case
-from tests.backends.kernels.in_a_row import run_in_a_row
+from tests.backends.kernels.in_a_row import ENTRIES, SCHEDULES, run_in_a_row
 from tests.backends.kernels.mutation import mutants, mutated, outcome, shipped_sources
 
-SCHEDULES = [f"{row.collective} {row.name}" for row in ALGORITHMS]
 OFTENER = (
     "all_reduce ring",
     "all_reduce one_shot",
@@ -37,7 +45,7 @@ def run_sanitized(case: KernelCase, seed: int) -> None:
 
 @pytest.mark.thinned(12)
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("entry", sorted(set(entries()) - {"barrier", "compare", "schedule"}))
+@pytest.mark.parametrize("entry", ENTRIES)
 def test_no_kernel_has_a_race(entry: str, seed: int) -> None:
     run_sanitized(KernelCase(entry, count=61), seed)
 
@@ -63,3 +71,43 @@ def test_a_lane_that_is_late_out_of_a_barrier_does_not_hide_a_race(tmp_path: Pat
     case = KernelCase("ring_all_reduce", iterations=3, channels=1)
     ended = outcome(mutated(shipped_sources(), mistake), [case], "sanitizer", tmp_path)
     assert ended.how == "race"
+
+
+def changed_barrier(folder: Path, body: str) -> Build:
+    """The barrier kernel with another body."""
+    shutil.copytree(kernel_folder(), folder)
+    text = (folder / "barrier.cu").read_text()
+    assert text.count("return rank_barrier(block);") == 1
+    (folder / "barrier.cu").write_text(text.replace("return rank_barrier(block);", body))
+    return Build("barrier.cu", folder=folder, sanitize=True)
+
+
+NOWHERE = "return *(volatile bool*)(u64)(block.arguments.ranks * 8);"
+UNORDERED = "*(volatile u64*)block.arguments.views[0].state = block.rank;"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected", "words"),
+    [
+        (NOWHERE, KernelCrashed, "SEGV"),
+        (UNORDERED + " return true;", KernelRace, "data race"),
+        (UNORDERED + " (void)rank_barrier(block); " + NOWHERE, KernelRace, "data race"),
+        ("__builtin_trap();", KernelCrashed, "ended by SIG|ThreadSanitizer"),
+    ],
+    ids=["a crash", "a race", "a race, then a crash", "a trap"],
+)
+def test_a_crash_is_not_taken_for_a_race(
+    tmp_path: Path, body: str, expected: type[KernelFailed], words: str
+) -> None:
+    """The sanitizer exits alike for both."""
+    build = changed_barrier(tmp_path / "kernels", body)
+    call = HostCall("barrier", "uint8", 0, [0] * 3, [0] * 3)
+    with pytest.raises(KernelFailed, match=words) as ended:
+        HostWorld(3, 1).run(build, [call], HostOptions(lanes=1, devices=3))
+    assert type(ended.value) is expected
+
+
+def test_a_deadlock_is_told_and_not_taken_for_a_race() -> None:
+    case = KernelCase("ring_all_reduce", drifting=False)
+    with pytest.raises(KernelDeadlock, match="deadlock: rank"):
+        run_in_a_row(case, 1, Build(case.kernel_file, sanitize=True), resident=case.ranks - 1)

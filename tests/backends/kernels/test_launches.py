@@ -1,0 +1,222 @@
+"""What single kernels promise besides values: launches in a row, slow ranks, what does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.backends.kernels.building import Build
+from ccbench.backends.kernels.host_engine import (
+    HostCall,
+    HostOptions,
+    HostWorld,
+    KernelDeadlock,
+    KernelFailed,
+)
+from ccbench.backends.kernels.programs import compiled_program
+from ccbench.backends.kernels.sources import channel_trees, tree_plan
+from tests.backends.kernels.cases import KernelCase, collective_of, prepared_launch, run_case, world_for
+from tests.backends.kernels.in_a_row import ENTRIES, run_in_a_row
+from tests.backends.kernels.orders import same
+from tests.backends.kernels.references import ll_reference, mesh_reference, packets_bytes, tree_reference
+from tests.backends.kernels.schedule_reference import schedule_of
+from tests.backends.kernels.worlds import Trial, check, prepare
+
+BARRIER, LL, MESH = Build("barrier.cu"), Build("ll.cu"), Build("mesh.cu")
+ONE_SHOT = Trial("mesh_one_shot_all_reduce", "all_reduce")
+
+# Rank 1 is through with a reduce to rank 0 first, as there are more slots than it sends; then it begins the
+# other launch, whose outputs are the reduce's inputs, by writing to rank 2.
+AHEAD = KernelCase(
+    "ring_reduce",
+    ranks=4,
+    channels=1,
+    count=100,
+    root=0,
+    then_root=1,
+    slots=4,
+    slot_bytes=512,
+    overwrites=True,
+)
+# The second launch reads outputs that parents have just written, and writes to what was read last.
+TREES = KernelCase("", then="tree_all_reduce", ranks=5, slot_bytes=64, count=300, chained=True)
+FOLLOWING = {
+    "an all-gather behind a reduce": (replace(AHEAD, then="ring_all_gather", then_count=25), 1, 100),
+    "a broadcast behind a reduce": (replace(AHEAD, then="ring_broadcast"), 1, 100),
+    "a tree behind a broadcast": (replace(TREES, entry="tree_broadcast"), 4, 8),
+    "a tree behind a tree": (replace(TREES, entry="tree_all_reduce"), 4, 8),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_a_rank_that_is_ahead_does_not_overwrite_what_another_still_reads(name: str) -> None:
+    case, lanes, seeds = FOLLOWING[name]
+    for seed in range(seeds):
+        run_case(replace(case, lanes=lanes), Build(case.kernel_file), seed)
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_a_rank_that_is_ahead_does_not_race_with_what_another_still_reads(name: str) -> None:
+    case, _, _ = FOLLOWING[name]
+    run_case(case, Build(case.kernel_file, sanitize=True), 1)
+
+
+@pytest.mark.parametrize("entry", [name for name in ENTRIES if name.startswith("mesh_")])
+@pytest.mark.parametrize("build", [MESH, replace(MESH, sanitize=True)], ids=["plain", "sanitized"])
+def test_a_mesh_may_use_what_the_last_launch_left(entry: str, build: Build) -> None:
+    """One-shot ends when its own output is there, and reads its own input at once: before and after any other
+    kernel it shows whether that one waits for the peers whose buffers it touches."""
+    ranks, reference = 4, mesh_reference(2)
+    for seed in range(1 if build.sanitize else 8):
+        world = HostWorld(ranks, 2)
+        trial = Trial(entry, collective_of(KernelCase(entry), entry), count=300, root=1, seed=seed)
+        middle = prepare(world, trial, None)
+        wide = max(*map(len, middle.inputs), *middle.output_elements)
+        first = prepare(world, replace(ONE_SHOT, count=wide), None)
+        sums = reference(first.trial, first.inputs)
+        data = [one[: len(old)] for one, old in zip(sums, middle.inputs, strict=True)]
+        results = reference(middle.trial, data)
+        pairs = zip(first.call.outputs, middle.call.inputs, strict=True)
+        inputs = [mine if old else 0 for mine, old in pairs]
+        pairs = zip(first.call.inputs, middle.call.outputs, strict=True)
+        outputs = [mine if old else 0 for mine, old in pairs]
+        calls = [first.call, replace(middle.call, inputs=inputs, outputs=outputs)]
+        last = prepare(world, replace(ONE_SHOT, count=len(results[1])), None)
+        goes_on = all(outputs)
+        calls += [replace(last.call, inputs=outputs)] if goes_on else []
+        world.run(build, calls, HostOptions(seed=seed, lanes=4, devices=ranks))
+        for output, result in zip(outputs, results, strict=True):
+            assert not output or same(world.view(output, result.nbytes).view(result.dtype), result)
+        if goes_on:
+            check(world, replace(last, inputs=results, call=calls[2]), reference)
+
+
+def test_all_to_all_works_where_only_some_ranks_work_in_place() -> None:
+    """Rank 1's output is its own input; the others have two buffers each."""
+    ranks, count = 4, 50
+    world = HostWorld(ranks, 2)
+    one = prepare(world, Trial("mesh_all_to_all", "all_to_all", count=count), None)
+    outputs = list(one.call.outputs)
+    outputs[1] = one.call.inputs[1]
+    world.run(MESH, [replace(one.call, outputs=outputs)], HostOptions(seed=3, devices=ranks))
+    expected = mesh_reference(2)(one.trial, one.inputs)
+    for rank in range(ranks):
+        seen = world.view(outputs[rank], ranks * count * 4).view("f4")
+        assert seen.tolist() == expected[rank].tolist()
+
+
+@pytest.mark.parametrize("entry", ["mesh_one_shot_all_reduce", "mesh_all_gather", "mesh_all_to_all"])
+def test_sixty_four_ranks_are_enough_for_anybody(entry: str) -> None:
+    assert run_in_a_row(KernelCase(entry, ranks=64, channels=1, count=9, slot_bytes=16), 2)
+
+
+def test_a_broadcasting_root_cannot_run_ahead_of_slow_ranks() -> None:
+    """Many launches on drifting ranks: each would overwrite boxes that a slow rank still reads."""
+    case = KernelCase("ll_broadcast", ranks=4, channels=1, packets=4, count=11, launches=12)
+    for seed in range(5):
+        run_case(case, LL, seed)
+
+
+def test_the_number_of_rounds_may_pass_32_bits() -> None:
+    world = HostWorld(3, 1, packets_bytes=packets_bytes(3, 4))
+    for rank in range(3):
+        state = world.area(rank, "state").view(np.uint64).reshape(1, 8, 3)
+        state[0, 5, 0] = (1 << 32) - 3
+    for _ in range(3):
+        one = prepare(world, Trial("ll_all_reduce", "all_reduce", count=20), None)
+        world.run(LL, [one.call], HostOptions(lanes=4, devices=3))
+        check(world, one, ll_reference)
+
+
+@settings(max_examples=25)
+@given(
+    lags=st.lists(st.integers(0, 9), min_size=6, max_size=6).map(sorted),
+    seed=st.integers(0, 1 << 32),
+    slots=st.sampled_from([2, 4]),
+)
+def test_any_lag_that_never_falls_on_the_way_down_ends_alike(lags: list[int], seed: int, slots: int) -> None:
+    """The lag decides who is busy when, and nothing else."""
+    (tree,) = channel_trees(6, 1)
+    plan = tree_plan([tree])
+    below = sorted(range(6), key=tree.depth)
+    for rank, lag in zip(below, lags, strict=True):
+        plan[0, 18 + rank] = lag
+    world = HostWorld(6, 1, slots=slots, slot_bytes=16)
+    one = prepare(world, Trial("tree_all_reduce", "all_reduce", count=200, in_place=True), plan)
+    world.run(Build("tree.cu"), [one.call], HostOptions(lanes=1, seed=seed, devices=6))
+    check(world, one, tree_reference([tree]))
+
+
+def interpreted(name: str, ranks: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    made = schedule_of(name, ranks, 0)
+    assert made is not None
+    return compiled_program(made)
+
+
+BRUCK = KernelCase("schedule", "all_to_all bruck", ranks=8, count=257)
+
+
+@pytest.mark.parametrize(
+    ("case", "given", "words"),
+    [
+        (KernelCase("ll_all_reduce", packets=1), {}, ""),
+        (replace(BRUCK, slot_bytes=32), {}, ""),
+        (replace(BRUCK, staging_bytes=16), {}, ""),
+        (KernelCase("mesh_all_gather", ranks=65, count=1, slot_bytes=16, lanes=1), {}, " rank 65"),
+        (KernelCase("schedule", "all_reduce ring"), {"program": interpreted("all_reduce ring", 4)}, ""),
+        (KernelCase("tree_all_reduce", ranks=4), {"plan": tree_plan(channel_trees(3, 1))}, " rank 4"),
+        (KernelCase("tree_broadcast", root=0), {"plan": tree_plan(channel_trees(3, 1, 1))}, " rank 0"),
+        (KernelCase("tree_reduce", root=0), {"plan": tree_plan(channel_trees(3, 1, 1))}, " rank 0"),
+    ],
+    ids=["packets", "slots", "work places", "ranks", "program of more", "tree of fewer", "root", "target"],
+)
+def test_what_does_not_fit_is_refused_by_all_ranks(case: KernelCase, given: Any, words: str) -> None:
+    case = replace(case, channels=1)
+    world = world_for(case)
+    one, _ = prepared_launch(case, world, 0, seed=0)
+    with pytest.raises(KernelFailed) as told:
+        world.run(Build(case.kernel_file), [replace(one.call, **given)], HostOptions(lanes=case.lanes))
+    assert str(told.value).count(f"the plan does not fit{words}") == case.ranks
+
+
+def barrier(ranks: int, iterations: int = 1) -> HostCall:
+    nothing = [0] * ranks
+    return HostCall("barrier", "uint8", 0, nothing, nothing, iterations=iterations)
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 32])
+@pytest.mark.parametrize("ranks", [1, 2, 5, 8])
+def test_a_barrier_ends_for_everyone_again_and_again(ranks: int, lanes: int) -> None:
+    world = HostWorld(ranks, 3)
+    for seed in range(3):
+        options = HostOptions(lanes=lanes, seed=seed, devices=ranks)
+        world.run(BARRIER, [barrier(ranks), barrier(ranks, iterations=5)], options)
+    counted = world.area(0, "state").view("u8").reshape(3, 8, ranks)[:, 4, 0]
+    assert counted.tolist() == [18, 18, 18]
+
+
+def test_a_barrier_does_not_end_before_everyone_has_come() -> None:
+    world = HostWorld(3, 1)
+    with pytest.raises(KernelDeadlock, match="rank 0 block 0 waits at a barrier for rank 2"):
+        world.run(BARRIER, [barrier(3)], HostOptions(resident=2))
+
+
+def test_an_interpreted_barrier_moves_no_data_but_waits_for_everybody() -> None:
+    """The last rank to come launches something that never posts: nobody gets through."""
+    case = KernelCase("schedule", "barrier dissemination", ranks=4, channels=1, count=0)
+    world, build = world_for(case), Build(case.kernel_file)
+    call = prepared_launch(case, world, 0, seed=0)[0].call
+    idle = replace(call, iterations=0)
+    for absent in range(4):
+        with pytest.raises(KernelDeadlock) as told:
+            world.run(build, [call], HostOptions(devices=4, lanes=4), instead={absent: idle})
+        waiting = {f"rank {rank}" for rank in range(4) if rank != absent}
+        assert all(one in str(told.value) for one in waiting), told.value
+        world.reset()
+    world.run(build, [call] * 3, HostOptions(devices=4, lanes=4, seed=3))
+    assert np.count_nonzero(world.area(0, "errors")) == 0

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.stats import (
@@ -22,8 +22,6 @@ from ccbench.stats import (
     tukey_outliers,
 )
 
-patient = settings(deadline=None)  # shared machines pause at will
-
 times = st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=60)
 
 
@@ -32,7 +30,6 @@ def exact_coverage(samples: int, rank: int) -> Fraction:
     return 1 - Fraction(2 * below, 2**samples)
 
 
-@patient
 @given(st.integers(1, 400), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
 def test_the_ranks_are_the_innermost_that_cover_by_exact_counting(samples: int, confidence: float) -> None:
     rank, coverage = median_ranks(samples, confidence)
@@ -74,29 +71,14 @@ def test_the_interval_covers_the_true_median_as_often_as_it_says(draw: str) -> N
     assert intervals[0].confidence >= 0.95
 
 
-@patient
 @given(times, st.sampled_from([0.5, 0.9, 0.95]))
-def test_an_interval_encloses_its_median_within_the_samples(samples: list[float], confidence: float) -> None:
-    interval = median_interval(samples, confidence)
-    assert min(samples) <= interval.low <= interval.median <= interval.high <= max(samples)
-    assert relative_width(interval) >= 0
-
-
-@patient
-@given(times, st.randoms(use_true_random=False))
-def test_an_interval_does_not_depend_on_the_order_of_samples(samples: list[float], chance: object) -> None:
-    shuffled = list(samples)
-    chance.shuffle(shuffled)  # type: ignore[attr-defined]  # a random.Random
-    assert median_interval(shuffled) == median_interval(samples)
-
-
-@patient
-@given(times, st.integers(-20, 20))
-def test_an_interval_scales_with_its_samples(samples: list[float], power: int) -> None:
-    factor = 2.0**power
-    plain, scaled = median_interval(samples), median_interval([value * factor for value in samples])
-    assert scaled.low == pytest.approx(plain.low * factor)
-    assert relative_width(scaled) == pytest.approx(relative_width(plain))
+def test_an_interval_is_the_median_between_samples_of_its_ranks(
+    samples: list[float], confidence: float
+) -> None:
+    rank, coverage = median_ranks(len(samples), confidence)
+    ordered = sorted(samples)
+    expected = Interval(ordered[rank - 1], float(np.median(samples)), ordered[-rank], coverage)
+    assert median_interval(samples, confidence) == expected
 
 
 def test_a_million_samples_have_a_finite_interval() -> None:
@@ -111,7 +93,6 @@ def test_relative_width_of_a_zero_median_is_infinite_unless_nothing_varies() -> 
     assert relative_width(Interval(9.0, 10.0, 12.0, 0.95)) == pytest.approx(0.3)
 
 
-@patient
 @given(
     st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted),
     st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted),
@@ -148,7 +129,6 @@ def test_a_percentile_needs_enough_samples_to_mean_something(
     assert percentile(np.arange(float(count)), fraction) == value
 
 
-@patient
 @given(st.lists(st.floats(0, 1e3), min_size=20, max_size=60), st.sampled_from([0.1, 0.25, 0.5, 0.9]))
 def test_a_percentile_is_a_sample_with_that_share_at_or_below(samples: list[float], fraction: float) -> None:
     value = percentile(samples, fraction)
@@ -158,22 +138,11 @@ def test_a_percentile_is_a_sample_with_that_share_at_or_below(samples: list[floa
 
 
 def test_outliers_beyond_the_inner_and_outer_fences_are_told_apart() -> None:
-    samples = [10.0, 11.0, 12.0, 13.0, 14.0, 18.0, 40.0, 12.0, 11.0, 13.0, 12.0]
-    assert tukey_outliers(samples) == ((5,), (6,))
-
-
-def test_equal_samples_have_no_outliers_but_one_that_differs_is_severe() -> None:
+    middle = [10.0, 11.0, 12.0, 13.0, 14.0, 12.0, 11.0, 13.0, 12.0]
+    assert tukey_outliers([*middle, 18.0, 40.0]) == ((9,), (10,))
+    assert tukey_outliers([6.0, -16.0, *middle]) == ((0,), (1,))
     assert tukey_outliers([1.0] * 10) == ((), ())
     assert tukey_outliers([1.0] * 10 + [1.1]) == ((), (10,))
-
-
-@patient
-@given(times)
-def test_no_outlier_is_both_mild_and_severe_and_none_lies_inside_the_quartiles(samples: list[float]) -> None:
-    mild, severe = tukey_outliers(samples)
-    assert not set(mild) & set(severe)
-    lower, upper = np.percentile(samples, [25, 75])
-    assert all(not lower <= samples[index] <= upper for index in (*mild, *severe))
 
 
 def test_a_rising_series_drifts_and_its_change_is_measured() -> None:

@@ -5,14 +5,12 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.collectives import COLLECTIVES, OPS, collective
-from ccbench.dtypes import ITEM_BYTES, item_bytes
-from ccbench.errors import UsageError
+from ccbench.collectives import COLLECTIVES, OPS
+from ccbench.dtypes import ITEM_BYTES
 from ccbench.units import (
-    SIZE_UNITS,
     format_change,
     format_rate,
     format_ratio,
@@ -21,20 +19,19 @@ from ccbench.units import (
     parse_duration,
     parse_fraction,
     parse_size,
+    percent,
     plural,
     shown,
     suggestion,
 )
 
-patient = settings(deadline=None)  # shared machines pause at will
-
 
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
     [
-        (8, 8), ("8", 8), ("8 B", 8), ("8B", 8), (" 1 MiB ", 2**20), ("2M", 2 * 2**20), ("2m", 2 * 2**20),
-        ("1.5 KiB", 1536), ("1 kB", 1000), ("1 KB", 1000), ("1 MB", 10**6), ("1e3 B", 1000), ("0", 0),
-        ("16GiB", 2**34), ("1 TiB", 2**40), ("0.5G", 2**29), ("4123", 4123),
+        (8, 8), ("8B", 8), (" 1 MiB ", 2**20), ("2M", 2 * 2**20), ("2m", 2 * 2**20), ("3k", 3072),
+        ("1.5  KiB", 1536), ("1 kB", 1000), ("1 KB", 1000), ("1 MB", 10**6), ("1e3 B", 1000), ("0", 0),
+        ("2GB", 2 * 10**9), ("1 TiB", 2**40), ("3 TB", 3 * 10**12), ("0.5G", 2**29), ("1P", 2**50),
     ],
 )  # fmt: skip
 def test_sizes_are_binary_unless_they_say_otherwise(text: str | int, size_bytes: int) -> None:
@@ -45,7 +42,6 @@ def test_sizes_are_binary_unless_they_say_otherwise(text: str | int, size_bytes:
     ("text", "message"),
     [
         ("1MiBs", "'1MiBs' is not a size; write '1 MiB'"),
-        ("1 mb", "'1 mb' is not a size; write '1 MB'"),
         ("3 Gb", "'3 Gb' is not a size; write '3 GB'"),
         ("two", "'two' is not a size; write a number and a unit, such as '1 MiB'"),
         ("-8", "'-8' is not a size; write a number and a unit, such as '1 MiB'"),
@@ -53,7 +49,6 @@ def test_sizes_are_binary_unless_they_say_otherwise(text: str | int, size_bytes:
         (-1, "-1 is negative; a size is 0 bytes or more"),
         (1.5, "1.5 is not a size; write '1 MiB'"),
         (True, "True is not a size; write '1 MiB'"),
-        (None, "None is not a size; write '1 MiB'"),
         ("\u0663 B", "'\u0663 B' is not a size; write a number and a unit, such as '1 MiB'"),
         ("9" * 50, f"'{'9' * 50}' is too long for a size; write '1 MiB'"),
     ],
@@ -63,28 +58,14 @@ def test_a_wrong_size_says_what_to_write(text: str, message: str) -> None:
         parse_size(text)
 
 
-@patient
 @given(st.integers(0, 2**60))
 def test_a_formatted_size_reads_back_exactly(size_bytes: int) -> None:
     assert parse_size(format_size(size_bytes)) == size_bytes
 
 
-@patient
-@given(st.integers(0, 10**6), st.sampled_from(sorted(SIZE_UNITS)), st.sampled_from(["", " ", "  "]))
-def test_every_unit_multiplies(number: int, unit: str, space: str) -> None:
-    assert parse_size(f"{number}{space}{unit}") == number * SIZE_UNITS[unit]
-
-
 @pytest.mark.parametrize(
     ("size_bytes", "text"),
-    [
-        (0, "0 B"),
-        (1000, "1000 B"),
-        (1024, "1 KiB"),
-        (1536, "1.5 KiB"),
-        (2**20 + 1, "1048577 B"),
-        (2**33, "8 GiB"),
-    ],
+    [(0, "0 B"), (1000, "1000 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (2**20 + 1, "1048577 B")],
 )
 def test_a_size_is_shown_in_the_largest_unit_that_is_exact(size_bytes: int, text: str) -> None:
     assert format_size(size_bytes) == text
@@ -99,33 +80,26 @@ def test_a_size_is_shown_in_the_largest_unit_that_is_exact(size_bytes: int, text
     ],
 )  # fmt: skip
 def test_durations_are_sums_of_parts(text: str, seconds: float) -> None:
-    assert parse_duration(text) == pytest.approx(seconds, rel=1e-15)
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "s", "5", "5 x", "1s 2h", "1s1s", "-1 s", "1 s!", "1 S", "\u0661 s", "1" * 41 + "s", None, [1]],
-)
-def test_a_wrong_duration_shows_one_that_is_right(text: str) -> None:
-    with pytest.raises(ValueError, match="write '500 ms'"):
-        parse_duration(text)
+    ("parse", "cure", "wrong"),
+    [
+        (parse_duration, "write '500 ms'",
+         ["", "s", "5", "5 x", "1s 2h", "1s1s", "-1 s", "1 S", "\u0661 s", "1" * 41 + "s", None]),
+        (parse_duration, "^5 has no unit; write '5 s' or '5 ms'$", [5]),
+        (parse_fraction, "write '5%'", ["5", "101%", -0.1, 2, math.nan, "x%", True, None, "%"]),
+    ],
+)  # fmt: skip
+def test_a_wrong_duration_or_fraction_shows_one_that_is_right(
+    parse: Callable[[object], float], cure: str, wrong: list[object]
+) -> None:
+    for text in wrong:
+        with pytest.raises(ValueError, match=cure):
+            parse(text)
 
 
-@pytest.mark.parametrize("number", [5, 0.5])
-def test_a_bare_number_is_no_duration_because_its_unit_is_unknown(number: float) -> None:
-    with pytest.raises(ValueError, match=f"^{number} has no unit; write '{number} s' or '{number} ms'$"):
-        parse_duration(number)  # type: ignore[arg-type]  # what a suite file may hold
-
-
-@patient
-@given(st.floats(0, 1e6))
-def test_seconds_written_in_full_read_back_exactly(seconds: float) -> None:
-    text = f"{seconds!r} s"
-    if "e-" not in text or int(text[:-2].split("e-")[1]) < 100:
-        assert parse_duration(text) == seconds
-
-
-@patient
 @given(st.floats(1e-9, 1e9))
 def test_formatted_seconds_keep_four_digits_and_long_ones_three(seconds: float) -> None:
     text = format_seconds(seconds)
@@ -161,13 +135,6 @@ def test_fractions_may_be_percentages(text: str | float, value: float) -> None:
     assert parse_fraction(text) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("text", ["5", "101%", -0.1, 2, math.nan, math.inf, "x%", True, None, "%"])
-def test_a_wrong_fraction_shows_one_that_is_right(text: str) -> None:
-    with pytest.raises(ValueError, match=r"write '5%'"):
-        parse_fraction(text)
-
-
-@patient
 @given(st.one_of(st.text(), st.integers(), st.floats(), st.lists(st.text()), st.integers(10**40, 10**41)))
 def test_what_was_seen_is_shown_on_one_short_line(value: object) -> None:
     assert shown(value).isprintable() or isinstance(value, list)
@@ -175,7 +142,6 @@ def test_what_was_seen_is_shown_on_one_short_line(value: object) -> None:
 
 
 @pytest.mark.parametrize("parse", [parse_size, parse_duration, parse_fraction])
-@patient
 @given(text=st.text(max_size=60))
 def test_any_text_is_a_quantity_or_a_value_error_with_a_cure(
     parse: Callable[[str], float], text: str
@@ -200,37 +166,25 @@ def test_ratios_are_written_without_exponents(ratio: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("change", "text"),
-    [
-        (0.123, "+12.3%"),
-        (-0.05, "-5.0%"),
-        (8.5, "+850.0%"),
-        (9.0, "10x"),
-        (1285.228, "1300x"),
-        (math.inf, "infx"),
-    ],
+    [(0.123, "+12.3%"), (-0.05, "-5.0%"), (8.5, "+850.0%"), (9.0, "10x"), (math.inf, "infx")],
 )
 def test_changes_are_percentages_until_the_ratio_reads_more_easily(change: float, text: str) -> None:
     assert format_change(change) == text
 
 
-def test_one_is_singular() -> None:
-    assert [plural(count, "rank") for count in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
-    assert plural(2, "switch") == "2 switches"
-
-
 @pytest.mark.parametrize(
     ("word", "meant"),
-    [("fp16", "float16"), ("half", "float16"), ("bf16", "bfloat16"), ("fp32", "float32"),
-     ("double", "float64"), ("average", "avg"), ("mean", "avg"), ("allreduce", "all_reduce"),
-     ("bcast", "broadcast"), ("p2p", "send_recv")],
-)  # fmt: skip
+    [("FP16", "float16"), ("mean", "avg"), ("allreduce", "all_reduce"), ("p2p", "send_recv")],
+)
 def test_names_of_other_libraries_are_understood(word: str, meant: str) -> None:
     assert suggestion(word, [*ITEM_BYTES, *OPS, *COLLECTIVES]) == f"did you mean {meant!r}?"
     assert suggestion(word, ["elsewhere"]) == "write one of elsewhere"
 
 
-def test_an_unknown_type_or_collective_comes_with_a_suggestion() -> None:
-    with pytest.raises(UsageError, match="dtype: 'fp16' is not known; did you mean 'float16'"):
-        item_bytes("fp16")
-    with pytest.raises(UsageError, match="collective: 'allreduce' is not known; did you mean 'all_reduce'"):
-        collective("allreduce")
+def test_shares_are_percentages_until_the_ratio_reads_more_easily() -> None:
+    assert [percent(one) for one in (0.123, 0.004, 8.5, 260.08)] == ["12 %", "0.4 %", "850 %", "260x"]
+
+
+def test_words_for_many_have_their_ending() -> None:
+    assert [plural(count, "rank") for count in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
+    assert plural(2, "switch") == "2 switches"

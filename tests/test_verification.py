@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
@@ -15,16 +14,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ccbench import verification
 from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES, OPS, collective, reference, sent_elements
 from ccbench.dtypes import CPU_DTYPES, EXACT_LIMIT, item_bytes, numpy_dtype
-from ccbench.verification import (
-    PERIOD_ELEMENTS,
-    check,
-    fill,
-    poison,
-)
+from ccbench.verification import PERIOD_ELEMENTS, check, fill, poison
 from tests.tiers import examples
 
 Outputs = list[np.ndarray[Any, Any]]
@@ -40,18 +33,10 @@ def case_of(
     name: str, dtype: str, op: str, count: int, ranks: int, root: int = 0, in_place: bool = False
 ) -> Case:
     row = collective(name)
+    size_bytes = row.size_bytes(count, ranks, item_bytes(dtype))
+    op, root = op if row.reduces else NO_OP, root if row.rooted else NO_ROOT
     return Case(
-        "s",
-        "cpu",
-        name,
-        "default",
-        dtype,
-        op if row.reduces else NO_OP,
-        row.size_bytes(count, ranks, item_bytes(dtype)),
-        count,
-        ranks,
-        root=root if row.rooted else NO_ROOT,
-        in_place=in_place,
+        "s", "cpu", name, "default", dtype, op, size_bytes, count, ranks, root=root, in_place=in_place
     )
 
 
@@ -107,86 +92,44 @@ def _at_start(case: Case, inputs: Outputs, outputs: Outputs) -> Outputs:
 # -- right results are never reported ----------------------------------------------------------------------
 
 
-def stale_match_probability(case: Case) -> float:
-    """How probably one element of a result equals the one of another seed.
-
-    That is the sum of the squared probabilities of all results: two independent draws are equal.
-    """
-    dtype, ranks = case.dtype, case.ranks
-    if not collective(case.collective).reduces:
-        return 1 / len(verification._copied(dtype))
-    if case.op == "prod":  # whole numbers: uniform on a group of a quarter of all, see _odd_values
-        lowest, highest = verification.EXPONENTS.get(dtype, (0, 0))
-        return (
-            4.0 / 2 ** (8 * item_bytes(dtype))
-            if verification._is_whole(dtype)
-            else 0.5 / (highest - lowest + 1)
-        )
-    if case.op == "avg":
-        of = verification._averaged(dtype, ranks)
-        means = of.highest - of.lowest + 1
-        return 1 / means if of.highest == 0 or dtype.startswith("uint") else 0.5 / means
-    if case.op in ("min", "max"):
-        distinct = len(verification._copied(dtype))
-        below = (np.arange(distinct + 1) / distinct) ** ranks
-        return float(np.sum(np.diff(below) ** 2))
-    addends = verification._addends(dtype, ranks)
-    # The distribution of a sum by its Fourier transform (Parseval), around a circle that sums do not pass or,
-    # in one byte, pass as they wrap.
-    circle = 256 if item_bytes(dtype) == 1 else 1 << int(2 * ranks * int(addends.max()) + 1).bit_length()
-    shares = np.bincount(addends % circle, minlength=circle) / len(addends)
-    return float(np.mean(np.abs(np.fft.fft(shares)) ** (2 * ranks)))
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Any case that moves data."""
+    name = draw(st.sampled_from(MOVING))
+    ranks = draw(st.one_of(st.integers(1, 20), st.sampled_from([45, 64, 100])))
+    case = case_of(
+        name, draw(st.sampled_from(CPU_DTYPES)), draw(st.sampled_from(OPS)), draw(st.integers(0, 300)), ranks,
+        root=draw(st.integers(0, ranks - 1)), in_place=draw(st.booleans()) and name in IN_PLACE,
+    )  # fmt: skip
+    return replace(case, traffic=draw(st.sampled_from(TRAFFICS)) if name == UNEVEN else "")
 
 
 @examples(
-    30,
-    300,
-    name=st.sampled_from(MOVING),
-    dtype=st.sampled_from(CPU_DTYPES),
-    op=st.sampled_from(OPS),
-    count=st.integers(0, 300),
-    ranks=st.one_of(st.integers(1, 20), st.sampled_from([45, 64, 100])),
-    root=st.integers(0, 99),
-    in_place=st.booleans(),
-    seed=st.integers(0, 2**40),
-    traffic=st.sampled_from(TRAFFICS),
-    launches=st.integers(1, 5),
-    at_start=st.booleans(),
+    30, 300, case=cases(), seed=st.integers(0, 2**40), launches=st.integers(1, 5), at_start=st.booleans()
 )
-def test_right_results_are_never_reported(
-    name: str,
-    dtype: str,
-    op: str,
-    count: int,
-    ranks: int,
-    root: int,
-    in_place: bool,
-    seed: int,
-    traffic: str,
-    launches: int,
-    at_start: bool,
-) -> None:
-    in_place = in_place and name in IN_PLACE
-    case = case_of(name, dtype, op, count, ranks, root % ranks, in_place)
-    case = replace(case, traffic=traffic if name == UNEVEN else "")
+def test_right_results_are_never_reported(case: Case, seed: int, launches: int, at_start: bool) -> None:
     for rank, output in enumerate(results_of(case, seed, launches, at_start)):
         assert check(case, rank, output, seed, launches) is None
 
 
 @pytest.mark.parametrize("dtype", CPU_DTYPES)
+@pytest.mark.parametrize("name", ["all_reduce", "reduce_scatter", "reduce"])
+def test_many_launches_in_place_have_one_right_result_wherever_it_is_left(name: str, dtype: str) -> None:
+    for op, at_start, ranks in product(OPS, (False, True), (1, 2, 3, 8)):
+        case = case_of(name, dtype, op, 200, ranks, root=ranks - 1, in_place=True)
+        for rank, output in enumerate(results_of(case, 5, 40, at_start)):
+            assert check(case, rank, output, 5, 40) is None, (op, at_start, ranks, rank)
+
+
+@pytest.mark.parametrize("dtype", CPU_DTYPES)
 def test_every_combination_passes_in_its_own_arithmetic(dtype: str) -> None:
     """One launch and several, added up in the element type itself and in two orders."""
-    checked = 0
-    for op in OPS:
-        for ranks in (2, 3, 8, 12, 17):
-            case = case_of("all_reduce", dtype, op, 5000, ranks, in_place=True)
-            for launches, order in product((1, 6), (1, -1)):
-                buffers = inputs_of(case, 7, launches)
-                for _ in range(launches):
-                    buffers = [_folded(buffers[::order], op)] * ranks
-                assert check(case, ranks - 1, buffers[0], 7, launches) is None, (op, ranks, order)
-                checked += 1
-    assert checked == len(OPS) * 5 * 2 * 2
+    for op, ranks, launches, order in product(OPS, (2, 3, 8, 12, 17), (1, 6), (1, -1)):
+        case = case_of("all_reduce", dtype, op, 5000, ranks, in_place=True)
+        buffers = inputs_of(case, 7, launches)
+        for _ in range(launches):
+            buffers = [_folded(buffers[::order], op)] * ranks
+        assert check(case, ranks - 1, buffers[0], 7, launches) is None, (op, ranks, order)
 
 
 def _folded(buffers: Outputs, op: str) -> np.ndarray[Any, Any]:
@@ -213,19 +156,15 @@ def test_the_data_repeat_beyond_one_period_and_are_checked_there() -> None:
 
 @given(
     matrix=st.integers(1, 5).flatmap(
-        lambda ranks: st.lists(
-            st.lists(st.sampled_from([0, 0, 1, 5, 0.3]), min_size=ranks, max_size=ranks),
-            min_size=ranks,
-            max_size=ranks,
-        )
+        lambda ranks: st.tuples(*[st.tuples(*[st.sampled_from([0, 0, 1, 5, 0.3])] * ranks)] * ranks)
     ),
     dtype=st.sampled_from(CPU_DTYPES),
     count=st.sampled_from([1, 7, 1000, 2 * PERIOD_ELEMENTS + 3]),
     chooser=st.randoms(use_true_random=False),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_one_wrong_element_of_any_matrix_is_reported_and_none_that_is_right(
-    matrix: list[list[float]], dtype: str, count: int, chooser: random.Random
+    matrix: tuple[tuple[float, ...], ...], dtype: str, count: int, chooser: random.Random
 ) -> None:
     assume(any(map(any, matrix)))
     case = replace(case_of(UNEVEN, dtype, "sum", count, len(matrix)), traffic=json.dumps(matrix))
@@ -239,15 +178,6 @@ def test_one_wrong_element_of_any_matrix_is_reported_and_none_that_is_right(
             assert (found.rank, found.offset, found.wrong_elements) == (rank, damage.sure, 1)
 
 
-def test_blocks_of_an_all_to_all_v_in_another_order_are_reported() -> None:
-    case = replace(case_of(UNEVEN, "int64", "sum", 100, 3), traffic="[[1, 1, 1], [1, 1, 1], [2, 1, 3]]")
-    output = results_of(case, 2)[1]
-    sent = sent_elements(case.traffic, case.count, case.ranks)
-    blocks = np.split(output, np.cumsum(sent[:, 1])[:-1])
-    assert check(case, 1, output, 2, 1) is None
-    assert check(case, 1, np.concatenate(blocks[::-1]), 2, 1) is not None
-
-
 @given(
     dtype=st.sampled_from(CPU_DTYPES),
     op=st.sampled_from((NO_OP, *OPS)),
@@ -255,7 +185,6 @@ def test_blocks_of_an_all_to_all_v_in_another_order_are_reported() -> None:
     rank=st.integers(0, 63),
     seed=st.integers(0, 2**30),
 )
-@settings(deadline=None)
 def test_the_data_are_exact_in_their_type_and_zero_only_in_averages(
     dtype: str, op: str, ranks: int, rank: int, seed: int
 ) -> None:
@@ -270,17 +199,6 @@ def test_the_data_are_exact_in_their_type_and_zero_only_in_averages(
         return
     assert np.all(whole == np.trunc(whole))
     assert np.all(np.abs(whole) <= EXACT_LIMIT[dtype])
-
-
-@pytest.mark.parametrize("dtype", CPU_DTYPES)
-@pytest.mark.parametrize("op", [NO_OP, *OPS])
-@pytest.mark.parametrize("ranks", [2, 9, 16])
-def test_no_result_is_one_value_over_and_over(dtype: str, op: str, ranks: int) -> None:
-    """Otherwise a swapped chunk could not be told."""
-    name = "all_gather" if op == NO_OP else "all_reduce"
-    output = results_of(case_of(name, dtype, op, 4096, ranks), 3)[0]
-    most_frequent = max(Counter(output.view(f"u{output.dtype.itemsize}").tolist()).values())
-    assert most_frequent < 0.9 * len(output)
 
 
 # -- damaged results always are ----------------------------------------------------------------------------
@@ -338,11 +256,8 @@ def stale_buffer(output: np.ndarray[Any, Any], stale: np.ndarray[Any, Any], choo
 
 
 @pytest.mark.parametrize("damage", [wrong_element, nan_bits, swapped_chunks, stale_buffer])
-def test_damage_is_reported_in_every_trial_with_rank_and_offset(
-    damage: Callable[..., Damage], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damage_is_reported_in_every_trial_with_rank_and_offset(damage: Callable[..., Damage]) -> None:
     chooser = random.Random(damage.__name__)
-    reported = 0
     for _ in range(TRIALS):
         case, rank = _random_case(chooser)
         seed = chooser.randrange(1, 10_000)
@@ -356,11 +271,6 @@ def test_damage_is_reported_in_every_trial_with_rank_and_offset(
         assert (found.rank, found.offset, found.wrong_elements) == (rank, differs[0], len(differs))
         assert done.first <= found.offset < done.last
         assert done.sure in (None, found.offset)
-        assert f"rank {rank}: {len(differs)} wrong, first at element {differs[0]}: " in str(found)
-        reported += 1
-    with capsys.disabled():
-        print(f"\n{damage.__name__}: {reported} of {TRIALS} reported")
-    assert reported == TRIALS
 
 
 def _random_case(chooser: random.Random) -> tuple[Case, int]:
@@ -396,7 +306,7 @@ def test_an_all_reduce_in_place_that_does_nothing_is_reported(op: str) -> None:
 
 
 @given(dtype=st.sampled_from(CPU_DTYPES), ranks=st.integers(2, 64), seed=st.integers(0, 2**30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_average_of_data_that_differ_between_ranks_is_exact(dtype: str, ranks: int, seed: int) -> None:
     case = case_of("all_reduce", dtype, "avg", 500, ranks)
     inputs = [buffer.astype(np.float64) for buffer in inputs_of(case, seed)]
@@ -420,18 +330,15 @@ def test_a_rank_that_keeps_its_input_or_skips_a_contribution_is_caught_in_every_
 ) -> None:
     """Skips are told for sums, products and averages; a minimum does not depend on every rank's data."""
     chooser = random.Random(f"{dtype} {op}")
-    caught = 0
     for trial in range(TRIALS):
         # Mostly few ranks: that is quicker, and small types with many ranks are what is hard.
-        ranks, seed = chooser.randint(2, 12 if trial % 8 else 64), chooser.randrange(10_000)
+        ranks, seed = chooser.randint(2, 12 if trial % 20 else 64), chooser.randrange(10_000)
         case = case_of("all_reduce", dtype, op, 64, ranks)
         rank, skipped = chooser.randrange(ranks), chooser.randrange(ranks)
         inputs = inputs_of(case, seed)
-        kept = check(case, rank, inputs[rank], seed, 1) is not None
-        caught += kept and (
-            op in ("min", "max") or check(case, rank, _skip(inputs, skipped, op), seed, 1) is not None
-        )
-    assert caught == TRIALS
+        assert check(case, rank, inputs[rank], seed, 1) is not None
+        if op not in ("min", "max"):
+            assert check(case, rank, _skip(inputs, skipped, op), seed, 1) is not None
 
 
 def _skip(inputs: Outputs, skipped: int, op: str) -> np.ndarray[Any, Any]:
@@ -448,65 +355,35 @@ def _skip(inputs: Outputs, skipped: int, op: str) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("op", [NO_OP, *OPS])
 def test_poison_is_never_a_right_value(dtype: str, op: str) -> None:
     name = "broadcast" if op == NO_OP else "all_reduce"
-    for ranks in (1, 2, 3, 4, 5, 8, 9, 12, 16, 17, 46, 64):
-        for in_place in (False, True):
-            case = case_of(name, dtype, op, 8192, ranks, in_place=in_place)
-            for launches in (1, 2):
-                (output, *_) = results_of(case, ranks, launches)
-                poisoned = np.empty(1, output.dtype)
-                poison(poisoned)
-                bits = f"u{output.dtype.itemsize}"
-                assert not np.any(output.view(bits) == poisoned.view(bits)), (ranks, in_place, launches)
+    poisoned = np.empty(1, numpy_dtype(dtype))
+    poison(poisoned)
+    bits = f"u{poisoned.itemsize}"
+    for ranks, in_place, launches in product((1, 2, 3, 5, 8, 9, 12, 17, 46, 64), (False, True), (1, 2)):
+        case = case_of(name, dtype, op, 8192, ranks, in_place=in_place)
+        (output, *_) = results_of(case, ranks, launches)
+        assert not np.any(output.view(bits) == poisoned.view(bits)), (ranks, in_place, launches)
+
+
+MOST_STALE = {
+    NO_OP: (0.005, 0.003, 0.001, 0.001),
+    "sum": (0.009, 0.014, 0.003, 0.001),
+    "prod": (0.018, 0.003, 0.018, 0.003),
+    "min": (0.14, 0.07, 0.022, 0.022),
+    "max": (0.14, 0.07, 0.022, 0.022),
+    "avg": (0.51, 0.18, 0.022, 0.001),
+}
+"""Most elements that two seeds may have in common: of one byte, of bfloat16, of float16, of what is wider."""
 
 
 @pytest.mark.parametrize("dtype", CPU_DTYPES)
-@pytest.mark.parametrize("op", [NO_OP, *OPS])
+@pytest.mark.parametrize("op", MOST_STALE)
 @pytest.mark.parametrize("ranks", [2, 5, 8, 17, 64])
-def test_a_stale_element_is_right_by_chance_as_often_as_is_said(dtype: str, op: str, ranks: int) -> None:
-    name = "broadcast" if op == NO_OP else "all_reduce"
-    case = case_of(name, dtype, op, 60_000, ranks)
+def test_a_stale_element_is_seldom_right(dtype: str, op: str, ranks: int) -> None:
+    kinds = {"int8": 0, "uint8": 0, "bfloat16": 1, "float16": 2}
+    case = case_of("broadcast" if op == NO_OP else "all_reduce", dtype, op, 60_000, ranks)
     outputs = [results_of(case, seed)[0] for seed in (3, 4, 5)]
     equal = np.mean([outputs[one] == outputs[other] for one, other in ((0, 1), (1, 2), (0, 2))])
-    said = stale_match_probability(case)
-    # Of 180,000 pairs six standard deviations, doubled as pairs share elements; and some few by bad luck.
-    assert abs(equal - said) <= 12 * np.sqrt(said / 180_000) + 5e-5
-
-
-@pytest.mark.parametrize(
-    ("dtype", "op", "ranks", "at_most"),
-    [
-        ("int8", "sum", 8, 1 / 60),
-        ("int8", "sum", 64, 1 / 100),
-        ("uint8", "prod", 64, 1 / 60),
-        ("int8", "max", 64, 1 / 5),
-        ("float16", "prod", 64, 1 / 60),
-        ("bfloat16", "sum", 8, 1 / 100),
-        ("bfloat16", "sum", 64, 1 / 40),
-        ("float32", "prod", 64, 1 / 500),
-        ("float32", "sum", 8, 1 / 5000),
-        ("int8", "avg", 8, 1 / 20),
-        ("int8", "avg", 64, 1 / 2),
-        ("bfloat16", "avg", 64, 1 / 4),
-    ],
-)
-def test_a_stale_element_is_seldom_right(dtype: str, op: str, ranks: int, at_most: float) -> None:
-    assert stale_match_probability(case_of("all_reduce", dtype, op, 64, ranks)) <= at_most
-
-
-# -- many launches in place --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", CPU_DTYPES)
-@pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("name", ["all_reduce", "reduce_scatter", "reduce"])
-@pytest.mark.parametrize("at_start", [False, True])
-def test_many_launches_in_place_have_one_right_result_wherever_it_is_left(
-    name: str, op: str, dtype: str, at_start: bool
-) -> None:
-    for ranks in (1, 2, 3, 8):
-        case = case_of(name, dtype, op, 200, ranks, root=ranks - 1, in_place=True)
-        for rank, output in enumerate(results_of(case, 5, 40, at_start)):
-            assert check(case, rank, output, 5, 40) is None, (ranks, rank)
+    assert equal <= MOST_STALE[op][kinds.get(dtype, 3)]
 
 
 def test_averages_that_are_sums_of_rounded_parts_do_not_drift_in_place() -> None:

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.cases import Case
 from ccbench.report.tables import Column, Table, columns, csv_text, fitted_lines, markdown
-from ccbench.report.wording import bias_text
 from ccbench.report.writing import file_name
-from ccbench.units import percent, plain, plural
+from ccbench.units import plain
 
 
 @given(st.text())
@@ -65,22 +63,6 @@ def test_a_formula_is_kept_readable_behind_an_apostrophe() -> None:
 @given(st.text(max_size=300))
 def test_file_names_are_plain(text: str) -> None:
     assert re.fullmatch(r"[a-z0-9_-]{1,80}", file_name(text))
-
-
-def test_small_words() -> None:
-    assert (percent(0.123), percent(0.004)) == ("12 %", "0.4 %")
-    assert (plural(1, "case"), plural(2, "case")) == ("1 case", "2 cases")
-
-
-def test_what_is_many_times_as_much_is_told_as_a_ratio() -> None:
-    assert (percent(8.5), percent(260.08)) == ("850 %", "260x")
-    assert bias_text(0.21) == "measured times are typically 21 % above the prediction"
-    assert bias_text(260.08) == "measured times are typically 260x the prediction"
-
-
-def test_a_case_of_one_rank_has_one_rank() -> None:
-    case = Case("s", "cpu", "all_reduce", "default", "float32", "sum", 8, 2, 1)
-    assert "8 B, 1 rank, cpu" in case.label
 
 
 def test_what_a_narrow_screen_leaves_out_is_named() -> None:

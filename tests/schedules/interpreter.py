@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from ccbench.collectives import collective
+from ccbench.schedules import ALGORITHMS
 from ccbench.schedules.schedule import Phase, Schedule
 
 Multiset = Counter[Any]
 Slots = list[list[Multiset]]
+
+ROWS = [pytest.param(row, id=f"{row.collective}-{row.name}") for row in ALGORITHMS]
+FIELDS = ("source", "target", "source_slot", "target_slot", "width")
+"""Arrays of a phase."""
 
 CLASH = ("clash", 0)
 """In a slot that two flows wrote at once: nobody can say what is there."""

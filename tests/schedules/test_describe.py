@@ -48,7 +48,7 @@ def test_every_golden_is_used() -> None:
     assert {path.name for path in GOLDENS.iterdir()} == {golden(name).name for name in TOLD}
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(row=st.sampled_from(ALGORITHMS), ranks=st.integers(1, 40), drawn=st.data())
 def test_any_schedule_can_be_told_in_plain_ascii_lines(
     row: Algorithm, ranks: int, drawn: st.DataObject
@@ -87,19 +87,13 @@ def test_a_schedule_that_cannot_be_followed_says_where() -> None:
         describe(Schedule("broadcast", "mine", 2, 1, 1, (phase(1, 0, 0),), root=0))
 
 
-@pytest.mark.parametrize(
-    ("collective", "pieces", "slot", "name"),
-    [
-        ("all_reduce", 4, 3, "3"),
-        ("all_reduce", 4, 5, "work 1"),
-        ("all_reduce", 4, 9, "work2 1"),
-        ("all_to_all", 4, 3, "in 3"),
-        ("all_to_all", 4, 7, "out 3"),
-        ("all_to_all", 4, 8, "work 0"),
-    ],
-)
-def test_slots_are_named_by_what_they_are_for(collective: str, pieces: int, slot: int, name: str) -> None:
-    assert slot_name(Schedule(collective, "mine", 4, pieces, 16, ()), slot) == name
+def test_slots_are_named_by_what_they_are_for() -> None:
+    for collective, names in (
+        ("all_reduce", "3 work_0 work_1 work2_1"),
+        ("all_to_all", "in_3 out_0 out_1 work_1"),
+    ):
+        schedule = Schedule(collective, "mine", 4, 4, 16, ())
+        assert [slot_name(schedule, slot).replace(" ", "_") for slot in (3, 4, 5, 9)] == names.split()
 
 
 if __name__ == "__main__":

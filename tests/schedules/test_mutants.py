@@ -14,10 +14,7 @@ from ccbench.errors import ScheduleError
 from ccbench.schedules import ALGORITHMS, Algorithm, schedule_for
 from ccbench.schedules.proof import prove
 from ccbench.schedules.schedule import Advance, Phase, Schedule
-from tests.schedules.interpreter import is_right
-
-FIELDS = ("source", "target", "source_slot", "target_slot", "width")
-ROWS = [pytest.param(row, id=f"{row.collective}-{row.name}") for row in ALGORITHMS]
+from tests.schedules.interpreter import FIELDS, ROWS, is_right
 
 
 def rejected(schedule: Schedule) -> bool:
@@ -33,10 +30,7 @@ def unrolled(schedule: Schedule) -> Schedule:
     phases = tuple(
         replace(
             step.phase,
-            source=step.source.astype(np.int32),
-            target=step.target.astype(np.int32),
-            source_slot=step.source_slot.astype(np.int32),
-            target_slot=step.target_slot.astype(np.int32),
+            **{field: getattr(step, field).astype(np.int32) for field in FIELDS[:4]},
             repeat=1,
             advance=Advance(),
         )
@@ -46,10 +40,7 @@ def unrolled(schedule: Schedule) -> Schedule:
 
 
 def taking(phase: Phase, flows: list[int]) -> Phase:
-    source, target, source_slot, target_slot, width = (getattr(phase, field)[flows] for field in FIELDS)
-    return replace(
-        phase, source=source, target=target, source_slot=source_slot, target_slot=target_slot, width=width
-    )
+    return replace(phase, **{field: getattr(phase, field)[flows] for field in FIELDS})
 
 
 def with_phase(schedule: Schedule, index: int, *phases: Phase) -> Schedule:
@@ -60,8 +51,7 @@ def with_phase(schedule: Schedule, index: int, *phases: Phase) -> Schedule:
 def with_value(phase: Phase, field: str, flow: int, value: int) -> Phase:
     changed = getattr(phase, field).copy()
     changed[flow] = value
-    arrays = {name: getattr(phase, name) for name in FIELDS} | {field: changed}
-    return Phase(**arrays, reduces=phase.reduces, fan_in=phase.fan_in, pushed=phase.pushed)
+    return replace(phase, **{field: changed})
 
 
 def mutants(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
@@ -95,7 +85,7 @@ def test_every_mutant_with_another_result_is_rejected(row: Algorithm, ranks: int
     assert len(wrong) >= max(1, len(found) // 8)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(row=st.sampled_from(ALGORITHMS), ranks=st.integers(2, 7), drawn=st.data())
 def test_a_changed_index_is_rejected_or_changes_nothing(
     row: Algorithm, ranks: int, drawn: st.DataObject
@@ -111,7 +101,7 @@ def test_a_changed_index_is_rejected_or_changes_nothing(
     assert is_right(mutant) or rejected(mutant)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(row=st.sampled_from(ALGORITHMS), ranks=st.integers(2, 7), drawn=st.data())
 def test_a_changed_repetition_or_advance_is_rejected_or_changes_nothing(
     row: Algorithm, ranks: int, drawn: st.DataObject

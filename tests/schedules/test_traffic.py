@@ -162,7 +162,7 @@ def counted(schedule: Schedule) -> list[int]:
     return sent
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(row=st.sampled_from(ALGORITHMS), ranks=st.integers(1, 14), drawn=st.data())
 def test_counting_in_closed_form_agrees_with_counting_flow_by_flow(
     row: Algorithm, ranks: int, drawn: st.DataObject

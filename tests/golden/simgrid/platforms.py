@@ -35,17 +35,6 @@ class Figure:
         """How many hosts there are, one rank each."""
         return fabric_of(self).ranks
 
-    def row(self) -> dict[str, Any]:
-        """As written to figures.json, without the seconds."""
-        return {
-            "platform": self.platform,
-            "collective": self.collective,
-            "algorithm": self.algorithm,
-            "size_bytes": self.size_bytes,
-            "bytes_per_second": self.bytes_per_second,
-            "latency_seconds": self.latency_seconds,
-        }
-
 
 def fabric_of(figure: Figure) -> Fabric:
     """The same network as a ccbench fabric."""

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,14 +24,6 @@ patient = settings(deadline=None)  # shared machines pause at will
 
 def cases(sweep: str, **changes: object) -> tuple[Case, ...]:
     return expand(read_suite(f"order: written\nsweep: {sweep}"), context(**changes))
-
-
-def test_every_combination_is_a_case() -> None:
-    found = cases(
-        "{collective: all_reduce, size: [8, 16], dtype: [int8, float32], op: [sum, max], mode: all}"
-    )
-    assert len(found) == len(set(found)) == 16
-    assert {(case.backend, case.ranks, case.suite) for case in found} == {("cpu", 4, "suite")}
 
 
 @patient
@@ -80,15 +75,6 @@ def test_sizes_round_down_to_whole_elements_of_every_block(
     unit = ITEM_BYTES[dtype] * (ranks if row.blocked else 1)
     assert case.size_bytes == case.count * unit
     assert size - unit < case.size_bytes <= size
-
-
-def test_sizes_that_round_to_the_same_count_are_one_case() -> None:
-    found = cases("{collective: all_gather, size: [0, 1, 8, 15, 16, 17, 32]}")
-    assert [case.size_bytes for case in found] == [0, 16, 32]
-
-
-def test_no_empty_case_appears_unless_asked_for_or_rounded_to() -> None:
-    assert all(case.count for case in cases("{collective: all_gather, size: {from: 16, to: 1024}}"))
 
 
 def test_axes_without_meaning_collapse() -> None:
@@ -292,3 +278,90 @@ def test_each_kind_of_value_that_is_left_out_has_its_reason(
     sweep: str, left: int, without: dict[str, int]
 ) -> None:
     assert left_out_of(f"collective: {sweep}, size: 8 B") == (left, without)
+
+
+def on_nccl(sweep: dict[str, Any], ranks: int = 4) -> tuple[Case, ...]:
+    """The cases of one sweep with one size on the backend that has most axes."""
+    suite = read_suite(json.dumps({"sweep": {"collective": "all_reduce", "size": "1 KiB", **sweep}}))
+    return expand(suite, context(backends=("nccl",), auto_ranks=ranks))
+
+
+def values(cases: tuple[Case, ...], name: str) -> list[Any]:
+    """The field's values, each once, in any order."""
+    return sorted({getattr(case, name) for case in cases})
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "field", "found"),
+    [
+        ("channels", [0, 8], "channels", [0, 8]),
+        ("transport", ["default", "host"], "transport", ["default", "host"]),
+        ("registration", "all", "registration", ["local", "none", "symmetric"]),
+        ("aggregation", [1, 16], "aggregation", [1, 16]),
+        ("misalignment", [0, 4], "misalignment_bytes", [0, 4]),
+        ("groups", ["all", "rank // 2", [[0, 3], [1, 2]]], "groups", ["", "[[0, 3], [1, 2]]", "rank // 2"]),
+        ("groups", [[0, 3], [1, 2]], "groups", ["[[0, 3], [1, 2]]"]),
+        ("concurrent", ["nothing", "all_gather"], "concurrent", ["", "all_gather"]),
+        ("op", ["sum", "premulsum"], "op", ["premulsum", "sum"]),
+    ],
+)
+def test_each_value_of_an_axis_becomes_a_case(key: str, asked: Any, field: str, found: list[Any]) -> None:
+    assert values(on_nccl({key: asked}), field) == found
+
+
+def test_pairs_are_of_send_recv_alone() -> None:
+    sweep = {"collective": ["send_recv", "all_reduce"], "pairs": ["ring", "each", "both", "0>9"]}
+    cases = on_nccl(sweep)
+    assert sum(case.collective == "all_reduce" for case in cases) == 1
+    assert sum(case.pair != "" for case in cases) == 12 + 6
+
+
+def test_sizes_and_roots_are_those_of_one_group() -> None:
+    cases = on_nccl({"collective": "broadcast", "groups": "rank // 2", "root": "all"})
+    assert values(cases, "root") == [0, 1]
+    (gathered,) = on_nccl({"collective": "all_gather", "groups": "rank // 2"})
+    assert (gathered.size_bytes, gathered.count, gathered.group_ranks) == (1024, 128, 2)
+
+
+def test_what_a_case_does_not_ask_for_leaves_its_id_alone() -> None:
+    case = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 1024, 256, 4)
+    assert case.case_id == "770c69d9d3b860d8"  # as it was before these fields came
+    asked: tuple[dict[str, Any], ...] = (
+        {"channels": 1}, {"transport": "host"}, {"registration": "local"}, {"aggregation": 2},
+        {"misalignment_bytes": 4}, {"groups": "rank // 2"}, {"concurrent": "all_gather"},
+    )  # fmt: skip
+    changed = {replace(case, **one).case_id for one in asked}
+    assert len(changed) == 7
+    assert case.case_id not in changed
+
+
+@pytest.mark.parametrize(("ranks", "found"), [(4, [""]), (8, ["rank // 4"]), ([6, 8], ["rank // 4"])])
+def test_a_grouping_of_all_ranks_together_is_the_plain_case_and_one_that_does_not_fit_none(
+    ranks: Any, found: list[str]
+) -> None:
+    assert values(on_nccl({"groups": "rank // 4", "ranks": ranks}), "groups") == found
+
+
+def test_a_sweep_is_for_the_backends_it_names() -> None:
+    sweeps = [
+        {"collective": "all_reduce", "size": "1 KiB", "backends": "nccl"},
+        {"collective": "all_reduce", "size": "2 KiB", "backends": ["cpu", "mpi"]},
+        {"collective": "all_reduce", "size": "4 KiB", "backends": "all"},
+        {"collective": "all_reduce", "size": "8 KiB"},
+    ]
+    suite = read_suite(json.dumps({"backends": ["nccl", "cpu"], "sweep": sweeps}))
+    sizes = [(case.backend, case.size_bytes) for case in expand(suite, context())]
+    assert sorted(size for backend, size in sizes if backend == "nccl") == [1024, 4096, 8192]
+    assert sorted(size for backend, size in sizes if backend == "cpu") == [2048, 4096, 8192]
+
+
+def test_a_misspelt_algorithm_is_an_error_in_a_sweep_of_other_backends_too() -> None:
+    sweeps = [
+        {"collective": "all_reduce", "backends": "nccl", "algorithm": "rign"},
+        {"collective": "all_reduce"},
+    ]
+    suite = read_suite(json.dumps({"backends": ["cpu"], "sweep": sweeps}))
+    with pytest.raises(
+        SuiteError, match=r"'rign' is no algorithm of nccl for all_reduce; did you mean 'ring'"
+    ):
+        expand(suite, context())

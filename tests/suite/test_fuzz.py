@@ -32,64 +32,13 @@ CONTEXT = context()
 LIMIT_SECONDS = 1.0
 
 FRAGMENTS = [
-    "&a ",
-    "*a",
-    "!!python/object/apply:os.system ",
-    "!x ",
-    "<<: ",
-    "---\n",
-    "...\n",
-    "\t",
-    "\n",
-    "  ",
-    ": ",
-    "- ",
-    "[",
-    "]",
-    "{",
-    "}",
-    "'",
-    '"',
-    "|\n",
-    ">\n",
-    "? ",
-    "#",
-    "%YAML 1.1\n",
-    "\x00",
-    "\x1b",
-    "\u2028",
-    "\ufeff",
-    "\u202e",
-    "\ud7ff",
-    "\U0001d7e0",
-    "\u0663",
-    ".nan",
-    ".inf",
-    "1e999",
-    "9" * 400,
-    "-1",
-    "0",
-    "null",
-    "~",
-    "true",
-    "[" * 50,
-    "{a: " * 50,
-    "from: ",
-    "to: ",
-    "step: 1 B",
-    "1 TiB",
-    "all",
-    "auto",
-    "../..",
-    "collective: all",
-    "dtype: all",
-    "op: all",
-    "ranks: 1000000",
-    "root: all",
-    "per_decade: 100",
-    "1 MiBs",
-    "size: ",
-]
+    "&a ", "*a", "!!python/object/apply:os.system ", "!x ", "<<: ", "---\n", "...\n", "\t", "\n",
+    "  ", ": ", "- ", "[", "]", "{", "}", "'", '"', "|\n", ">\n", "? ", "#", "%YAML 1.1\n", "\x00",
+    "\x1b", "\u2028", "\ufeff", "\u202e", "\ud7ff", "\U0001d7e0", "\u0663", ".nan", ".inf",
+    "1e999", "9" * 400, "-1", "0", "null", "~", "true", "[" * 50, "{a: " * 50, "from: ", "to: ",
+    "step: 1 B", "1 TiB", "all", "auto", "../..", "collective: all", "dtype: all", "op: all",
+    "ranks: 1000000", "root: all", "per_decade: 100", "1 MiBs", "size: ",
+]  # fmt: skip
 
 
 @st.composite
@@ -108,54 +57,18 @@ def mutated_texts(draw: st.DrawFn) -> str:
 VALUES: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from(
         [
-            None,
-            True,
-            0,
-            -1,
-            1,
-            2,
-            10**17,
-            10**18,
-            10**400,
-            2**63,
-            0.5,
-            1e308,
-            float("inf"),
-            float("nan"),
-            "",
-            "all",
-            "auto",
-            "default",
-            "8 B",
-            "1 TiB",
-            "1 PiB",
-            "1 MiBs",
-            "5%",
-            "1 s",
-            "100h",
-            "ring",
-            "ring:2",
-            "\x00",
-            "a\nb",
-            "\u202e",
-            "..",
-            "x" * 1000,
-            [],
-            {},
-            [[]],
-            [{}],
-            ["all", 5],
-            {"from": 1, "to": 2**50, "step": 1},
-            {"from": 1, "to": 10**6, "per_decade": 100},
-            {"from": 0, "to": 8},
-            {"from": 8, "to": 1 << 30},
-            "8:1GiB:2",
+            None, True, 0, -1, 1, 2, 10**17, 10**18, 10**400, 2**63, 0.5, 1e308, float("inf"),
+            float("nan"), "", "all", "auto", "default", "8 B", "1 TiB", "1 PiB", "1 MiBs", "5%",
+            "1 s", "100h", "ring", "ring:2", "\x00", "a\nb", "\u202e", "..", "x" * 1000, [], {},
+            [[]], [{}], ["all", 5], {"from": 1, "to": 2**50, "step": 1},
+            {"from": 1, "to": 10**6, "per_decade": 100}, {"from": 0, "to": 8},
+            {"from": 8, "to": 1 << 30}, "8:1GiB:2",
         ]
     ),
     st.integers(),
     st.text(max_size=8),
     st.floats(),
-)
+)  # fmt: skip
 KEYS = st.one_of(
     st.sampled_from(["from", "to", "size", "sweep", "ranks", "root", "Size", "", "\x00", "a b", "0"]),
     st.text(max_size=4),
@@ -164,13 +77,9 @@ KEYS = st.one_of(
 
 def places(tree: Any) -> list[tuple[Any, Any]]:
     """(container, key) of everything inside ``tree``."""
-    inside = (
-        list(tree.items())
-        if isinstance(tree, dict)
-        else list(enumerate(tree))
-        if isinstance(tree, list)
-        else []
-    )
+    inside: list[tuple[Any, Any]] = []
+    if isinstance(tree, (dict, list)):
+        inside = list(tree.items() if isinstance(tree, dict) else enumerate(tree))
     return [(tree, key) for key, _ in inside] + [place for _, value in inside for place in places(value)]
 
 
@@ -230,23 +139,12 @@ def test_a_mutated_tree_works_or_is_refused_in_one_line(text: str) -> None:
     works_or_is_refused(text)
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_what_the_fuzz_starts_from_works(text: str) -> None:
-    assert expand(read_suite(text), CONTEXT)
-
-
 @pytest.mark.parametrize(
     "text",
     [
         "",
-        "\t",
-        "sweep: &a {collective: *a}",
-        "sweep: {colective: all_reduce}",
-        "sweep: {collective: all_reduce, size: 1 MiBs}",
         "sweep: {collective: all_reduce, size: 8:1TiB:1.0000001}",
-        "sweep: {collective: all, root: 99}\nsampling: {budget: -1 s}",
         "sweep: {collective: all_reduce, dtype: !!python/object/apply:os.system x}",
-        "[" * 500,
         "sweep: {collective: 'a\x1b[31m\u202eb'}",
     ],
 )

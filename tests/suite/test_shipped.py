@@ -3,12 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ccbench.errors import SuiteError
-from ccbench.suite.expansion import ExpansionContext, expand
-from ccbench.suite.model import Suite, load_suite, shipped_suites
-from ccbench.suite.readers import Range, read_sizes
+from ccbench.suite.expansion import expand
+from ccbench.suite.model import load_suite, shipped_suites
+from ccbench.suite.readers import Range
 
 from .offers import context
 
@@ -34,20 +33,12 @@ CASES = {
 }
 
 
-def test_eighteen_suites_ship() -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_a_shipped_suite_says_its_question_and_expands_to_about_as_many_cases_as_it_promises(
+    name: str,
+) -> None:
     assert set(shipped_suites()) == set(CASES)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_shipped_suite_begins_with_the_question_it_answers(name: str) -> None:
-    first = shipped_suites()[name].read_text(encoding="utf-8").splitlines()[0]
-    assert first.startswith("# Question: ")
-    assert first.endswith("?")
     assert load_suite(name).question.endswith("?")
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_shipped_suite_expands_to_about_as_many_cases_as_it_promises(name: str) -> None:
     cases = expand(load_suite(name), context())
     low, high = CASES[name]
     assert low <= len(cases) <= high
@@ -65,21 +56,16 @@ def test_a_shipped_suite_leaves_something_to_run_on_every_backend(
     assert {case.ranks for case in cases} == {ranks}
 
 
-def ranges_of(name: str) -> list[Range]:
-    """Every range of sizes that a shipped suite writes."""
-    document = yaml.safe_load(shipped_suites()[name].read_text(encoding="utf-8"))
-    sweeps = document["sweep"] if isinstance(document["sweep"], list) else [document["sweep"]]
-    sizes = [size for sweep in sweeps for size in read_sizes(sweep["size"])]
-    return [size for size in sizes if isinstance(size, Range)]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_every_range_of_a_shipped_suite_reaches_the_end_that_it_names(name: str) -> None:
-    assert [one.points()[-1] for one in ranges_of(name)] == [one.last for one in ranges_of(name)]
-
-
-def test_shipped_suites_have_ranges() -> None:
-    assert sum(len(ranges_of(name)) for name in CASES) >= 8
+def test_every_range_of_a_shipped_suite_reaches_the_end_that_it_names() -> None:
+    ranges = [
+        size
+        for name in CASES
+        for sweep in load_suite(name).sweep
+        for size in sweep.size
+        if isinstance(size, Range)
+    ]
+    assert len(ranges) >= 8
+    assert [one.points()[-1] for one in ranges] == [one.last for one in ranges]
 
 
 def test_every_collective_of_own_kernels_reaches_the_size_that_the_suite_promises() -> None:
@@ -96,25 +82,15 @@ def test_quick_covers_every_collective_within_a_minute_of_budgets() -> None:
     assert len(cases) * (suite.sampling.warmup_seconds + suite.sampling.budget_seconds) < 30
 
 
-def test_a_shipped_suite_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert load_suite("quick").name == "quick"
-
-
-def test_a_file_comes_before_the_shipped_suite_of_its_name(
+def test_a_file_comes_before_the_shipped_suite_of_its_name_and_a_folder_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "quick").write_text("sweep: {collective: barrier}\n")
     monkeypatch.chdir(tmp_path)
+    Path("quick").mkdir()
+    assert load_suite("quick").question
+    Path("quick").rmdir()
+    Path("quick").write_text("sweep: {collective: barrier}\n")
     assert load_suite("quick").sweep[0].collective == ("barrier",)
-
-
-def test_a_folder_of_a_shipped_suites_name_does_not_hide_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "quick").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert load_suite("quick").name == "quick"
 
 
 def test_a_missing_path_to_a_shipped_suite_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,16 +111,3 @@ def test_odd_paths_are_suite_errors_in_one_line(name: str) -> None:
     with pytest.raises(SuiteError) as problem:
         load_suite(name)
     assert str(problem.value).isprintable()
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_suite_written_out_and_read_back_is_the_same_suite(name: str) -> None:
-    suite = load_suite(name)
-    again = Suite.model_validate(suite.as_document())
-    assert again == suite
-    assert expand(again, context()) == expand(suite, context())
-
-
-def test_a_backend_without_named_algorithms_runs_its_default() -> None:
-    bare = ExpansionContext(None, ("cpu",), None, 2, lambda backend, collective: ())
-    assert {case.algorithm for case in expand(load_suite("quick"), bare)} == {"default"}

@@ -254,8 +254,7 @@ def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
     # Its own NICs either are those of the network or make room for them.
     inside = sum(device.kind is not DeviceKind.NIC for device in node.devices)
     vertices = nodes * (inside + wanted.nics) + 1
-    # A shape joins so many ports and no fewer.
-    built = nodes if vertices <= LARGEST_GRAPH or wanted.shape else min(nodes, BUILT_NODES)
+    built = nodes if vertices <= LARGEST_GRAPH or not wanted.of_any_size else min(nodes, BUILT_NODES)
     found = compose(node, built, wanted)
     if built == nodes:
         return found

@@ -1,8 +1,8 @@
 """Clusters: N equal nodes and the network between them, as a graph when small, in closed form always.
 
 A message inside a node takes the node's shortest route. Between nodes it goes from the source's GPU to its
-NIC, through the network, and from the target's NIC to the target's GPU. With ``rails`` NIC j of every node
-is on a switch of its own, and a message changes rails inside the source's node, as NCCL's PXN does.
+NIC, through the network, and from the target's NIC to the target's GPU. In a network of ``rails`` NIC j of
+every node is on a switch of its own, and a message changes rails inside the source's node, as with NCCL's PXN.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from ccbench.topology.graph import Device, DeviceKind, Notice, Topology
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from ccbench.topology.node_nics import (
     MOST_NICS,
+    RAILS,
     Network,
     check_joined,
     check_rates,
@@ -51,20 +52,19 @@ def cluster(
     nodes: int,
     network: Network | str | None = None,
     fabric: Fabric | None = None,
-    rails: bool = False,
 ) -> Fabric:
     """``nodes`` copies of ``node``; rank = node * GPUs + GPU.
 
     network: NICs of each node, text as ``parse_network`` reads it; not needed for one node.
     fabric: how the NICs are joined, its rank q being NIC q % NICs of node q // NICs; by default one switch
-        that never blocks, or one per rail with ``rails``, or what the network's shape says.
+        that never blocks, or what the network's shape says.
 
     NICs that ``node`` has are used if there are as many as the network says and no more than GPUs; otherwise
     NICs are added, see ``node_nics.with_nics``. More NICs than GPUs are one vertex for each GPU, whose links
     have an even share of all. One node with a network has its NICs, which then lead nowhere.
     Raises MachineError, also for links of ``node`` without a rate.
     """
-    return _joined(*_parts(node, nodes, network, fabric, rails, most_ports=len(node.gpus)))
+    return _joined(*_parts(node, nodes, network, fabric, most_ports=len(node.gpus)))
 
 
 def _parts(
@@ -72,7 +72,6 @@ def _parts(
     nodes: int,
     network: Network | str | None,
     fabric: Fabric | None,
-    rails: bool,
     most_ports: int,
 ) -> tuple[_Node, int, Fabric | None, bool]:
     """The node ready to be copied, how often, what joins the copies, and whether that has rails."""
@@ -91,11 +90,13 @@ def _parts(
         return ready, 1, None, False
     ports = nodes * len(ready.nics)
     port = port_wire(wanted, len(ready.nics))
-    outer = (
-        fabric
-        or (wanted.shape and fabric_of(wanted.shape, port))
-        or single_switch(ports, port, rails=len(ready.nics) if rails else 1)
-    )
+    rails = fabric is None and wanted.shape == RAILS
+    if fabric is not None:
+        outer = fabric
+    elif wanted.of_any_size:
+        outer = single_switch(ports, port, rails=len(ready.nics) if rails else 1)
+    else:
+        outer = fabric_of(wanted.shape, port)
     if outer.ranks != ports:
         raise MachineError(
             f"{outer.name}: joins {outer.ranks} ports, but {nodes} nodes have {ports} NICs "
@@ -144,7 +145,6 @@ def compose(
     nodes: int,
     network: Network | str | None = None,
     fabric: Fabric | None = None,
-    rails: bool = False,
 ) -> Topology:
     """Return such a cluster as a graph of devices ``n0.gpu0``, ... Raises MachineError above 4,096 vertices.
 
@@ -154,17 +154,17 @@ def compose(
     them; the graph has each of them, with the links that the node states, those that are down too. Each NIC
     is a device of its own, unless ``fabric`` is given, whose ranks are those of ``cluster``.
     """
+    _check(node, nodes, network)
     if nodes == 1:
-        _check(node, nodes, network)
         if network is None:
             return node
         wanted = _wanted(network)
         return _noted(with_nics(node, wanted, wanted.nics), wanted)
     # A fabric's ranks are the vertices of ``cluster``; the default network has as many ports as NICs.
     wanted = _wanted(network)
-    shaped = fabric is not None or wanted.shape != ""
+    shaped = fabric is not None or not wanted.of_any_size
     most_ports = len(node.gpus) if shaped else MOST_NICS
-    parts = _parts(node, nodes, network, fabric, rails, most_ports)
+    parts = _parts(node, nodes, network, fabric, most_ports)
     made, ready = _joined(*parts), parts[0]
     box = with_nics(node, wanted, len(ready.nics))
     first_outer = nodes * len(ready.topology.devices)

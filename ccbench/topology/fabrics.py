@@ -169,14 +169,11 @@ class SearchedRoutes:
         return f"{self.links[link].source} -> {self.links[link].target}"
 
 
-def routes_by_search(
-    topology: Topology, by_latency: bool = False, ends: Sequence[str] | None = None
-) -> SearchedRoutes:
+def routes_by_search(topology: Topology, ends: Sequence[str] | None = None) -> SearchedRoutes:
     """Shortest routes between all GPUs (or ``ends``) of ``topology``.
 
-    Fewest hops, and among equals the fastest links; ``by_latency`` takes the least sum of latencies
-    instead. Only links that carry data are used; of these, one without a rate is refused.
-    Raises MachineError.
+    Fewest hops, and among equals the fastest links. Only links that carry data are used; of these, one
+    without a rate is refused. Raises MachineError.
     """
     merged = striped(topology)
     if len(merged.devices) > MOST_VERTICES:
@@ -195,8 +192,8 @@ def routes_by_search(
     rate = np.array([link.bytes_per_second for link in links], dtype=np.float64)
     latency = np.array([link.latency_seconds or 0.0 for link in links], dtype=np.float64)
     slowness = rate.min(initial=np.inf) / rate
-    # Slowness is at most 1 per hop, so that it decides only between routes of equal hops or latency.
-    cost = latency + 1e-15 * (1 + slowness) if by_latency else 1.0 + 1e-5 * slowness
+    # Slowness is at most 1 per hop, so that it decides only between routes of equal hops.
+    cost = 1.0 + 1e-5 * slowness
     source = np.array([index[link.source] for link in links], dtype=np.int64)
     target = np.array([index[link.target] for link in links], dtype=np.int64)
     names = [device.name for device in merged.gpus] if ends is None else list(ends)

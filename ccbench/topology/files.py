@@ -11,11 +11,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from ccbench.errors import MachineError
-from ccbench.suite.documents import check_plain, parse_json, parse_yaml, read_machine_document, yaml_text
+from ccbench.suite.documents import check_plain, parse_json, parse_yaml, yaml_text
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
@@ -43,27 +42,6 @@ MOST_MACHINES = 100_000_000
 """Machines that a file may say its graph stands for."""
 
 Check = Callable[[Any, str], Any]
-
-
-def load_topology(path: str | Path) -> Topology:
-    """The topology in a ``.json``, ``.yaml`` or ``.yml`` file.
-
-    Raises MachineError, one line with path and place, for anything but exactly a topology: unknown and
-    missing fields, wrong types, repeated names, links whose ends are no devices.
-    """
-    return from_plain(read_machine_document(path), str(path))
-
-
-def save_topology(topology: Topology, path: str | Path) -> None:
-    """Write ``topology`` so that ``load_topology(path)`` gives an equal value; MachineError if it cannot."""
-    where = Path(path)
-    if where.suffix.lower() not in {".json", ".yaml", ".yml"}:
-        raise MachineError(f"{where}: is neither .json nor .yaml; give the file one of these endings")
-    text = topology_json(topology) if where.suffix.lower() == ".json" else topology_yaml(topology)
-    try:
-        where.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise MachineError(f"{where}: cannot be written ({error.strerror}); choose another place") from None
 
 
 def topology_json(topology: Topology) -> str:

@@ -1,4 +1,4 @@
-"""Networks of switches: fat-trees (plain, oversubscribed, rail-optimised), dragonfly and dragonfly+.
+"""Networks of switches: fat-trees (plain and oversubscribed), dragonfly and dragonfly+.
 
 A dragonfly is groups of switches, every two groups joined by global links.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 
 import numpy as np
 
@@ -18,48 +17,31 @@ from ccbench.topology.graph import Device, DeviceKind
 from ccbench.units import shown
 
 
-def fat_tree(
-    children: Sequence[int],
-    wire: Wire,
-    oversubscription: float | Sequence[float] = 1.0,
-    parents: Sequence[int] | None = None,
-    rails: int = 1,
-) -> Fabric:
+def fat_tree(children: Sequence[int], wire: Wire, oversubscription: float = 1.0) -> Fabric:
     """A tree of switches with more or fatter links towards the top (an extended generalised fat-tree).
 
     children: how many vertices hang below a switch of level 1, 2, ...; their product is the ranks.
     oversubscription: at each level above the first, what can enter a switch from below over what can leave
-        it upwards; one number for all levels or one each. 4 means 4:1.
-    parents: how many switches each vertex of level 0, 1, ... hangs on; by default 1 for a rank and, above,
-        as many as links at most as fast as ``wire`` need.
-    rails: rank r = node * rails + rail; rail j of ``children[0]`` nodes shares a leaf, as in rail-optimised
-        clusters. 1: ranks fill the leaves one after the other.
+        it upwards. 4 means 4:1.
 
-    Of several ways up, the target's number chooses (d mod k). Raises MachineError.
+    A rank hangs on one switch, a switch on as many as links at most as fast as ``wire`` need. Of several ways
+    up, the target's number chooses (d mod k). Raises MachineError.
     """
     down = [whole("children", child) for child in children]
-    ratios = (
-        [oversubscription] * len(down)
-        if isinstance(oversubscription, (int, float))
-        else [1.0, *oversubscription]
-    )
-    if not down or len(ratios) != len(down) or not all(0 < ratio < math.inf for ratio in ratios):
+    if not down or not 0 < oversubscription < math.inf:
         raise MachineError(
-            f"oversubscription: {shown(oversubscription)} does not fit {len(down)} levels; give one positive "
-            "number, or one for each level above the first"
+            f"oversubscription: {shown(oversubscription)} does not fit {len(down)} levels; give a positive "
+            "number and one level or more"
         )
-    given = None if parents is None else [whole("parents", parent) for parent in parents]
-    if given is not None and len(given) != len(down):
-        raise MachineError(f"parents: {len(given)} numbers for {len(down)} levels; give one each")
     # Links up from each vertex of every level, and the wire they are made of: as fast together as what enters
     # from below, less the oversubscription.
-    up, wires = [given[0] if given else 1], [wire]
+    up, wires = [1], [wire]
     for level in range(1, len(down)):
-        leaving = down[level - 1] * wires[-1].bytes_per_second / ratios[level]
-        links = given[level] if given else max(1, math.ceil(leaving / wire.bytes_per_second - 1e-9))
+        leaving = down[level - 1] * wires[-1].bytes_per_second / oversubscription
+        links = max(1, math.ceil(leaving / wire.bytes_per_second - 1e-9))
         up.append(links)
         wires.append(wire.faster(leaving / links / wire.bytes_per_second))
-    tree = _Tree(down, up, rails)
+    tree = _Tree(down, up)
     check_size("fat-tree", 2 * sum(tree.sizes))
     return wired(
         "fat-tree",
@@ -77,11 +59,11 @@ class _Tree:
 
     down, up: children and parents of a vertex, level by level. below: ranks under a vertex of each level.
     planes: vertices of each level above the same ranks. counts, first: vertices of each level, and the
-    number of the first. sizes: links up from each level. host: place below the leaves of each rank.
+    number of the first. sizes: links up from each level.
     """
 
-    def __init__(self, down: Sequence[int], up: Sequence[int], rails: int) -> None:
-        self.down, self.up, self.rails, self.height = down, up, whole("rails", rails), len(down)
+    def __init__(self, down: Sequence[int], up: Sequence[int]) -> None:
+        self.down, self.up, self.height = down, up, len(down)
         self.below = [math.prod(down[:level]) for level in range(self.height + 1)]
         self.planes = [math.prod(up[:level]) for level in range(self.height + 1)]
         self.ranks = self.below[-1]
@@ -89,42 +71,27 @@ class _Tree:
         self.counts = [self.ranks // below * planes for below, planes in above]
         self.first = [0, *itertools.accumulate(self.counts)]
         self.sizes = [self.counts[level] * up[level] for level in range(self.height)]
-        if self.ranks % (rails * down[0]):
-            raise MachineError(
-                f"rails: {rails} rails of {down[0]} nodes do not divide {self.ranks} ranks; "
-                "let children[1] be a multiple of rails"
-            )
-
-    @cached_property
-    def host(self) -> Ints:
-        # Rail j of the nodes of a pod shares leaf j of the pod.
-        node, rail = np.divmod(np.arange(self.ranks), self.rails)
-        pod, place = np.divmod(node, self.down[0])
-        host: Ints = (pod * self.rails + rail) * self.down[0] + place
-        return host
 
     def bundles(self, wires: Sequence[Wire]) -> Iterator[Bundle]:
-        rank_of_host = np.argsort(self.host)
         for level, wire in enumerate(wires):
             planes = self.planes[level]
             lower = np.repeat(np.arange(self.counts[level]), self.up[level])
             choice = np.tile(np.arange(self.up[level]), self.counts[level])
             over = lower // planes // self.down[level] * self.planes[level + 1]
             upper = over + choice * planes + lower % planes + self.first[level + 1]
-            lower = rank_of_host[lower] if level == 0 else lower + self.first[level]
+            lower = lower + self.first[level]
             yield Bundle(lower, upper, wire)
             yield Bundle(upper, lower, wire)
 
     def route(self, source: Ints, target: Ints) -> Ints:
-        start, end = self.host[source], self.host[target]
-        ids = np.full((len(start), 2 * self.height), -1, dtype=np.int64)
-        plane, offset = np.zeros_like(start), 0
+        ids = np.full((len(source), 2 * self.height), -1, dtype=np.int64)
+        plane, offset = np.zeros_like(source), 0
         for level, size in enumerate(self.sizes):
             below, planes, up = self.below[level], self.planes[level], self.up[level]
             # The common switch is the first whose ranks hold both.
-            climbs = start // below != end // below
-            choice = end // planes % up
-            for column, vertex in ((level, start), (-1 - level, end)):
+            climbs = source // below != target // below
+            choice = target // planes % up
+            for column, vertex in ((level, source), (-1 - level, target)):
                 edge = (vertex // below * planes + plane) * up + choice + offset
                 ids[:, column] = np.where(climbs, edge, -1)
                 offset += size
@@ -143,7 +110,7 @@ class _Tree:
             if size < self.ranks:
                 leaving = self.planes[level] * self.up[level] * wire.bytes_per_second
                 label = f"subtree of level {level}" if level else "rank"
-                yield LevelCut(label, size, leaving, self.ranks // size, self.rails == 1)
+                yield LevelCut(label, size, leaving, self.ranks // size)
 
 
 class _Groups:

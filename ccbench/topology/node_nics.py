@@ -40,8 +40,11 @@ MOST_NICS = 256
 PORT_GIGABITS: dict[str, int] = {"ib-fdr": 56, "ib-edr": 100, "ib-hdr": 200, "ib-ndr": 400, "ib-xdr": 800}
 """What a port of four lanes carries, as the InfiniBand Trade Association's roadmap names the generations."""
 
+RAILS = "rails"
+"""The shape with a switch for each NIC of a node, which nothing joins."""
+
 _SHAPE = (
-    r"(?:fat-tree|dragonfly\+?|torus|hypercube|full-mesh)"
+    rf"{RAILS}|(?:fat-tree|dragonfly\+?|torus|hypercube|full-mesh)"
     r":[0-9]{1,6}(?:x[0-9]{1,6}){0,5}(?::[0-9]{1,3}(?:\.[0-9]{1,2})?)?"
 )
 _TEXT = re.compile(
@@ -55,7 +58,8 @@ class Network:
     """NICs of each node and the fabric they are of.
 
     word: the kind as written; bytes_per_second: nominal rate of one NIC in one direction. shape: of the
-    switches between NICs, as ``composition.fabric_of`` reads it; "" for one switch that never blocks.
+    switches between NICs, as ``composition.fabric_of`` reads it; "" for one switch that never blocks, "rails"
+    for one for each NIC of a node.
     """
 
     word: str
@@ -67,6 +71,11 @@ class Network:
     def __str__(self) -> str:
         shape = f"/{self.shape}" if self.shape else ""
         return f"{self.word}-{self.bytes_per_second * 8 / 1e9:g}x{self.nics}{shape}"
+
+    @property
+    def of_any_size(self) -> bool:
+        """True where the network joins any number of nodes; a shape with sizes joins exactly so many."""
+        return self.shape in ("", RAILS)
 
     @property
     def contradiction(self) -> str:

@@ -63,7 +63,7 @@ def random_fabric(seed: int) -> Fabric:
         case 5:
             return fat_tree([small(2), small(2)], wire(), float(random.uniform(0.4, 5)))
         case 6:
-            return fat_tree([small(), small(2), small(2, 3)], wire(), [float(random.uniform(1, 4)), 2.0])
+            return fat_tree([small(), small(2), small(2, 3)], wire(), float(random.uniform(1, 4)))
         case 7:
             return dragonfly(small(2), small(2), small(1, 3), 2, wire(), wire(), wire())
         case 8:

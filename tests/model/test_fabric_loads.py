@@ -63,8 +63,8 @@ def test_equal_steps_are_looked_at_once() -> None:
 
 LARGE: list[Fabric] = [
     fat_tree([4, 8, 16], WIRE),
-    fat_tree([4, 8, 16], WIRE, [2.0, 3.0]),
-    fat_tree([8, 4, 16], WIRE, [1.0, 4.0]),
+    fat_tree([4, 8, 16], WIRE, 3.0),
+    fat_tree([8, 4, 16], WIRE, 4.0),
     dragonfly(13, 6, 4, 2, WIRE),
     box_cluster(40),
     cluster(load_catalog("dgx-a100"), 48, "ib-hdr-200x8", fat_tree([16, 24], WIRE, 2.0)),

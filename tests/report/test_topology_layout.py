@@ -42,10 +42,7 @@ CLUSTERS: dict[str, Callable[[], Topology]] = {
     "three levels": lambda: compose(
         load_topology("hgx-h100"), 16, "ib-ndr-400x8", fat_tree([16, 4, 2], WIRE)
     ),
-    "rails": lambda: compose(
-        load_topology("hgx-h100"), 16, "ib-ndr-400x8", fat_tree([8, 16], WIRE, rails=8)
-    ),
-    "rails without spines": lambda: compose(load_topology("hgx-h100"), 16, "ib-ndr-400x8", rails=True),
+    "rails": lambda: load_cluster("hgx-h100", 16, "ib-ndr-400x8/rails"),
     "bare tree": lambda: fat_tree([16, 16], WIRE).topology(),
     "bare tree of three levels": lambda: fat_tree([16, 4, 4], WIRE).topology(),
     "tree of 3712 vertices": lambda: fat_tree([16, 16, 12], WIRE).topology(),

@@ -7,7 +7,6 @@ import pytest
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
-    Link,
     LinkKind,
     LinkState,
     Notice,
@@ -16,23 +15,7 @@ from ccbench.topology.graph import (
 )
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.summary import gpu_matrix, nvlinks_per_gpu, usable_shares
-
-KINDS = {
-    "gpu": DeviceKind.GPU, "cpu": DeviceKind.CPU, "nic": DeviceKind.NIC, "pcie": DeviceKind.PCIE_SWITCH,
-    "nvs": DeviceKind.NVSWITCH, "net": DeviceKind.NETWORK_SWITCH,
-}  # fmt: skip
-
-
-def graph(*pairs: str, kinds: dict[str, LinkKind] | None = None) -> Topology:
-    """``gpu0 pcie0`` is a PCIe link both ways."""
-    names = dict.fromkeys(name for pair in pairs for name in pair.split())
-    devices = tuple(Device(name, KINDS[name.rstrip("0123456789")]) for name in names)
-    links = []
-    for pair in pairs:
-        one, other = pair.split()
-        kind = (kinds or {}).get(pair, LinkKind.PCIE)
-        links += [Link(one, other, kind), Link(other, one, kind)]
-    return Topology("t", devices, tuple(links))
+from tests.topology.graphs import graph, with_links
 
 
 @pytest.mark.parametrize(
@@ -83,7 +66,7 @@ def test_where_the_host_is_shown_or_left_out_a_missing_path_was_not_seen() -> No
     apart = ("gpu0 pcie0", "gpu1 pcie1")
     assert path_labels(graph(*apart))[("gpu0", "gpu1")] == "?"
     pairs = ("gpu0 gpu1", "gpu2 gpu3")
-    alone = graph(*pairs, kinds=dict.fromkeys(pairs, LinkKind.NVLINK))
+    alone = graph(*pairs, kind=LinkKind.NVLINK)
     assert path_labels(alone)[("gpu0", "gpu2")] == "-"
     assert path_labels(replace(alone, facts={"omits": "PCIe"}))[("gpu0", "gpu2")] == "?"
     assert path_labels(replace(alone, facts={"omits": "nothing"}))[("gpu0", "gpu2")] == "-"
@@ -91,12 +74,8 @@ def test_where_the_host_is_shown_or_left_out_a_missing_path_was_not_seen() -> No
 
 
 def test_host_bridges_tell_node_from_phb() -> None:
-    plain = graph("gpu0 cpu0", "cpu0 gpu1")
-    bridges = {"gpu0": "pci0000:16", "gpu1": "pci0000:64"}
-    devices = tuple(
-        replace(one, attributes={"host_bridge": bridges.get(one.name, "")}) for one in plain.devices
-    )
-    assert path_labels(replace(plain, devices=devices))[("gpu0", "gpu1")] == "NODE"
+    one, other = ({"host_bridge": bridge} for bridge in ("pci0000:16", "pci0000:64"))
+    assert path_labels(graph("gpu0 cpu0", "cpu0 gpu1", gpu0=one, gpu1=other))[("gpu0", "gpu1")] == "NODE"
 
 
 def test_direct_links_have_their_own_words() -> None:
@@ -107,38 +86,27 @@ def test_direct_links_have_their_own_words() -> None:
 
 def test_switches_that_are_joined_lead_from_board_to_board() -> None:
     pairs = ("gpu0 nvs0", "nvs0 nvs1", "nvs1 gpu1", "gpu2 nvs2")
-    labels = path_labels(graph(*pairs, kinds=dict.fromkeys(pairs, LinkKind.NVLINK)))
+    labels = path_labels(graph(*pairs, kind=LinkKind.NVLINK))
     assert (labels[("gpu0", "gpu1")], labels[("gpu0", "gpu2")]) == ("NV1", "-")
 
 
-def test_links_that_are_down_lead_nowhere() -> None:
-    found = graph("gpu0 gpu1", kinds={"gpu0 gpu1": LinkKind.NVLINK})
-    down = replace(found, links=tuple(replace(link, state=LinkState.DOWN) for link in found.links))
-    assert path_labels(down)[("gpu0", "gpu1")] == "down"
-
-
-def test_a_gpu_whose_links_to_the_switches_are_all_down_is_cut_off_and_not_unseen() -> None:
-    pairs = ("gpu0 nvs0", "gpu1 nvs0", "gpu2 nvs0")
-    found = graph(*pairs, kinds=dict.fromkeys(pairs, LinkKind.NVLINK))
-    links = tuple(
-        replace(one, state=LinkState.DOWN) if "gpu0" in (one.source, one.target) else one
-        for one in found.links
-    )
-    labels = path_labels(replace(found, links=links))
-    assert (labels[("gpu0", "gpu1")], labels[("gpu1", "gpu0")], labels[("gpu1", "gpu2")]) == (
-        "down", "down", "NV1",
-    )  # fmt: skip
+def test_a_gpu_whose_links_are_all_down_is_cut_off_and_not_unseen() -> None:
+    for pairs in (("gpu0 gpu1", "gpu1 gpu2"), ("gpu0 nvs0", "gpu1 nvs0", "gpu2 nvs0")):
+        labels = path_labels(with_links(graph(*pairs, kind=LinkKind.NVLINK), "gpu0", LinkState.DOWN))
+        assert (labels[("gpu0", "gpu1")], labels[("gpu1", "gpu0")]) == ("down", "down")
+        assert labels[("gpu1", "gpu2")] == "NV1"
 
 
 def unlike(**states: LinkState) -> Topology:
-    """Three GPUs whose pairs (g01, g12, g02) have NVLinks of the given states."""
-    pairs = [f"gpu{name[1]} gpu{name[2]}" for name in states]
-    found = graph(*pairs, kinds=dict.fromkeys(pairs, LinkKind.NVLINK))
-    links = []
-    for link in found.links:
-        one, other = sorted((link.source[-1], link.target[-1]))
-        links.append(replace(link, state=states[f"g{one}{other}"]))
-    return replace(found, links=tuple(links), topology_class=TopologyClass.NVLINK_MESH)
+    """GPUs whose pairs (g01, g12, g02) have NVLinks of the given states."""
+    parts = [
+        with_links(graph(f"gpu{name[1]} gpu{name[2]}", kind=LinkKind.NVLINK), "", state)
+        for name, state in states.items()
+    ]
+    devices = dict.fromkeys(device.name for part in parts for device in part.devices)
+    links = tuple(link for part in parts for link in part.links)
+    gpus = tuple(Device(name, DeviceKind.GPU) for name in sorted(devices))
+    return Topology("box", gpus, links, TopologyClass.NVLINK_MESH)
 
 
 def test_up_down_and_not_visible_are_three_things() -> None:
@@ -162,7 +130,7 @@ def test_what_the_source_printed_stands() -> None:
 
 
 def test_what_the_source_does_not_show_is_not_called_missing() -> None:
-    found = graph("gpu0 nvs0", "gpu1 nvs1", kinds=dict.fromkeys(("gpu0 nvs0", "gpu1 nvs1"), LinkKind.NVLINK))
+    found = graph("gpu0 nvs0", "gpu1 nvs1", kind=LinkKind.NVLINK)
     assert path_labels(found)[("gpu0", "gpu1")] == "-"
     cut = replace(found, notices=(Notice("truncated", "the text ends"),))
     assert path_labels(cut)[("gpu0", "gpu1")] == "?"
@@ -174,3 +142,10 @@ def test_of_a_printed_matrix_no_other_path_is_worked_out() -> None:
     found = replace(found, matrix={("gpu0", "gpu1"): "NODE"}, facts={"paths": "as printed"})
     labels = path_labels(found)
     assert (labels[("gpu1", "gpu0")], labels[("gpu0", "nic0")]) == ("NODE", "?")
+
+
+def test_uncounted_links_to_switches_are_named_without_a_number() -> None:
+    counted = graph("gpu0 nvs0", "gpu1 nvs0", kind=LinkKind.NVLINK)
+    links = tuple(replace(link, attributes={"count_known": False}) for link in counted.links)
+    assert path_labels(replace(counted, links=links))[("gpu0", "gpu1")] == "NVL"
+    assert path_labels(counted)[("gpu0", "gpu1")] == "NV1"

@@ -10,29 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ccbench.errors import MachineError
 from ccbench.report.topology_layout import laid_out
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster, compose
 from ccbench.topology.diagnosis import diagnose
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
-
-KINDS = {
-    "gpu": DeviceKind.GPU, "cpu": DeviceKind.CPU, "nic": DeviceKind.NIC, "sw": DeviceKind.PCIE_SWITCH,
-}  # fmt: skip
+from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology
+from ccbench.topology.node_nics import parse_network
+from tests.topology.graphs import graph, with_links
 
 
 def machine(*pairs: str, **attributes: dict[str, Any]) -> Topology:
-    """Devices named in pairs such as ``gpu0 cpu0``, joined by PCIe of 31.5 GB/s."""
-    names = dict.fromkeys(name for pair in pairs for name in pair.split())
-    devices = [
-        Device(name, KINDS[name.rstrip("0123456789")], attributes=attributes.get(name, {})) for name in names
-    ]
-    links = [
-        Link(one, other, LinkKind.PCIE, 31.5e9)
-        for pair in pairs
-        for one, other in (pair.split(), pair.split()[::-1])
-    ]
-    return Topology("box", tuple(devices), tuple(links))
+    return graph(*pairs, rate=31.5e9, **attributes)
 
 
 def own(**attributes: dict[str, Any]) -> Topology:
@@ -41,10 +30,6 @@ def own(**attributes: dict[str, Any]) -> Topology:
 
 def said(made: Topology) -> list[tuple[str, str]]:
     return [(notice.kind, notice.text) for notice in made.notices]
-
-
-def rates(made: Topology) -> set[float]:
-    return {nic.attributes["bytes_per_second"] for nic in made.of_kind(DeviceKind.NIC)}
 
 
 def place(made: Topology, nic: str) -> list[str]:
@@ -56,20 +41,13 @@ def test_own_nics_that_agree_are_used_without_a_word() -> None:
     assert compose(node, 1, "ib-hdr-200x2") == node
 
 
-def test_own_nics_of_another_rate_are_spoken_of_and_the_networks_rate_counts() -> None:
-    node = own(nic0={"bytes_per_second": 12.5e9}, nic1={"bytes_per_second": 25e9})
-    made = compose(node, 1, "ib-hdr-200x2")
+@pytest.mark.parametrize("word", ["bytes_per_second", "net_bytes_per_second"])
+def test_own_nics_of_another_rate_are_spoken_of_and_the_networks_rate_counts(word: str) -> None:
+    made = compose(own(nic0={word: 12.5e9}, nic1={word: 25e9}), 1, "ib-hdr-200x2")
     assert said(made) == [
         ("contradiction", "nic0 of box: 100 Gb/s, ib-hdr-200x2 says 200: the latter is taken")
     ]
-    assert rates(made) == {25e9}
-
-
-def test_the_rate_that_an_nccl_file_states_is_a_rate() -> None:
-    rate = {"net_bytes_per_second": 12.5e9}
-    made = compose(own(nic0=rate, nic1=rate), 1, "ib-hdr-200x2")
-    assert said(made)[0][1].startswith("nic0, nic1 of box: 100 Gb/s")
-    assert rates(made) == {25e9}
+    assert made.device("nic0").attributes["bytes_per_second"] == 25e9
 
 
 def test_slots_that_are_slower_than_the_ports_are_spoken_of() -> None:
@@ -83,32 +61,26 @@ def test_slots_that_are_slower_than_the_ports_are_spoken_of() -> None:
     ]
 
 
-def test_no_nic_that_is_down_is_made_part_of_a_cluster() -> None:
-    by_word = own(nic0={"up": False, "bytes_per_second": 25e9})
-    by_links = own()
-    links = [
-        replace(link, state=LinkState.DOWN) if "nic0" in (link.source, link.target) else link
-        for link in by_links.links
-    ]
-    for node in (by_word, replace(by_links, links=tuple(links))):
-        made = compose(node, 2, "ib-hdr-200x2")
-        assert all(nic.attributes.get("up") is not False for nic in made.of_kind(DeviceKind.NIC))
-        assert said(made)[0] == (
-            "contradiction",
-            "box has 2 of its own NICs (nic0 down), ib-hdr-200x2 says 2: the latter are shown",
-        )
-        assert cluster(node, 2, "ib-hdr-200x2").route([0], [2]).size
+@pytest.mark.parametrize("node", [own(nic0={"up": False}), with_links(own(), "nic0", LinkState.DOWN)])
+def test_no_nic_that_is_down_is_made_part_of_a_cluster(node: Topology) -> None:
+    made = compose(node, 2, "ib-hdr-200x2")
+    assert all(nic.attributes.get("up") is not False for nic in made.of_kind(DeviceKind.NIC))
+    text = "box has 2 of its own NICs (nic0 down), ib-hdr-200x2 says 2: the latter are shown"
+    assert said(made)[0] == ("contradiction", text)
+    assert cluster(node, 2, "ib-hdr-200x2").route([0], [2]).size
 
 
-CASCADE = machine("gpu0 sw1", "gpu1 sw2", "gpu2 sw2", "sw1 sw0", "sw2 sw0", "sw0 cpu0")
+CASCADE = machine("gpu0 pcie1", "gpu1 pcie2", "gpu2 pcie2", "pcie1 pcie0", "pcie2 pcie0", "pcie0 cpu0")
 
 
 @pytest.mark.parametrize(
     ("node", "nics", "places"),
     [
         (CASCADE, 1, [["cpu0"]]),
-        (CASCADE, 3, [["sw1"], ["sw2"], ["sw2"]]),
+        (CASCADE, 3, [["pcie1"], ["pcie2"], ["pcie2"]]),
         (machine("gpu0 cpu0", "gpu1 cpu1", "gpu2 cpu1", "cpu0 cpu1"), 1, [["cpu1"]]),
+        (load_catalog("pcie4-x16"), 1, [["cpu0"]]),
+        (load_catalog("pcie4-x16"), 2, [["cpu0"], ["cpu1"]]),
         (load_catalog("pcie4-x16"), 3, [["cpu0"], ["cpu1"], ["pcie3"]]),
     ],
 )
@@ -126,9 +98,9 @@ def test_a_nic_hangs_on_the_switch_of_its_gpus_or_the_processor_of_most(
 def test_the_order_of_links_does_not_move_a_nic_of_cascaded_switches(
     depths: list[int], nics: int, random: Any
 ) -> None:
-    pairs = ["sw0 cpu0"]
+    pairs = ["pcie0 cpu0"]
     for gpu, depth in enumerate(depths):
-        chain = ["sw0", *(f"sw{10 * (gpu + 1) + step}" for step in range(depth)), f"gpu{gpu}"]
+        chain = ["pcie0", *(f"pcie{10 * (gpu + 1) + step}" for step in range(depth)), f"gpu{gpu}"]
         pairs += [f"{below} {above}" for above, below in itertools.pairwise(chain)]
     node = machine(*pairs)
     links = list(node.links)
@@ -163,17 +135,72 @@ def test_a_nic_on_a_gpu_for_want_of_pcie_is_said_and_drawn_as_assumed() -> None:
 
 
 def test_a_new_nic_never_takes_the_name_of_another_device() -> None:
-    node = machine("gpu0 cpu0", "gpu1 cpu0")
-    renamed = replace(
-        node,
-        devices=tuple(replace(one, name="nic0") if one.name == "cpu0" else one for one in node.devices),
-        links=tuple(
-            replace(
-                link, source=link.source.replace("cpu0", "nic0"), target=link.target.replace("cpu0", "nic0")
-            )
-            for link in node.links
-        ),
-    )
-    made = compose(renamed, 1, "ib-hdr-200x2")
+    # The machine's only processor is called nic0.
+    node = graph("gpu0 nic0", "gpu1 nic0", rate=31.5e9)
+    gpu0, processor, gpu1 = node.devices
+    node = replace(node, devices=(gpu0, replace(processor, kind=DeviceKind.CPU), gpu1))
+    made = compose(node, 1, "ib-hdr-200x2")
     assert [device.name for device in made.devices] == ["gpu0", "nic0", "gpu1", "nic1", "nic2"]
     assert (place(made, "nic1"), place(made, "nic2")) == (["nic0"], ["nic0"])
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "rate"),
+    [
+        ("ib-ndr-400x8", LinkKind.INFINIBAND, 50e9),
+        ("ib-ndr-400x8/fat-tree:16x8:2", LinkKind.INFINIBAND, 50e9),
+        ("ib-ndr-400x8/rails", LinkKind.INFINIBAND, 50e9),
+        ("roce-100x8", LinkKind.ROCE, 12.5e9),
+        ("efa-100x8", LinkKind.EFA, 12.5e9),
+        ("tcp-2.5x8", LinkKind.ETHERNET, 312.5e6),
+        ("slingshot-200x8", LinkKind.ETHERNET, 25e9),
+    ],
+)
+def test_networks_are_read_and_written(text: str, kind: LinkKind, rate: float) -> None:
+    network = parse_network(text)
+    assert (str(network), network.kind, network.bytes_per_second, network.nics) == (text, kind, rate, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "'' is not <kind>-<Gb/s>x<NICs per node>"),
+        ("ib-ndr-400", "write for example ib-ndr-400x8"),
+        ("ib-ndr-400x8\n", "is not <kind>"),
+        ("ib-NDR-400x8", "lower case only; write ib-ndr-400x8"),
+        ("ib-nrd-400x8", "did you mean ib-ndr"),
+        ("zzz-400x8", "one of ib, ib-fdr"),
+        ("tcp-0x1", "out of range"),
+        ("tcp-25x0", "out of range"),
+        ("ib-ndr-400x8/rails:8", "ib-ndr-400x8/fat-tree:16x8"),
+        ("ib-ndr-400x8/fat-tre:4", "ib-ndr-400x8/fat-tree:16x8"),
+        ("tcp-999999x1", "out of range"),
+        ("tcp-" + "9" * 100 + "x1", "is not <kind>"),
+    ],
+)
+def test_a_network_that_cannot_be_read_is_refused_in_one_line(text: str, complaint: str) -> None:
+    with pytest.raises(MachineError, match=complaint) as caught:
+        parse_network(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ib-ndr-400x8", ""),
+        ("ib-ndr-200x8", ""),
+        ("ib-hdr-100x8", ""),
+        ("ib-fdr-56x1", ""),
+        ("ib-800x1", ""),
+        ("roce-123x1", ""),
+        ("ib-ndr-100x8", "ib-edr-100 is such a port"),
+        ("ib-edr-400x8", "ib-ndr-400 is such a port"),
+        ("ib-xdr-33x8", "write ib-xdr-800"),
+    ],
+)
+def test_a_rate_that_its_generation_does_not_have_is_spoken_of(text: str, said: str) -> None:
+    contradiction = parse_network(text).contradiction
+    assert bool(contradiction) is bool(said)
+    assert said in contradiction
+    made = compose(graph("gpu0 cpu0", rate=1e12), 1, text)
+    assert {notice.text for notice in made.notices if notice.kind != "assumed"} == {contradiction} - {""}

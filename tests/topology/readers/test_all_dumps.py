@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections import Counter
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.errors import MachineError
 from ccbench.topology.graph import TopologyClass
 from ccbench.topology.readers import READERS, read_text, reader
 from tests.topology.damage import changed, read_or_refused
@@ -121,32 +119,3 @@ def test_a_dump_with_changed_characters_is_read_or_refused(
 def test_exactly_one_reader_recognises_a_dump(entry: dict[str, Any]) -> None:
     text = text_of(entry)
     assert len([name for name in READERS if reader(name).recognises(text)]) == 1
-
-
-@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
-def test_the_files_name_plays_no_part(entry: dict[str, Any]) -> None:
-    text = text_of(entry)
-    named, nameless = read_text(text, "other.xml"), read_text(text)
-    assert (named.name, named.devices, named.links) == ("other.xml", nameless.devices, nameless.links)
-    assert dict(named.facts) == dict(nameless.facts)
-
-
-@pytest.mark.parametrize(
-    "text", ["", " \n", "\x00\x01\x02" * 100, "<html></html>", "hello, world", "{}", "\ufffd" * 50]
-)
-def test_what_is_no_machine_is_refused_with_name_and_advice(text: str) -> None:
-    with pytest.raises(MachineError, match="topo -m") as caught:
-        read_text(text, "box.txt")
-    assert str(caught.value).startswith("box.txt: ")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "line", ["<", "GPU0", "<system ", "NCCL INFO ", "\t", "[0] ", "Link 0", "0-1,", "\n", "  "]
-)
-def test_a_megabyte_of_anything_is_sorted_out_in_seconds(line: str) -> None:
-    text = line * (1_000_000 // len(line))
-    for name in READERS:
-        started = time.process_time()
-        reader(name).recognises(text)
-        assert time.process_time() - started < 2, name

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, TopologyClass
-from ccbench.topology.readers.hwloc import read, recognises
+from ccbench.topology.readers.hwloc import read
 
 TEXT = """\
 Machine (P#0 total=63GB)
@@ -52,9 +49,3 @@ def test_no_links_are_invented() -> None:
     assert topology.links == ()
     assert topology.topology_class is TopologyClass.UNKNOWN
     assert "not_visible" in {notice.kind for notice in topology.notices}
-
-
-def test_other_text_is_refused() -> None:
-    assert not recognises("Package arrived\n")
-    with pytest.raises(MachineError, match="lstopo"):
-        read("hello\n")

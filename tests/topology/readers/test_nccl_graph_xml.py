@@ -1,8 +1,7 @@
 import pytest
 
-from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, TopologyClass
-from ccbench.topology.readers.nccl_graph_xml import read, recognises
+from ccbench.topology.readers.nccl_graph_xml import read
 
 Channel = list[tuple[str, int | str]]
 
@@ -17,18 +16,6 @@ def graph(attributes: str, *channels: Channel) -> str:
 
 def ring(*gpus: int | str) -> Channel:
     return [("gpu", gpu) for gpu in gpus]
-
-
-@pytest.mark.parametrize(
-    "text", ["", "<system/>", "nvidia-smi", "<graph/>", "ring <0> of <graphs>", "<!-- <graphs> --><system/>"]
-)
-def test_other_text_is_not_recognised(text: str) -> None:
-    assert not recognises(text)
-
-
-def test_another_root_is_an_error() -> None:
-    with pytest.raises(MachineError, match=r"<system> was found, <graphs> was expected"):
-        read("<system/>")
 
 
 def test_rings_chains_and_nets_are_facts() -> None:

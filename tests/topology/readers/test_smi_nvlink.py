@@ -1,15 +1,9 @@
 from __future__ import annotations
 
-import time
-
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
-from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, LinkState, Topology, TopologyClass
-from ccbench.topology.readers.smi_nvlink import read, recognises
-from tests.topology.damage import read_or_refused
+from ccbench.topology.readers.smi_nvlink import read
 
 
 def status(model: str, rates: list[list[str]], first: int = 0) -> str:
@@ -29,27 +23,6 @@ def remote(ends: list[list[tuple[str, int]]], model: str = "NVIDIA A100-SXM4-40G
 
 def kinds(topology: Topology) -> set[str]:
     return {notice.kind for notice in topology.notices}
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.text(alphabet="GPULinkB/s 0192:,.<>ative\n\t()", max_size=300))
-@example("Link 0: 25 GB/s")
-@example("GPU 0: \nLink 99: <inactive>")
-@example("NVML: Unable to retrieve NVLink information as all links are inActive")
-def test_any_text_is_read_or_refused(text: str) -> None:
-    assert recognises(text) in (True, False)
-    read_or_refused(read, text)
-
-
-@pytest.mark.parametrize(
-    "line", ["Link 1: 25 GB/s\n", "GPU 1: " + "(" * 80 + "\n", "Link 1: ", " \t" * 40, "GPU 0: a"]
-)
-def test_a_megabyte_takes_less_than_two_seconds(line: str) -> None:
-    text = "GPU 0: A100\n\t Link 0: 25 GB/s\n" + line * (1_000_000 // len(line))
-    started = time.process_time()
-    recognises(text)
-    read_or_refused(read, text)
-    assert time.process_time() - started < 2
 
 
 def test_a_bridged_pair_has_the_printed_rates() -> None:
@@ -177,9 +150,3 @@ def test_lines_that_cannot_be_read_are_noted() -> None:
     assert "truncated" in kinds(read(text))
     text = status("NVIDIA H100 80GB HBM3", [["26.562 GB/s", "lost in space"]], first=4)
     assert "damaged_line" in kinds(read(text))
-
-
-def test_nothing_is_refused_with_one_line_that_says_what_to_give() -> None:
-    with pytest.raises(MachineError, match="nvlink -s"):
-        read("")
-    assert not recognises("")

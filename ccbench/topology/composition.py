@@ -2,7 +2,7 @@
 
 A message inside a node takes the node's shortest route. Between nodes it goes from the source's GPU to its
 NIC, through the network, and from the target's NIC to the target's GPU. In a network of ``rails`` NIC j of
-every node is on a switch of its own, and a message changes rails inside the source's node, as with NCCL's PXN.
+every node is on a switch of its own; messages change rails inside the source's node, as with NCCL's PXN.
 """
 
 from __future__ import annotations

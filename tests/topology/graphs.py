@@ -26,7 +26,7 @@ def graph(
     devices = tuple(
         Device(name, KINDS[name.rstrip("0123456789")], attributes=attributes.get(name, {})) for name in names
     )
-    links = []
+    links: list[Link] = []
     for pair in pairs:
         one, other = pair.split()
         links += Link(one, other, (kinds or {}).get(pair, kind), rate).both_ways()

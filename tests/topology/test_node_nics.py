@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,12 +20,10 @@ from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology
 from ccbench.topology.node_nics import parse_network
 from tests.topology.graphs import graph, with_links
 
-
-def machine(*pairs: str, **attributes: dict[str, Any]) -> Topology:
-    return graph(*pairs, rate=31.5e9, **attributes)
+machine = partial(graph, rate=31.5e9)
 
 
-def own(**attributes: dict[str, Any]) -> Topology:
+def own(**attributes: Any) -> Topology:
     return machine("gpu0 cpu0", "gpu1 cpu0", "nic0 cpu0", "nic1 cpu0", **attributes)
 
 

@@ -50,9 +50,10 @@ def fabric_of(figure: Figure) -> Fabric:
     if platform["family"] == "routes":
         return WRITTEN_OUT[platform["fabric"]](*platform["arguments"], wire)
     children, parents = platform["children"], platform["parents"]
-    # All links have one rate: what can leave a switch upwards is as many links as it has.
-    over = [children[level - 1] / parents[level] for level in range(1, len(children))]
-    return fat_tree(children, wire, over, parents)
+    # All links have one rate: what can leave a switch upwards is as many links as it has. Each level of the
+    # platforms has the same share of its children's.
+    (over,) = {children[level - 1] / parents[level] for level in range(1, len(children))}
+    return fat_tree(children, wire, over)
 
 
 def rank_order(figure: Figure) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.machine.files import REDACTED, Files, expanded, kept_variables
+from ccbench.machine.files import Files, expanded
 from ccbench.machine.host import (
     Cache,
     Limits,
@@ -133,62 +133,6 @@ def test_capture_of_this_machine_is_plain_json_and_knows_its_python() -> None:
     captured = capture()
     assert json.loads(json.dumps(captured))["software"]["python"].startswith(("CPython", "PyPy"))
     assert "numpy" in captured["software"]["libraries"]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("NCCL_DEBUG", "INFO"),
-        ("CUDA_VISIBLE_DEVICES", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"),
-        ("UCX_TLS", "rc,sm"),
-        ("OMPI_MCA_btl", "^openib"),
-        ("OMP_NUM_THREADS", "4"),
-        ("SLURM_JOB_ID", "1234"),
-        ("NCCL_TOPO_FILE", "/opt/nvidia/topologies/ndv5.xml"),
-    ],
-)
-def test_variables_that_steer_a_run_are_kept(name: str, value: str) -> None:
-    assert kept_variables({name: value}) == {name: value}
-
-
-@pytest.mark.parametrize("name", ["HOME", "USER", "AWS_SECRET_ACCESS_KEY", "SLURM_JOB_USER", "PATH"])
-def test_variables_off_the_list_are_dropped(name: str) -> None:
-    assert kept_variables({name: "anything"}) == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("CCBENCH_LEADER_KEY", "abc"),
-        ("UCX_SECRET", "abc"),
-        ("CUDA_CREDS", "abc"),
-        ("MPICH_PASS", "abc"),
-        ("I_MPI_HYDRA_PW", "abc"),
-        ("NCCL_OF_MY_OWN", "1"),
-        ("OMPI_MCA_orte_precondition_transports", "1-2"),
-        ("CCBENCH_CACHE", "https://me:hunter2@example.org/bucket"),
-        ("NCCL_NET", "Bearer abcdefghij"),
-        ("NCCL_NET", "password=hunter2"),
-        ("NCCL_NET", "AKIAABCDEFGHIJKLMNOP"),
-        ("NCCL_NET", "ghp_0123456789abcdef"),
-        ("NCCL_NET", "4f3c2b1a4f3c2b1a4f3c2b1a4f3c2b1a"),
-    ],
-)
-def test_of_values_off_the_list_and_of_secrets_the_name_alone_is_kept(name: str, value: str) -> None:
-    assert kept_variables({name: value}) == {name: REDACTED}
-
-
-@given(st.dictionaries(st.text(), st.text()))
-def test_kept_variables_are_always_allowed_sorted_and_utf8(variables: dict[str, str]) -> None:
-    variables = {f"NCCL_{name}": value for name, value in variables.items() if _is_unicode(name + value)}
-    kept = kept_variables({**variables, "HOME": "/root"})
-    assert list(kept) == sorted(kept)
-    assert "HOME" not in kept
-    json.dumps(kept, ensure_ascii=False).encode("utf-8")
-
-
-def _is_unicode(text: str) -> bool:
-    return not any(0xD800 <= ord(character) <= 0xDFFF for character in text)
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))

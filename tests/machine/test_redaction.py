@@ -1,14 +1,22 @@
-"""Command lines are kept and shown without values that may be secret."""
+"""Command lines and variables are kept and shown without values that may be secret."""
 
 from __future__ import annotations
 
+import json
 import shlex
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.machine.files import REDACTED, command_shown, line_shown, without_values
+from ccbench.machine.files import (
+    REDACTED,
+    command_shown,
+    kept_variables,
+    line_shown,
+    without_names,
+    without_values,
+)
 
 SECRET = "hunter2"
 
@@ -84,3 +92,83 @@ def test_a_line_of_a_log_keeps_its_own_words() -> None:
     )
     shown = line_shown(line)
     assert shown == line.replace(SECRET, REDACTED)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("NCCL_DEBUG=INFO", "UCX_TLS=rc,sm", "OMPI_MCA_btl=^openib", "OMP_NUM_THREADS=4", "FI_PROVIDER=efa"),
+        *("CUDA_VISIBLE_DEVICES=GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "SLURM_JOB_ID=1234"),
+        *("NCCL_TOPO_FILE=/opt/nvidia/topologies/ndv5.xml", "I_MPI_FABRICS=shm:ofi", "WORLD_SIZE=16"),
+        *("MPICH_GPU_SUPPORT_ENABLED=1", "GLOO_SOCKET_IFNAME=eth0", "RCCL_MSCCL_ENABLE=0"),
+        *("MPIR_CVAR_BCAST_INTRA_ALGORITHM=binomial", "NVSHMEM_IB_ENABLE_IBGDA=1"),
+        *("TORCH_NCCL_ASYNC_ERROR_HANDLING=1", "ROCR_VISIBLE_DEVICES=0,1", "SLURM_GPUS_PER_NODE=8"),
+        "SLURM_TASKS_PER_NODE=8(x4)",
+    ],
+)
+def test_variables_that_steer_a_run_are_kept(setting: str) -> None:
+    name, _, value = setting.partition("=")
+    assert kept_variables({name: value}) == {name: value}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("HOME", "USER", "PATH", "AWS_SECRET_ACCESS_KEY", "SLURM_JOB_USER", "SLURM_JOB_NAME"),
+        *("SLURM_SUBMIT_DIR", "SLURM_JOB_ACCOUNT", "SLURM_CLUSTER_NAME"),
+    ],
+)
+def test_variables_off_the_list_are_dropped(name: str) -> None:
+    assert kept_variables({name: "anything"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CCBENCH_LEADER_KEY", "abc"),
+        ("UCX_SECRET", "abc"),
+        ("CUDA_CREDS", "abc"),
+        ("MPICH_PASS", "abc"),
+        ("I_MPI_HYDRA_PW", "abc"),
+        ("NCCL_OF_MY_OWN", "1"),
+        ("OMPI_MCA_orte_precondition_transports", "1-2"),
+        ("CCBENCH_CACHE", "https://me:hunter2@example.org/bucket"),
+        ("NCCL_NET", "Bearer abcdefghij"),
+        ("NCCL_NET", "password=hunter2"),
+        ("NCCL_NET", "AKIAABCDEFGHIJKLMNOP"),
+        ("NCCL_NET", "ghp_0123456789abcdef"),
+        ("NCCL_NET", "4f3c2b1a4f3c2b1a4f3c2b1a4f3c2b1a"),
+    ],
+)
+def test_of_values_off_the_list_and_of_secrets_the_name_alone_is_kept(name: str, value: str) -> None:
+    assert kept_variables({name: value}) == {name: REDACTED}
+
+
+UTF8 = st.text(alphabet=st.characters(exclude_categories=["Cs"]))
+
+
+@given(st.dictionaries(UTF8, UTF8))
+def test_kept_variables_are_always_allowed_sorted_and_utf8(variables: dict[str, str]) -> None:
+    variables = {f"NCCL_{name}": value for name, value in variables.items()}
+    kept = kept_variables({**variables, "HOME": "/root"})
+    assert list(kept) == sorted(kept)
+    assert "HOME" not in kept
+    json.dumps(kept, ensure_ascii=False).encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("/home/ada/nccl/lib:/usr/lib", "/home/<user>/nccl/lib:/usr/lib"),
+        ("/Users/ada", "/Users/<user>"),
+        ("file=/home/ada,/home/bob/x", "file=/home/<user>,/home/<user>/x"),
+        ("/opt/home-grown/lib", "/opt/home-grown/lib"),
+    ],
+)
+def test_names_of_users_in_paths_are_blanked(value: str, kept: str) -> None:
+    assert kept_variables({"LD_LIBRARY_PATH": value}) == {"LD_LIBRARY_PATH": kept}
+
+
+@given(st.text())
+def test_blanking_twice_is_blanking_once(text: str) -> None:
+    assert without_names(without_names(text)) == without_names(text)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.machine.files import Files, kept_variables, without_names
+from ccbench.machine.files import Files
 from ccbench.machine.software import (
     cuda_version,
     header_versions,
@@ -55,52 +55,6 @@ def test_headers_and_libraries_of_the_system_are_found_by_their_files(tmp_path: 
         "/usr/lib64/libnccl.so.2.19.3": "2.19.3",
         "/usr/lib64/libcudart.so.12.4.127": "12.4.127",
     }
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("I_MPI_FABRICS", "shm:ofi"),
-        ("MPICH_GPU_SUPPORT_ENABLED", "1"),
-        ("FI_PROVIDER", "efa"),
-        ("GLOO_SOCKET_IFNAME", "eth0"),
-        ("RCCL_MSCCL_ENABLE", "0"),
-        ("MPIR_CVAR_BCAST_INTRA_ALGORITHM", "binomial"),
-        ("NVSHMEM_IB_ENABLE_IBGDA", "1"),
-        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
-        ("ROCR_VISIBLE_DEVICES", "0,1"),
-        ("SLURM_GPUS_PER_NODE", "8"),
-        ("SLURM_TASKS_PER_NODE", "8(x4)"),
-        ("WORLD_SIZE", "16"),
-    ],
-)
-def test_variables_of_libraries_and_of_a_jobs_geometry_are_kept(name: str, value: str) -> None:
-    assert kept_variables({name: value}) == {name: value}
-
-
-@pytest.mark.parametrize(
-    "name", ["SLURM_JOB_NAME", "SLURM_SUBMIT_DIR", "SLURM_JOB_ACCOUNT", "SLURM_CLUSTER_NAME"]
-)
-def test_a_jobs_names_and_folders_are_dropped(name: str) -> None:
-    assert kept_variables({name: "anything"}) == {}
-
-
-@pytest.mark.parametrize(
-    ("value", "kept"),
-    [
-        ("/home/ada/nccl/lib:/usr/lib", "/home/<user>/nccl/lib:/usr/lib"),
-        ("/Users/ada", "/Users/<user>"),
-        ("file=/home/ada,/home/bob/x", "file=/home/<user>,/home/<user>/x"),
-        ("/opt/home-grown/lib", "/opt/home-grown/lib"),
-    ],
-)
-def test_names_of_users_in_paths_are_blanked(value: str, kept: str) -> None:
-    assert kept_variables({"LD_LIBRARY_PATH": value}) == {"LD_LIBRARY_PATH": kept}
-
-
-@given(st.text())
-def test_blanking_twice_is_blanking_once(text: str) -> None:
-    assert without_names(without_names(text)) == without_names(text)
 
 
 def test_an_extra_is_installed_from_the_checkout_for_ccbench_is_on_no_index(

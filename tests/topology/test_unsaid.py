@@ -263,11 +263,6 @@ def test_machines_beyond_counting_are_refused() -> None:
         load_cluster("hgx-h100", 10**20, "ib-ndr-400x8")
 
 
-def test_a_file_without_the_key_is_told_of_the_key() -> None:
-    with pytest.raises(MachineError, match="the key ccbench_topology is missing"):
-        topology_of_text('{"a": 1}', "a.json")
-
-
 def test_comments_before_the_key_may_be_long() -> None:
     text = "# a remark\n\n" * 3000 + "ccbench_topology: 1\nname: mine\ndevices: []\n"
     assert topology_of_text(text, "x.yaml").name == "mine"

@@ -12,12 +12,13 @@ import yaml
 from ccbench.machine.detection import load_cluster
 from ccbench.report.topology_figure import draw_topology
 from ccbench.report.topology_text import as_text
-from ccbench.topology.catalog import catalog_names, load_catalog
+from ccbench.topology.catalog import CATALOG_FOLDER, catalog_names, load_catalog
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import read_json, topology_json
 from ccbench.topology.graph import Topology
+from ccbench.topology.matrix import NO_PATH
 from ccbench.topology.readers import read_text
-from ccbench.topology.summary import summary
+from ccbench.topology.summary import gpu_matrix, nic_matrix, summary
 from tests.topology.dumps import entries, names, needs_dumps, text_of
 
 ENTRIES = entries()
@@ -51,6 +52,9 @@ def test_a_dump_goes_the_whole_way(entry: dict[str, Any]) -> None:
     assert plain["class"] == topology.topology_class.value
     assert {one["kind"] for one in plain["findings"] if one["severity"] == "problem"} <= KINDS
     assert read_json(topology_json(topology)) == topology
+    # No dump says that two devices of a machine are not joined.
+    for matrix in (gpu_matrix(topology), nic_matrix(topology)):
+        assert NO_PATH not in {label for row in matrix or () for label in row}
 
 
 @needs_dumps
@@ -64,18 +68,10 @@ def test_a_dump_is_drawn(entry: dict[str, Any], tmp_path: Path) -> None:
 def test_a_machine_of_the_catalog_is_well_and_of_its_class(name: str) -> None:
     machine = load_catalog(name)
     plain = gone_all_the_way(machine)
-    file = Path(shipped_catalog()) / f"{name}.yaml"
-    declared = yaml.safe_load(file.read_text())
+    declared = yaml.safe_load((CATALOG_FOLDER / f"{name}.yaml").read_text())
     assert plain["class"] == declared.get("class", "unknown")
     assert [one for one in plain["findings"] if one["severity"] == "problem"] == []
     assert plain["gpu_count"] == (declared.get("gpus") or {}).get("count", 0)
-
-
-def shipped_catalog() -> Path:
-    """The folder that the package reads its machines from."""
-    import ccbench.topology.catalog as catalog
-
-    return Path(catalog.__file__).with_name("catalog")
 
 
 def test_a_cluster_too_large_for_a_graph_counts_all_its_machines() -> None:

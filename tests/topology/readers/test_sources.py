@@ -16,11 +16,12 @@ from ccbench.errors import MachineError
 from ccbench.machine.detection import load_cluster, load_topology
 from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.files import topology_json, topology_yaml
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
-from ccbench.topology.matrix import NO_PATH, path_labels
+from ccbench.topology.graph import DeviceKind
+from ccbench.topology.matrix import path_labels
 from ccbench.topology.readers import LARGEST_HEAD, LARGEST_TEXT_BYTES, topology_of_text
-from ccbench.topology.summary import device_count, gpu_matrix, nic_matrix, node_count
+from ccbench.topology.summary import device_count, node_count
 from tests.topology.dumps import DUMPS, entries, needs_dumps
+from tests.topology.graphs import graph
 
 MATRIX = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n"
 
@@ -46,19 +47,16 @@ def test_json_of_another_tool_is_read_by_its_reader(tmp_path: Path) -> None:
     assert (len(found.gpus), found.topology_class.value) == (2, "xgmi-mesh")
 
 
-def test_json_of_nobody_is_refused_as_one_of_our_files(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"a": 1}')
-    with pytest.raises(MachineError, match="this release reads 'ccbench_topology: 1'"):
-        load_topology(str(tmp_path / "a.json"))
-
-
 def test_stdin_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(MATRIX.encode())))
     assert len(load_topology("-").gpus) == 2
 
 
-def test_text_of_windows_editors_is_read(tmp_path: Path) -> None:
-    (tmp_path / "dump").write_text(MATRIX, encoding="utf-16")
+@pytest.mark.parametrize(
+    "content", [MATRIX.encode("utf-16"), MATRIX.encode() + b"\0\xff\xfe\x1b[4m"], ids=["UTF-16", "damaged"]
+)
+def test_text_of_windows_editors_and_with_damaged_bytes_is_read(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "dump").write_bytes(content)
     assert len(load_topology(str(tmp_path / "dump")).gpus) == 2
 
 
@@ -71,33 +69,14 @@ def test_every_machine_of_the_catalog_is_a_source(name: str) -> None:
     assert load_topology(name) == load_catalog(name)
 
 
-def test_an_unknown_name_is_one_line_with_the_nearest_ones() -> None:
-    with pytest.raises(MachineError, match=r"neither a file nor in the catalog\. Did you mean: .*hgx-h100"):
-        load_topology("hgx-h10")
-
-
-@pytest.mark.parametrize("source", ["", " ", "\t"])
-def test_an_empty_source_is_refused_and_does_not_mean_this_machine(source: str) -> None:
-    with pytest.raises(MachineError, match="the source is empty; leave it out for this machine"):
-        load_topology(source)
-
-
 @pytest.mark.parametrize("source", ["HGX-H100", "Hgx-h100"])
-def test_names_of_the_catalog_are_found_in_any_case(source: str) -> None:
-    assert load_topology(source) == load_catalog("hgx-h100")
-
-
-def test_a_file_comes_before_a_name_that_is_spelled_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_names_of_the_catalog_are_found_in_any_case_after_files(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "HGX-H100").write_text(MATRIX)
-    assert len(load_topology("HGX-H100").gpus) == 2
-
-
-def test_the_nearest_names_are_found_in_any_case() -> None:
-    with pytest.raises(MachineError, match=r"Did you mean: .*hgx-h100"):
-        load_topology("HGX-H10")
+    assert load_topology(source) == load_catalog("hgx-h100")
+    (tmp_path / source).write_text(MATRIX)
+    assert len(load_topology(source).gpus) == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
@@ -109,37 +88,46 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         load_topology(str(tmp_path / "pipe"))
 
 
-@pytest.mark.skipif(not Path(os.devnull).is_char_device(), reason="this system shows no devices as files")
-def test_a_device_is_refused() -> None:
-    with pytest.raises(MachineError, match="is a pipe or a device"):
-        load_topology(os.devnull)
-
-
-@pytest.mark.parametrize("source", ["x" * 5000, "a\0b", "a/" * 3000])
-def test_what_can_be_no_path_is_no_source(source: str) -> None:
-    with pytest.raises(MachineError, match="neither a file nor in the catalog") as caught:
-        load_topology(source)
-    assert len(str(caught.value)) < 500
+NO_SOURCE = "neither a file nor in the catalog"
 
 
 @pytest.mark.parametrize(
-    "content", [bytes(range(256)) * 8, b"\x7fELF" + b"\0" * 900, "GPU0".encode("utf-16-le")]
+    ("source", "complaint"),
+    [
+        ("", "the source is empty; leave it out for this machine"),
+        (" \t", "the source is empty; leave it out for this machine"),
+        ("hgx-h10", rf"{NO_SOURCE}\. Did you mean: .*hgx-h100"),
+        ("HGX-H10", rf"{NO_SOURCE}\. Did you mean: .*hgx-h100"),
+        ("x" * 5000, NO_SOURCE),
+        ("a\0b", NO_SOURCE),
+        ("a/" * 3000, NO_SOURCE),
+        ("/dev/null", "is a pipe or a device"),
+        (".", "is a folder; name a file in it"),
+    ],
 )
-def test_binary_data_is_called_so(content: bytes, tmp_path: Path) -> None:
+def test_what_can_be_no_source_is_refused_in_one_line(source: str, complaint: str) -> None:
+    with pytest.raises(MachineError, match=complaint) as caught:
+        load_topology(source)
+    assert len(str(caught.value)) < 500
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (bytes(range(256)) * 8, "is no text but binary data"),
+        (b"\x7fELF" + b"\0" * 900, "is no text but binary data"),
+        ("GPU0".encode("utf-16-le"), "is no text but binary data"),
+        (b'{"a": 1}', "the key ccbench_topology is missing.*this release reads 'ccbench_topology: 1'"),
+        (b"no machine\n" * (LARGEST_HEAD // 11 + 1), "its first 2 MiB are no machine description"),
+        (MATRIX.encode() + b"\n" * LARGEST_HEAD, "more than any such tool prints of one machine"),
+    ],
+    ids=["bytes", "program", "UTF-16 without mark", "JSON of nobody", "large text", "endless table"],
+)
+def test_a_file_that_no_tool_wrote_is_refused(content: bytes, complaint: str, tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(content)
-    with pytest.raises(MachineError, match="is no text but binary data"):
+    with pytest.raises(MachineError, match=complaint):
         load_topology(str(tmp_path / "data"))
-
-
-def test_a_text_with_damaged_bytes_is_read(tmp_path: Path) -> None:
-    (tmp_path / "dump").write_bytes(MATRIX.encode() + b"\0\xff\xfe\x1b[4m")
-    assert len(load_topology(str(tmp_path / "dump")).gpus) == 2
-
-
-def test_a_large_text_of_no_format_is_refused_by_its_beginning(tmp_path: Path) -> None:
-    (tmp_path / "large").write_text("no machine\n" * (LARGEST_HEAD // 11 + 1) + MATRIX)
-    with pytest.raises(MachineError, match="its first 2 MiB are no machine description"):
-        load_topology(str(tmp_path / "large"))
 
 
 @pytest.mark.exhaustive
@@ -150,22 +138,11 @@ def test_a_large_log_is_read_whole(tmp_path: Path) -> None:
     assert load_topology(str(tmp_path / "large")).facts["rings"] == {"00": [0, 1, 2, 3]}
 
 
-def test_a_printed_table_of_such_a_size_is_no_tools(tmp_path: Path) -> None:
-    (tmp_path / "large").write_text(MATRIX + "\n" * LARGEST_HEAD)
-    with pytest.raises(MachineError, match="more than any such tool prints of one machine"):
-        load_topology(str(tmp_path / "large"))
-
-
 def test_a_text_above_the_limit_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(LARGEST_TEXT_BYTES + 1)
     with pytest.raises(MachineError, match="larger than 64 MiB"):
         load_topology(str(tmp_path / "huge"))
-
-
-def test_a_folder_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(MachineError, match="is a folder; name a file in it"):
-        load_topology(str(tmp_path))
 
 
 def test_a_cluster_too_large_for_a_graph_says_how_large_it_is() -> None:
@@ -176,28 +153,11 @@ def test_a_cluster_too_large_for_a_graph_says_how_large_it_is() -> None:
     assert any("of 1000 machines" in notice.text for notice in found.notices)
 
 
-def test_a_small_cluster_is_whole() -> None:
-    found = load_cluster("hgx-h100", 2, "ib-ndr-400x8")
-    assert (node_count(found), len(found.gpus), device_count(found, DeviceKind.GPU)) == (2, 16, 16)
-
-
 def test_own_nics_are_not_counted_beside_those_of_the_network(tmp_path: Path) -> None:
-    devices = [
-        ("gpu0", DeviceKind.GPU),
-        ("cpu0", DeviceKind.CPU),
-        ("nic0", DeviceKind.NIC),
-        ("nic1", DeviceKind.NIC),
-    ]
-    links = [
-        Link(*ends, LinkKind.PCIE, 31.5e9)
-        for name in ("gpu0", "nic0", "nic1")
-        for ends in ((name, "cpu0"), ("cpu0", name))
-    ]
-    box = Topology("box", tuple(Device(*one) for one in devices), tuple(links))
+    box = graph("gpu0 cpu0", "nic0 cpu0", "nic1 cpu0", rate=31.5e9)
     (tmp_path / "box.yaml").write_text(topology_yaml(box))
     found = load_cluster(str(tmp_path / "box.yaml"), 900, "ib-hdr-200x2")
-    assert len(found.gpus) == 900
-    assert len(found.devices) == 900 * 4 + 1
+    assert (len(found.gpus), len(found.devices)) == (900, 900 * 4 + 1)
 
 
 @settings(max_examples=60, deadline=None)
@@ -232,18 +192,6 @@ def test_a_printed_matrix_made_a_cluster_is_refused_by_the_links_it_has_no_rates
     assert "ccbench topo SOURCE --yaml" in said
     assert "\n" not in said
     assert len(load_cluster(path, 1, "ib-ndr-400x2").of_kind(DeviceKind.NIC)) == 2
-
-
-@needs_dumps
-@pytest.mark.parametrize("entry", entries(), ids=lambda entry: str(entry["file"]))
-def test_no_dump_says_that_two_devices_of_a_machine_are_not_joined(entry: dict[str, Any]) -> None:
-    assert DUMPS is not None
-    try:
-        found = load_topology(str(DUMPS / entry["file"]))
-    except MachineError:
-        return
-    for matrix in (gpu_matrix(found), nic_matrix(found)):
-        assert NO_PATH not in {label for row in matrix or () for label in row}
 
 
 def test_a_machine_written_with_its_rates_becomes_a_cluster(tmp_path: Path) -> None:

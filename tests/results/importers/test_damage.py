@@ -139,18 +139,8 @@ def megabyte(kind: str) -> str:
 
 
 PIECES = [
-    "\n",
-    "1 ",
-    "| ",
-    "|---|---|\n",
-    '{"algBw":',
-    "x",
-    "1\n",
-    "8 2 float sum -1\n",
-    "[,",
-    "\x00\xff",
-    "0: ",
-]
+    "\n", "1 ", "| ", "|---|---|\n", '{"algBw":', "x", "1\n", "8 2 float sum -1\n", "[,", "\x00\xff", "0: ",
+]  # fmt: skip
 
 
 @pytest.mark.thinned(3)

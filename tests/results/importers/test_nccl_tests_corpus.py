@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -42,8 +43,13 @@ def is_ours(entry: dict[str, Any]) -> bool:
 OURS = [entry for entry in entries() if is_ours(entry)]
 
 
+@functools.cache
+def _log_of(name: str) -> ImportedLog:
+    return checked(nccl_tests.read(text_of({"file": name})))
+
+
 def log_of(entry: dict[str, Any]) -> ImportedLog:
-    return checked(nccl_tests.read(text_of(entry)))
+    return _log_of(name_of(entry))
 
 
 @pytest.mark.parametrize("entry", entries(), ids=name_of)

@@ -155,14 +155,10 @@ def asked(words: ManifestEntry, **changes: Any) -> LibraryRequest:
     return found
 
 
-def test_nothing_forced_leaves_the_choice_to_the_library() -> None:
-    found = asked(entry(forced="none known"))
-    assert (found.algorithm, found.protocol, found.multicast_off) == ("default", "default", False)
-
-
 @pytest.mark.parametrize(
     ("forced", "algorithm", "protocol", "multicast_off"),
     [
+        ("none known", "default", "default", False),
         ("NCCL_ALGO=Tree NCCL_PROTO=Simple", "tree", "simple", True),
         ("NCCL_ALGO=CollnetChain, NCCL_DEBUG=INFO", "collnet", "default", True),
         ("NCCL_PROTO=LL128", "default", "ll128", False),

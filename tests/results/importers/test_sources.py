@@ -11,7 +11,6 @@ from ccbench.results import importers
 from ccbench.results.importers import log_of_text, read_log, readers
 from tests.results.importers import outputs
 from tests.results.importers.logs import LOGS, entries, name_of, needs_logs
-from tests.results.importers.nccl_tests_outputs import SIZES, output
 
 TOOL_OF_FORM = {
     "OSU": "osu",
@@ -42,14 +41,6 @@ def test_only_the_readers_of_common_tables_take_another_tools_form(form: str) ->
     takers = [name for name, one in [*readers().items()][:-3] if one.recognises(text)]
     assert tuple(readers())[-3:] == ("nccl_reports", "nccl_tests", "markdown_tables")
     assert len(takers) == (0 if form == "Markdown" else 1), takers
-
-
-def test_nccl_tests_output_is_read_too(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text(output())
-    log = read_log(str(path))
-    assert (log.tool, log.tables[0].ranks) == ("nccl-tests", 8)
-    assert {row.size_bytes for row in log.tables[0].rows} == set(SIZES)
 
 
 @needs_logs

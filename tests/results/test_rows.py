@@ -1,0 +1,204 @@
+"""Rows of measured, imported and overlapped cases, and the schema that they have."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.cases import OVERLAP, OVERLAP_PARTS, Case, Measurement, Status
+from ccbench.results import SCHEMA, SCHEMA_VERSION, Origin, RunFolder, arrow_schema, load_run
+from ccbench.results.rows import FINE_ENOUGH, imported_case_id, imported_speed, measurement_of, row_of
+from ccbench.results.schema import schema_table
+
+from .samples import failed, measured
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "columns.md"
+
+
+def test_the_documented_columns_are_the_schema() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert schema_table() in text
+    assert f"(schema version {SCHEMA_VERSION})" in text
+
+
+def test_a_row_has_exactly_the_columns_of_the_schema() -> None:
+    names = {column.name for column in SCHEMA}
+    assert set(row_of(measured(), None, 0.95)) == set(_row()) == names
+    assert len(names) == len(SCHEMA)
+
+
+def test_columns_that_are_never_null_have_a_value_even_in_a_failed_case() -> None:
+    row = row_of(failed(64), None, 0.95)
+    missing = {name for name, value in row.items() if value is None}
+    assert missing == {column.name for column in SCHEMA if column.null_when}
+
+
+def test_the_arrow_schema_carries_its_version_and_which_columns_may_be_null() -> None:
+    schema = arrow_schema()
+    assert schema.metadata == {b"ccbench_schema_version": str(SCHEMA_VERSION).encode()}
+    assert not schema.field("status").nullable
+    assert schema.field("median_seconds").nullable
+    assert str(schema.field("rank_samples_seconds").type).startswith("list<")
+
+
+def test_a_case_of_an_unknown_collective_has_no_bus_bandwidth() -> None:
+    one = measured()
+    row = row_of(replace(one, case=replace(one.case, collective="hypercube")), None, 0.95)
+    assert row["algbw_GB_s"] > 0
+    assert row["busbw_GB_s"] is None
+
+
+def test_samples_that_are_no_times_give_no_speed() -> None:
+    for bad in (float("nan"), float("inf"), -1.0):
+        row = row_of(measured(samples_seconds=(1e-4, bad)), None, 0.95)
+        assert row["median_seconds"] is None
+        assert row["algbw_GB_s"] is None
+
+
+def test_ranks_and_case_are_summed_up_alike_when_rounds_differ() -> None:
+    rounds = [1.0] * 5 + [1.0] * 5 + [1.0] * 5 + [3.0] + [3.0] + [3.0] + [3.0]
+    one = measured(
+        samples_seconds=tuple(rounds),
+        rank_samples_seconds=(tuple(rounds), tuple(2 * sample for sample in rounds)),
+        round_samples=(5, 5, 5, 1, 1, 1, 1),
+    )
+    row = row_of(one, None, 0.95)
+    # Seven rounds, four of them slow; pooled, fifteen of nineteen samples would be fast.
+    assert row["median_seconds"] == 3.0
+    assert row["rank_median_seconds"] == [3.0, 6.0]
+    assert row["slowest_rank"] == 1
+
+
+CASE = Case("nccl-tests", "nccl", "all_reduce", "default", "float32", "sum", 1 << 20, 1 << 18, 8)
+ORIGIN = Origin(
+    "log.txt", 1, 12, "nccl-tests", seconds=1e-5, algbw=104.86, busbw=183.5, time_statistic="mean"
+)
+
+
+def _row(origin: Origin = ORIGIN, status: Status = Status.OK, case: Case = CASE) -> dict[str, object]:
+    return row_of(Measurement(case, status), None, 0.95, origin)
+
+
+def test_printed_figures_are_kept_and_no_interval_is_made_up() -> None:
+    row = _row()
+    assert (row["median_seconds"], row["algbw_GB_s"], row["busbw_GB_s"]) == (1e-5, 104.86, 183.5)
+    assert row["low_seconds"] is None
+    assert row["high_seconds"] is None
+    assert row["samples_seconds"] is None
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status != Status.OK])
+def test_only_a_row_that_is_ok_has_a_speed(status: Status) -> None:
+    row = _row(status=status)
+    assert row["median_seconds"] is None
+    assert row["busbw_GB_s"] is None
+    assert row["printed_busbw_GB_s"] == 183.5
+
+
+def test_a_collective_nobody_knows_has_the_bandwidths_that_are_printed() -> None:
+    row = _row(case=replace(CASE, collective="hypercube"))
+    assert (row["algbw_GB_s"], row["busbw_GB_s"]) == (104.86, 183.5)
+    bare = _row(replace(ORIGIN, busbw=None), case=replace(CASE, collective="hypercube"))
+    assert bare["busbw_GB_s"] is None
+
+
+@given(seconds=st.floats(1e-7, 10), ranks=st.integers(2, 4096), size=st.integers(1, 2**40))
+def test_where_rates_are_not_printed_they_follow_from_the_time(seconds: float, ranks: int, size: int) -> None:
+    case = replace(CASE, ranks=ranks, size_bytes=size)
+    origin = replace(ORIGIN, seconds=seconds, algbw=None, busbw=None)
+    speed = imported_speed(Measurement(case, Status.OK), origin)
+    assert speed["algbw_GB_s"] == pytest.approx(size / seconds / 1e9)
+    assert speed["busbw_GB_s"] == pytest.approx(speed["algbw_GB_s"] * 2 * (ranks - 1) / ranks)
+
+
+@given(rate=st.floats(FINE_ENOUGH, 1e4), ranks=st.integers(2, 64))
+def test_where_no_time_is_printed_it_follows_from_a_rate(rate: float, ranks: int) -> None:
+    case = replace(CASE, ranks=ranks)
+    origin = replace(ORIGIN, seconds=None, algbw=None, busbw=rate)
+    speed = imported_speed(Measurement(case, Status.OK), origin)
+    factor = 2 * (ranks - 1) / ranks
+    assert speed["median_seconds"] == pytest.approx(case.size_bytes / (rate / factor) / 1e9)
+    assert speed["time_statistic"] == "from bandwidth"
+
+
+def test_the_same_case_elsewhere_is_another_file(tmp_path: Path) -> None:
+    elsewhere = [ORIGIN, replace(ORIGIN, line=13), replace(ORIGIN, table=2), replace(ORIGIN, source="b.txt")]
+    assert len({imported_case_id(CASE, one) for one in elsewhere}) == 4
+    with RunFolder.create(tmp_path / "run", {}) as folder:
+        for one in elsewhere:
+            folder.write(Measurement(CASE, Status.OK), None, origin=one)
+    run = load_run(tmp_path / "run")
+    assert run.problems == ()
+    assert len(run.cases) == 4
+
+
+def overlapped(
+    computing: tuple[float, ...], communicating: tuple[float, ...], together: tuple[float, ...]
+) -> Measurement:
+    """Samples of the three launches; those of both parts meanwhile are as long as both together."""
+    one = measured(
+        samples_seconds=together,
+        group_names=OVERLAP_PARTS,
+        group_samples_seconds=(computing, communicating, together, together),
+        rank_samples_seconds=(),
+        round_samples=(len(together),),
+    )
+    return replace(one, case=replace(one.case, mode=OVERLAP, overlap_with="matmul"))
+
+
+@pytest.mark.parametrize(
+    ("computing", "communicating", "together", "hidden"),
+    [
+        (1.0, 1.0, 1.0, 1.0),  # wholly hidden
+        (1.0, 1.0, 2.0, 0.0),  # one after the other
+        (1.0, 1.0, 1.25, 0.75),
+        (4.0, 1.0, 4.5, 0.5),  # half of the shorter one
+        (1.0, 1.0, 3.0, -1.0),  # worse than one after the other
+    ],
+)
+def test_efficiency_is_the_share_of_the_shorter_that_was_hidden(
+    computing: float, communicating: float, together: float, hidden: float
+) -> None:
+    row = row_of(overlapped((computing,) * 8, (communicating,) * 8, (together,) * 8), None, 0.95)
+    found = [row[name] for name in ("overlap_efficiency", "overlap_low", "overlap_high")]
+    assert found == pytest.approx([hidden] * 3)
+
+
+@given(st.lists(st.tuples(*[st.floats(0.5, 2)] * 3), min_size=6, max_size=30))
+def test_the_interval_holds_the_median_and_never_more_than_everything_is_hidden(
+    samples: list[tuple[float, float, float]],
+) -> None:
+    computing, communicating, longer = (tuple(column) for column in zip(*samples, strict=True))
+    together = tuple(max(sample) for sample in samples)
+    row = row_of(overlapped(computing, communicating, together), None, 0.95)
+    assert row["overlap_low"] <= row["overlap_efficiency"] <= row["overlap_high"] <= 1 + 1e-9
+    assert len(longer) == len(together)
+
+
+def test_both_together_have_no_bandwidth_and_come_back_as_they_were() -> None:
+    one = overlapped((1.0,) * 8, (1.0,) * 8, (1.5,) * 8)
+    row = row_of(one, None, 0.95)
+    assert (row["algbw_GB_s"], row["busbw_GB_s"]) == (None, None)
+    assert row["median_seconds"] == 1.5
+    assert row["group_names"] == list(OVERLAP_PARTS)
+    assert measurement_of(row).case == one.case
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        overlapped((1.0,) * 7, (1.0,) * 8, (1.5,) * 8),
+        overlapped((0.0,) * 8, (1.0,) * 8, (1.0,) * 8),
+        overlapped((1.0,) * 8, (math.nan,) * 8, (1.0,) * 8),
+        overlapped((math.inf,) * 8, (1.0,) * 8, (1.0,) * 8),
+        replace(overlapped((1.0,) * 8, (1.0,) * 8, (1.5,) * 8), status=Status.FAILED),
+        replace(overlapped((1.0,) * 8, (1.0,) * 8, (1.5,) * 8), group_samples_seconds=()),
+    ],
+)
+def test_what_cannot_be_told_is_left_open(odd: Measurement) -> None:
+    assert row_of(odd, None, 0.95)["overlap_efficiency"] is None

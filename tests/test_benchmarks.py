@@ -9,10 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from benchmarks.figures import Figures, exit_code, spread, targets
+from benchmarks.figures import Figures, Spread, exit_code, targets
 from benchmarks.options import Options, parse
 from benchmarks.peer_teams import PeerTeam, command_line, install_line, launch_command
 from benchmarks.points import (
@@ -33,7 +31,6 @@ from benchmarks.points import (
     copy_case,
     own_points,
     points,
-    sampling_for,
 )
 from benchmarks.session import Stop, from_json, from_reports, stops, to_json
 from benchmarks.tables import BEGIN, END, Header, inserted, markdown, verdicts
@@ -71,74 +68,49 @@ def recorded() -> list[Visit]:
 # -- figures ----------------------------------------------------------------------------------------------
 
 
-def test_a_visit_counts_by_its_median_and_a_contender_by_the_median_over_rounds() -> None:
-    time = Figures(recorded()).seconds(CCBENCH, 2, ONE_MIB)
-    assert time is not None
-    assert (time.low, time.middle, time.high) == pytest.approx((25e-6, 37.5e-6, 50e-6))
+def shown(found: Spread | None) -> tuple[float, float, float]:
+    assert found is not None
+    return found.low, found.middle, found.high
 
 
-def test_ratios_within_a_round_do_not_see_that_the_machine_became_slower() -> None:
-    paired = Figures(recorded()).paired_speedup(OPENMPI, 2, ONE_MIB)
-    assert paired is not None
-    assert (paired.low, paired.middle, paired.high) == pytest.approx((5, 5, 5))
-
-
-def test_the_best_rival_is_the_one_with_the_smallest_median() -> None:
+def test_times_are_medians_and_ratios_are_taken_within_rounds() -> None:
     figures = Figures(recorded())
+    assert shown(figures.seconds(CCBENCH, 2, ONE_MIB)) == pytest.approx((25e-6, 37.5e-6, 50e-6))
+    # That the machine became slower is not in them.
+    assert shown(figures.paired_speedup(OPENMPI, 2, ONE_MIB)) == pytest.approx((5, 5, 5))
     assert figures.fastest((MPICH, OPENMPI), 2, ONE_MIB) == OPENMPI
     assert figures.fastest((MPICH, OPENMPI), 2, Point("all_gather", MIB)) is None
 
 
 def test_a_round_that_one_of_the_two_missed_makes_no_pair() -> None:
     visits = [one for one in recorded() if (one.contender, one.round_number) != (GLOO, 1)]
-    paired = Figures(visits).paired_speedup(GLOO, 2, ONE_MIB)
-    assert paired is not None
-    assert paired.low == paired.high == pytest.approx(30)
+    failed = Visit(GLOO, 2, ONE_MIB, 1, "failed", detail="rank 1 ended")
+    assert shown(Figures([*visits, failed]).paired_speedup(GLOO, 2, ONE_MIB)) == pytest.approx((30, 30, 30))
+    assert Figures([failed]).seconds(GLOO, 2, ONE_MIB) is None
 
 
-def test_the_bound_is_the_compulsory_traffic_over_the_fastest_copy_of_the_round() -> None:
+def test_the_bound_is_the_traffic_over_the_fastest_copy_of_the_round_or_strictly_of_the_run() -> None:
     figures = Figures(recorded())
     # Two processes, a byte read and a byte written each; the fastest sample took 0.9 of the median.
     fastest = 2 * 2 * 16e9 / 0.9
     assert figures.best_traffic() == pytest.approx({0: fastest, 1: fastest / 2})
     assert figures.bound_seconds(2, LARGEST)[0] == pytest.approx(2 * 2 * COPY_BYTES / fastest)
+    low, _, high = shown(figures.share_of_bound(2, LARGEST))
+    assert low == pytest.approx(high)
+    assert figures.strict_share_of_bound(2, LARGEST) == pytest.approx(low * 20 / 30)
 
 
-def test_the_strict_share_compares_with_the_fastest_copy_of_the_whole_run() -> None:
+def test_targets_pass_fail_or_stay_open_and_wrong_results_outrank_all() -> None:
     figures = Figures(recorded())
-    share, strict = figures.share_of_bound(2, LARGEST), figures.strict_share_of_bound(2, LARGEST)
-    assert share is not None
-    assert share.low == pytest.approx(share.high)
-    assert strict == pytest.approx(share.low * 20 / 30)
-
-
-def test_visits_that_are_not_ok_have_no_time() -> None:
-    bad = Visit(CCBENCH, 2, ONE_MIB, 0, "failed", detail="rank 1 ended")
-    assert Figures([bad]).seconds(CCBENCH, 2, ONE_MIB) is None
-
-
-@given(st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=20))
-def test_a_spread_is_ordered(values: list[float]) -> None:
-    found = spread(values)
-    assert found.low <= found.middle <= found.high
-
-
-# -- targets ----------------------------------------------------------------------------------------------
-
-
-def test_targets_pass_fail_or_stay_open() -> None:
-    found = {target.text: target.verdict for target in targets(Figures(recorded()))}
+    found = {target.text: target.verdict for target in targets(figures)}
     assert found["all_reduce 1 MiB, 2 ranks, against the best of all, Open MPI"] == "PASS"
     assert found["all_reduce 1 MiB, 2 ranks, against Gloo"] == "PASS"
     assert found["all_reduce 256 MiB, 2 ranks, against Gloo"] == "NO VERDICT"
-    slow = [visit(CCBENCH, ONE_MIB, 1.0), *recorded()[1:7]]
-    lines = verdicts(Figures(slow))
-    assert "FAIL: all_reduce 1 MiB, 2 ranks, against Gloo: 0.00 x (wanted: at least 3.00 x)" in lines
-
-
-def test_the_exit_code_tells_a_miss_from_an_open_question_and_wrong_results_outrank_all() -> None:
-    assert exit_code(Figures(recorded())) == 3
-    assert exit_code(Figures([visit(CCBENCH, ONE_MIB, 1.0), *recorded()[1:7]])) == 1
+    assert exit_code(figures) == 3
+    slow = Figures([visit(CCBENCH, ONE_MIB, 1.0), *recorded()[1:7]])
+    line = "FAIL: all_reduce 1 MiB, 2 ranks, against Gloo: 0.00 x (wanted: at least 3.00 x)"
+    assert line in verdicts(slow)
+    assert exit_code(slow) == 1
     wrong = Visit(GLOO, 2, ONE_MIB, 0, "wrong", detail="rank 0: 1 wrong")
     assert exit_code(Figures([*recorded(), wrong])) == 1
 
@@ -147,21 +119,16 @@ def test_the_exit_code_tells_a_miss_from_an_open_question_and_wrong_results_outr
 
 
 def test_a_table_has_as_many_cells_in_every_row_and_names_what_was_not_measured() -> None:
-    text = markdown(HEADER, Figures(recorded()))
+    bad = Visit(MPICH, 4, ONE_MIB, 0, "timed_out", detail="no answer from ranks [3]")
+    text = markdown(HEADER, Figures([*recorded(), bad]))
+    assert "timed_out: MPICH, all_reduce 1 MiB, 4 ranks: no answer from ranks [3]" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({row.count("|") for row in rows}) == 1
-    one_mib = next(row for row in rows if "1 MiB" in row)
+    one_mib = next(row for row in rows if "1 MiB" in row and "37.5" in row)
     assert "**37.5 us** (25.0 to 50.0)" in one_mib
     assert "**5.00** | 5.00 / 5.00 / 5.00 | **30.0**" in one_mib
     largest = next(row for row in rows if "256 MiB" in row)
     assert "| - | - | - |" in largest
-
-
-def test_failures_are_listed_with_their_reason() -> None:
-    bad = Visit(MPICH, 4, ONE_MIB, 0, "timed_out", detail="no answer from ranks [3]")
-    assert "timed_out: MPICH, all_reduce 1 MiB, 4 ranks: no answer from ranks [3]" in markdown(
-        HEADER, Figures([*recorded(), bad])
-    )
 
 
 def test_a_busy_machine_is_named_under_the_tables() -> None:
@@ -184,9 +151,6 @@ def test_only_what_is_between_the_markers_is_replaced() -> None:
     assert inserted(inserted(document, "a"), "b") == inserted(document, "b")
     with pytest.raises(ValueError, match="expected the lines"):
         inserted("no markers", "new")
-
-
-def test_the_page_on_performance_has_the_markers() -> None:
     page = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
     assert "\nnew figures\n" in inserted(page.read_text(), "new figures")
 
@@ -226,20 +190,7 @@ def test_all_contenders_get_the_same_case_but_gloo_whose_all_reduce_is_in_place(
     assert not case_for(GLOO, Point("all_gather", MIB), 2).in_place
 
 
-@pytest.mark.parametrize("size", [8, MIB, COPY_BYTES])
-def test_the_number_of_samples_is_fixed_and_at_least_seven(size: int) -> None:
-    sampling = sampling_for(size)
-    assert sampling.minimum_samples == sampling.maximum_samples >= 7
-
-
 # -- command line and start -------------------------------------------------------------------------------
-
-
-def test_defaults_compare_with_all_peers_at_two_and_four_ranks() -> None:
-    options = parse([])
-    assert (options.ranks, options.rounds, options.peers) == ((2, 4), 5, PEERS)
-    assert options.pinned == (OPENMPI, MPICH)
-    assert set(options.pythons.values()) == {sys.executable}
 
 
 def test_options_are_taken_over() -> None:

@@ -72,15 +72,13 @@ def test_no_kernel_moves_less_than_every_input_and_output_once(ranks: int, name:
 
 @given(RANKS)
 def test_the_ring_s_bytes_are_those_counted_along_a_piece_s_way(ranks: int) -> None:
-    pieces = 0
-    for piece in range(ranks):
-        for step in range(2 * ranks - 1):  # the piece's ranks, in order: around once to be added, then again
-            pieces += 1 if step < ranks else 0  # its contribution is read
-            pieces += 2 if step < ranks - 1 else 0  # a message is written, and read by the next rank
-            pieces += 1 if step >= ranks - 1 else 0  # an output is written
-            pieces += 1 if ranks <= step < 2 * ranks - 2 else 0  # and read again to be handed on
-        assert piece < ranks
-    assert pieces == moved_bytes("ring", ranks, ranks)  # each piece is a rank's share of the buffer
+    moved = 0
+    for step in range(2 * ranks - 1):  # the piece's ranks, in order: around once to be added, then again
+        moved += 1 if step < ranks else 0  # its contribution is read
+        moved += 2 if step < ranks - 1 else 0  # a message is written, and read by the next rank
+        moved += 1 if step >= ranks - 1 else 0  # an output is written
+        moved += 1 if ranks <= step < 2 * ranks - 2 else 0  # and read again to be handed on
+    assert ranks * moved == moved_bytes("ring", ranks, ranks)  # each piece is a rank's share of the buffer
 
 
 @given(st.integers(2, 16))
@@ -93,22 +91,15 @@ def test_the_interpreter_s_bytes_follow_from_the_schedule_it_runs(ranks: int) ->
     assert shares == moved_bytes(INTERPRETED, ranks, schedule.slots)
 
 
-def test_the_floor_is_two_bytes_a_rank_at_the_rate_of_the_copy() -> None:
+def test_a_share_is_of_the_faster_copy_and_no_surer_than_copy_and_kernel_together() -> None:
+    faster = gpu.ceiling_of(1000, [[2.0, 2.1, 1.9], [1.0, 1.2, 1.1, 1.1]])
+    assert (faster.seconds.median, faster.samples) == (1.1, 4)
     assert CEILING.rate.median == pytest.approx(4e12)
     assert floor_seconds(8, LARGEST_BYTES, CEILING).median == pytest.approx(16 * LARGEST_BYTES / 4e12)
-    assert floor_share(at_share("ring", 4, 0.7), CEILING).median == pytest.approx(0.7)
-
-
-def test_a_share_is_no_surer_than_copy_and_kernel_together() -> None:
     ceiling = Ceiling(100, Interval(0.9, 1.0, 1.1, 0.95), 9)
     share = floor_share(Timed("ring", 2, 100, GRAPH, Interval(3.0, 4.0, 5.0, 0.95), 9), ceiling)
     assert (share.low, share.median, share.high) == pytest.approx((1.8 / 5, 2 / 4, 2.2 / 3))
     assert share.confidence == pytest.approx(0.90)
-
-
-def test_the_ceiling_is_the_faster_of_both_rounds() -> None:
-    ceiling = gpu.ceiling_of(1000, [[2.0, 2.1, 1.9], [1.0, 1.2, 1.1, 1.1]])
-    assert (ceiling.seconds.median, ceiling.samples) == (1.1, 4)
 
 
 # -- verdicts ---------------------------------------------------------------------------------------------
@@ -137,6 +128,9 @@ def test_all_targets_can_be_met_at_every_number_of_ranks() -> None:
     assert [one.verdict for one in found] == ["PASS"] * (3 * (2 + 2) + 1)
     assert gpu_figures.exit_code(found) == 0
     assert "(ll)" in found[-1].text
+    line = "PASS: mesh_two_shot 256 MiB, 2 ranks, share of the memory floor: 0.85 [0.85, 0.85]"
+    assert verdict_line(found[0]).startswith(line)
+    assert "18 samples (wanted: at least 0.80)" in verdict_line(found[0])
 
 
 @pytest.mark.parametrize(
@@ -154,9 +148,9 @@ def test_each_target_is_missed_alone(worse: Timed, text: str) -> None:
 
     figures = [one for one in all_good() if place(one) != place(worse)] + [worse]
     found = verdicts(figures, CEILING, (2, 4, 8))
-    missed = [one for one in found if one.verdict == "FAIL"]
-    assert [text in one.text for one in missed] == [True] * len(missed)
-    assert len(missed) >= 1
+    missed = [one.text for one in found if one.verdict == "FAIL"]
+    assert missed
+    assert all(text in one for one in missed)
     assert gpu_figures.exit_code(found) == 1
 
 
@@ -166,14 +160,6 @@ def test_plain_launches_decide_nothing_and_what_is_missing_is_said() -> None:
     assert {one.verdict for one in found} == {"NO VERDICT"}
     assert gpu_figures.exit_code(found) == 3
     assert all("not measured" in verdict_line(one) for one in found)
-
-
-def test_a_verdict_s_line_has_the_interval_and_the_number_of_samples() -> None:
-    line = verdict_line(verdicts(all_good(), CEILING, (2,))[0])
-    assert line.startswith(
-        "PASS: mesh_two_shot 256 MiB, 2 ranks, share of the memory floor: 0.85 [0.85, 0.85]"
-    )
-    assert "18 samples (wanted: at least 0.80)" in line
 
 
 def test_the_table_of_an_emulation_has_neither_floor_nor_rate() -> None:
@@ -235,8 +221,6 @@ def test_copies_are_checked_and_timed_by_the_measuring_rules() -> None:
     assert len(samples) >= 10
     assert min(samples) > 0
 
-
-def test_a_copy_that_does_not_copy_gives_no_figure() -> None:
     class Idle(gpu_copy.HostCopies):
         def copy(self, times: int) -> float:
             return 1e-3 * times
@@ -245,11 +229,16 @@ def test_a_copy_that_does_not_copy_gives_no_figure() -> None:
         gpu_copy.copied(Idle(4096), 4096, 0.02)
 
 
-def test_a_whole_run_on_the_cpu_is_labelled_and_judges_nothing(tmp_path: Path) -> None:
+@pytest.fixture
+def emulation() -> None:
     reason = open_backend("cuda-host").unavailable()
     if reason:
         pytest.skip(reason)
-    words = ["--backend", "cuda-host", "--ranks", "2", "--sizes", "8 B,260 B", "--rounds", "1", "-o", "out"]
+
+
+@pytest.mark.usefixtures("emulation")
+def test_a_whole_run_on_the_cpu_is_labelled_and_judges_nothing(tmp_path: Path) -> None:
+    words = ["--backend", "cuda-host", "--ranks", "2", "--sizes", "260 B", "--rounds", "1", "-o", "out"]
     ended = subprocess.run(
         [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, cwd=tmp_path, check=False,
         env={**os.environ, "CCBENCH_FAULT": ""},
@@ -263,7 +252,7 @@ def test_a_whole_run_on_the_cpu_is_labelled_and_judges_nothing(tmp_path: Path) -
     assert document["verdicts"] == document["without_figures"] == []
     points = document["points"]
     assert {(one["algorithm"], one["size_bytes"]) for one in points} == {
-        (name, size) for name in gpu.ALGORITHMS for size in (8, 260)
+        (name, 260) for name in gpu.ALGORITHMS
     }
     assert all(one["samples"] > 0 and "emulation" in one["flags"] for one in points)
     assert not any("floor_share" in one for one in points)
@@ -272,13 +261,10 @@ def test_a_whole_run_on_the_cpu_is_labelled_and_judges_nothing(tmp_path: Path) -
     assert (tmp_path / "out/run/report/report.md").read_text().startswith("# EMULATION")
 
 
+@pytest.mark.usefixtures("emulation")
 def test_a_run_that_is_stopped_keeps_the_figures_of_what_it_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reason = open_backend("cuda-host").unavailable()
-    if reason:
-        pytest.skip(reason)
-
     def stopped(*arguments: Any) -> RunOutcome:
         return replace(run_suite(*arguments), exit_code=130, interrupted=True)
 

@@ -24,7 +24,6 @@ from ccbench.backends.kernels.compiler import Nvrtc, nvrtc
 from ccbench.backends.kernels.sources import entries
 from ccbench.errors import MissingDependency
 from tests.gpu import warm
-from tests.gpu.cases import emulated
 
 PYTHON_LOG = """tests/gpu/test_a.py::test_one[all_reduce-rank // 2] PASSED [ 33%]
 tests/gpu/test_a.py::test_two FAILED [ 66%]
@@ -102,9 +101,6 @@ def test_a_log_of_tests_gives_counts_and_the_first_failure_with_its_reason() -> 
     assert text == "FAILED tests/gpu/test_a.py::test_two - assert 1 == 2"
     cut = PYTHON_LOG[: PYTHON_LOG.index("FAILED tests")]  # pytest was killed before its summary
     assert gpu_day.failure_text(cut) == "tests/gpu/test_a.py::test_two FAILED"
-
-
-def test_a_file_whose_tests_all_skip_is_skipped_with_the_reason() -> None:
     log = "tests/gpu/test_a.py::test_three SKIPPED (no) [100%]\nSKIPPED [1] tests/gpu/test_a.py:7: no GPU\n"
     assert gpu_day.judged(0, log) == (SKIPPED, "no GPU", {"skipped": 1})
 
@@ -275,16 +271,6 @@ def test_what_is_compiled_beforehand_is_by_the_compiler_that_cupy_makes_backends
 def test_a_device_that_no_compiler_knows_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert warm.main(["--capability", "33"]) == 2
     assert "not for this device's sm_33" in capsys.readouterr().err
-
-
-def test_what_the_host_engine_is_needed_for_skips_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    building.compiler.cache_clear()
-    try:
-        with pytest.raises(pytest.skip.Exception, match="no C\\+\\+ compiler called 'no-such-compiler'"):
-            emulated(2)
-    finally:
-        building.compiler.cache_clear()
 
 
 def test_kernels_of_two_streams_wait_for_each_other_on_the_doubles() -> None:

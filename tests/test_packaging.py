@@ -43,23 +43,26 @@ def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_every_suite_of_the_checkout_is_in_the_wheel(unpacked_wheel: Path) -> None:
-    expected = {file.name for file in (CHECKOUT / "suites").glob("*.yaml")}
-    assert "quick.yaml" in expected
-    assert {file.name for file in (unpacked_wheel / "ccbench/_shipped/suites").iterdir()} >= expected
+@pytest.mark.parametrize(
+    ("folder", "pattern", "shipped", "one"),
+    [
+        ("suites", "*.yaml", "_shipped/suites", "quick.yaml"),
+        ("results/published", "*.parquet", "_shipped/results/published", "hgx-h100.parquet"),
+        ("ccbench/topology/catalog", "*.yaml", "topology/catalog", "hgx-h100.yaml"),
+    ],
+)
+def test_what_the_checkout_has_is_in_the_wheel(
+    unpacked_wheel: Path, folder: str, pattern: str, shipped: str, one: str
+) -> None:
+    expected = {file.name for file in (CHECKOUT / folder).glob(pattern)}
+    assert one in expected
+    assert {file.name for file in (unpacked_wheel / "ccbench" / shipped).glob(pattern)} == expected
 
 
 def test_reference_results_are_in_the_wheel_and_new_runs_are_not(unpacked_wheel: Path) -> None:
     results = unpacked_wheel / "ccbench/_shipped/results"
     assert (results / "reference" / "planted.json").is_file()
     assert not list(results.glob("20*"))
-
-
-def test_published_results_are_in_the_wheel(unpacked_wheel: Path) -> None:
-    expected = {file.name for file in (CHECKOUT / "results" / "published").glob("*.parquet")}
-    assert "hgx-h100.parquet" in expected
-    shipped = unpacked_wheel / "ccbench/_shipped/results/published"
-    assert {file.name for file in shipped.iterdir()} == expected
 
 
 def test_the_wheel_holds_the_package_its_type_marker_and_its_licence_but_no_tests(
@@ -70,12 +73,6 @@ def test_the_wheel_holds_the_package_its_type_marker_and_its_licence_but_no_test
     assert {entry.name for entry in unpacked_wheel.iterdir() if not entry.name.endswith(".dist-info")} == {
         "ccbench"
     }
-
-
-def test_every_machine_of_the_catalog_is_in_the_wheel(unpacked_wheel: Path) -> None:
-    expected = {file.name for file in (CHECKOUT / "ccbench/topology/catalog").glob("*.yaml")}
-    assert "hgx-h100.yaml" in expected
-    assert {file.name for file in (unpacked_wheel / "ccbench/topology/catalog").iterdir()} == expected
 
 
 def test_an_unpacked_wheel_finds_its_own_suites(unpacked_wheel: Path, tmp_path: Path) -> None:

@@ -157,8 +157,8 @@ def new_buffer(elements: int, dtype: np.dtype[Any], memory: str = "") -> Array:
 class PeerEndpoint(CpuEndpoint):
     """ccbench's endpoint with buffers of the rank's own and another library's call."""
 
-    def __init__(self, library: Library, rank: int, control: Control, oversubscribed: bool) -> None:
-        super().__init__(rank, control, [], oversubscribed)
+    def __init__(self, library: Library, rank: int, control: Control, cores: int) -> None:
+        super().__init__(rank, control, [], cores)
         self._library = library
 
     def prepare(self, case: Case) -> str:
@@ -259,7 +259,7 @@ def main(arguments: list[str]) -> None:
     end.connect(address)
     connection = Connection(end.detach())
     endpoint_class = CopyEndpoint if peer == MEMCPY else PeerEndpoint
-    endpoint = endpoint_class(library, rank, control, oversubscribed)
+    endpoint = endpoint_class(library, rank, control, len(cpus))
     processors = tuple(sorted(os.sched_getaffinity(0)))
     # As a plain tuple: this module is __main__ here, which the other side could not look up.
     connection.send(tuple(Hello(rank, os.getpid(), library.version, library.setting, processors)))

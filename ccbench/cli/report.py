@@ -135,6 +135,7 @@ def _beside(run: Run, baseline: Run | None) -> list[str]:
 def _list_published(as_json: bool) -> None:
     """List the names that ``--baseline published:`` takes."""
     from ccbench.results.loading import PREFIX, contents, published_names
+    from ccbench.units import plural
 
     found = [contents(name) for name in published_names()]
     if as_json:
@@ -142,5 +143,5 @@ def _list_published(as_json: bool) -> None:
         return
     for one in found:
         teams = ", ".join(f"{ranks} on {nodes or 'unknown'}" for ranks, nodes in one["teams"])
-        click.echo(f"{PREFIX}{one['name']}: {one['rows']} points of {one['sources']} sources")
+        click.echo(f"{PREFIX}{one['name']}: {one['rows']} points of {plural(one['sources'], 'source')}")
         click.echo(f"    {', '.join(one['collectives'])}; ranks on nodes: {teams}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from dataclasses import replace
 from itertools import product
 
@@ -11,16 +12,18 @@ import pytest
 from ccbench.backends.gloo import BACKEND
 from ccbench.backends.gloo.endpoint import REDUCE_OPS
 from ccbench.backends.gloo.groups import addresses_by_interface, meet
-from ccbench.cases import NO_OP, NO_ROOT, Case
+from ccbench.cases import NO_OP, NO_ROOT, OVERLAP, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, item_bytes
+from ccbench.runner.measure import RankResult
 
-from .team import PipedExchange, measured, on_ranks
+from .team import PipedExchange, measured, measured_with_facts, on_ranks
 
 torch_missing = BACKEND.unavailable()
 needs_torch = pytest.mark.skipif(torch_missing is not None, reason=str(torch_missing))
 
 ELEMENTS = 129
+HALVES, COLUMNS = "rank // 2", "rank % 2"
 
 
 def case_of(collective: str, ranks: int, **changes: object) -> Case:
@@ -57,14 +60,21 @@ def every_case(ranks: int) -> list[Case]:
     return [case for case in cases if BACKEND.unsupported(case) is None]
 
 
-@needs_torch
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_every_case_that_is_offered_gives_the_right_result(ranks: int) -> None:
-    cases = every_case(ranks)
-    for case, results in zip(cases, measured(ranks, cases), strict=True):
+def all_right(ranks: int, cases: list[Case]) -> list[list[RankResult]]:
+    for case in cases:
+        assert BACKEND.unsupported(case) is None, case.label
+    found = measured(ranks, cases)
+    for case, results in zip(cases, found, strict=True):
         for result in results:
             assert result.mismatch is None, f"{case.label}: {result.mismatch}"
             assert result.stamps.shape[1] >= 2
+    return found
+
+
+@needs_torch
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_every_case_that_is_offered_gives_the_right_result(ranks: int) -> None:
+    all_right(ranks, every_case(ranks))
 
 
 @needs_torch
@@ -77,9 +87,72 @@ def test_groups_and_pairs_communicate_among_themselves() -> None:
         case_of("send_recv", 4, pair="0>3"),
         case_of("send_recv", 4, pair="2<>1"),
     ]
-    for case, results in zip(cases, measured(4, cases), strict=True):
-        for result in results:
-            assert result.mismatch is None, f"{case.label}: {result.mismatch}"
+    all_right(4, cases)
+
+
+@needs_torch
+def test_uneven_blocks_arrive() -> None:
+    draw = random.Random(9)
+    matrices = [[[draw.choice((0, 0, 1, 2, 7)) for _ in range(3)] for _ in range(3)] for _ in range(6)]
+    traffics = ["", "zipf:1.2", "hot:1", *(str(one) for one in matrices if any(map(any, one)))]
+    cases = [case_of(UNEVEN, 3, traffic=one, count=count) for one in traffics for count in (1, 37)]
+    all_right(3, [*cases, case_of(UNEVEN, 3, traffic="hot:0.5", dtype="bfloat16")])
+
+
+@needs_torch
+def test_one_group_runs_while_the_others_stand_by() -> None:
+    cases = [
+        case_of(name, 4, groups=COLUMNS, active_group=alone, root=1 if COLLECTIVES[name].rooted else -1)
+        for name, alone in (
+            ("all_reduce", 0),
+            ("all_to_all_v", 1),
+            ("reduce", 0),
+            ("send_recv", 1),
+            ("barrier", 0),
+        )
+    ]
+    cases.append(case_of("all_reduce", 4, groups="[[2, 0]]"))
+    all_right(4, cases)
+
+
+@needs_torch
+def test_every_collective_runs_beside_another() -> None:
+    names = list(COLLECTIVES)
+    cases = [
+        case_of(name, 3, concurrent=f"{other} on all")
+        for name, other in zip(names, names[3:] + names[:3], strict=True)
+    ]
+    all_right(3, cases)
+
+
+@needs_torch
+def test_two_collectives_have_groups_of_their_own_and_times_of_their_own() -> None:
+    case = case_of("all_reduce", 4, groups=HALVES, concurrent=f"reduce_scatter on {COLUMNS}")
+    alone = case_of("all_gather", 4, groups=HALVES, active_group=1, concurrent="all_reduce on all")
+    silent = case_of("send_recv", 4, groups=HALVES, concurrent="reduce_scatter")
+    found = measured_with_facts(4, [case, alone, silent])
+    assert all(result.mismatch is None for by_rank in found for result, _ in by_rank)
+    (first, second, third), samples = zip(
+        *[(facts, result.stamps.shape[1]) for (result, facts), *_ in found], strict=True
+    )
+    own = ("ranks 0-1 all_reduce", "ranks 2-3 all_reduce")
+    assert first.parts == (*own, "ranks 0, 2 reduce_scatter", "ranks 1, 3 reduce_scatter")
+    assert second.parts == ("ranks 2-3 all_gather", "all_reduce")
+    assert third.parts == ()
+    for one, number in zip((first, second), samples, strict=False):
+        assert all(len(part) == number for part in one.group_samples_seconds)
+        assert all(seconds > 0 for part in one.group_samples_seconds for seconds in part)
+
+
+@needs_torch
+def test_every_collective_goes_on_behind_a_computation() -> None:
+    cases = [case_of(name, 3, mode=OVERLAP, overlap_with="matmul") for name in COLLECTIVES]
+    cases += [
+        case_of("send_recv", 3, mode=OVERLAP, overlap_with="matmul", pair=one) for one in ("2>0", "0<>1")
+    ]
+    cases.append(case_of("all_reduce", 3, mode=OVERLAP, overlap_with="memory", in_place=True))
+    cases.append(case_of("all_reduce", 3, mode=OVERLAP, overlap_with="matmul", groups="[[0, 2]]"))
+    all_right(3, cases)
 
 
 @needs_torch
@@ -124,26 +197,28 @@ def test_loopback_comes_last_among_the_interfaces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("name", "changes", "reason"),
     [
-        ({"dtype": "uint32"}, "no dtype uint32"),
-        ({"dtype": "float8_e4m3"}, "no dtype float8_e4m3"),
-        ({"op": "premulsum"}, "no op premulsum"),
-        ({"op": "avg", "dtype": "int64"}, "no avg of int64: torch divides"),
-        ({"algorithm": "ring"}, "cannot be chosen"),
-        ({"mode": "graph"}, "no mode graph"),
-        ({"aggregation": 2}, "no aggregation 2; there is on nccl"),
-        ({"channels": 2}, "no channels 2"),
-        ({"registration": "local"}, "no registration local"),
-        ({"transport": "host"}, "no transport host"),
-        ({"misalignment_bytes": 4}, "no misalignment 4"),
-        ({"protocol": "ll"}, "no protocol ll"),
+        ("all_reduce", {"dtype": "uint32"}, "no dtype uint32"),
+        ("all_gather", {"dtype": "uint32", "concurrent": "all_reduce"}, "no dtype uint32"),
+        ("all_reduce", {"dtype": "float8_e4m3"}, "no dtype float8_e4m3"),
+        ("all_reduce", {"op": "premulsum"}, "no op premulsum"),
+        ("all_reduce", {"op": "avg", "dtype": "int64"}, "no avg of int64: torch divides"),
+        ("all_reduce", {"algorithm": "ring"}, "cannot be chosen"),
+        ("all_reduce", {"mode": "graph"}, "no mode graph"),
+        ("all_reduce", {"aggregation": 2}, "no aggregation 2; there is on nccl"),
+        ("all_reduce", {"channels": 2}, "no channels 2"),
+        ("all_reduce", {"registration": "local"}, "no registration local"),
+        ("all_reduce", {"transport": "host"}, "no transport host"),
+        ("all_reduce", {"misalignment_bytes": 4}, "no misalignment 4"),
+        ("all_reduce", {"protocol": "ll"}, "no protocol ll"),
+        ("all_to_all_v", {"in_place": True}, "no all_to_all_v in place"),
+        ("all_reduce", {"mode": OVERLAP, "concurrent": "all_gather"}, "with another in mode overlap"),
+        ("send_recv", {"pair": "0>1", "concurrent": "all_gather"}, "concurrently with a pair"),
     ],
 )
-def test_what_gloo_lacks_is_refused_with_a_reason(changes: dict[str, object], reason: str) -> None:
-    said = BACKEND.unsupported(case_of("all_reduce", 2, **changes))
-    assert said is not None
-    assert reason in said
+def test_what_gloo_lacks_is_refused_with_a_reason(name: str, changes: dict[str, object], reason: str) -> None:
+    assert reason in (BACKEND.unsupported(case_of(name, 2, **changes)) or "")
 
 
 def test_looking_at_the_backend_loads_no_torch() -> None:

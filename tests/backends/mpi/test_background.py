@@ -82,11 +82,6 @@ def test_one_group_runs_while_the_others_stand_by(four: WorkerTeam, name: str) -
         assert len(measurement.rank_samples_seconds) == 2
 
 
-def test_groups_of_a_layout_run_alone_and_together(four: WorkerTeam) -> None:
-    assert len(ran(four, "all_reduce", groups="tp of tp2-cp1-ep1-dp2-pp1").group_names) == 2
-    ran(four, "all_reduce", groups="dp of tp2-cp1-ep1-dp2-pp1", active_group=1)
-
-
 # -- beside -----------------------------------------------------------------------------------------------
 
 
@@ -113,28 +108,11 @@ def test_every_collective_is_what_runs_beside(four: WorkerTeam, name: str) -> No
 
 
 def test_both_wait_for_different_ranks_where_a_group_is_alone(four: WorkerTeam) -> None:
-    measurement = ran(
-        four,
-        "all_reduce",
-        groups="rank // 2",
-        active_group=1,
-        concurrent="all_gather on rank % 2",
-        in_place=True,
-    )
+    alone = {"groups": "rank // 2", "active_group": 1}
+    measurement = ran(four, "all_reduce", concurrent="all_gather on rank % 2", in_place=True, **alone)
     _is_beside(measurement, ("ranks 2-3 all_reduce", "ranks 0, 2 all_gather", "ranks 1, 3 all_gather"))
-    measurement = ran(
-        four, "all_reduce", groups="rank // 2", active_group=1, concurrent="broadcast", mode="isolated"
-    )
+    measurement = ran(four, "all_reduce", concurrent="broadcast", mode="isolated", **alone)
     _is_beside(measurement, ("ranks 2-3 all_reduce", "ranks 2-3 broadcast"))
-
-
-def test_a_wrong_element_of_either_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CCBENCH_FAULT", "element:rank=1")
-    opened = team()
-    measurement = opened.run(case_of("all_gather", concurrent="broadcast"), SHORT)
-    opened.close()
-    assert measurement.status is Status.WRONG
-    assert "rank 1: " in measurement.detail
 
 
 # -- computing meanwhile ----------------------------------------------------------------------------------
@@ -149,10 +127,12 @@ def test_every_collective_goes_on_behind_a_computation(four: WorkerTeam, name: s
     assert all(len(part) == len(measurement.samples_seconds) for part in measurement.group_samples_seconds)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "changes",
     [
+        {"name": "send_recv", "pair": "0>3"},
+        {"name": "send_recv", "pair": "2<>1"},
         {"overlap_with": "memory"},
         {"in_place": True},
         {"groups": "rank % 2"},
@@ -161,43 +141,42 @@ def test_every_collective_goes_on_behind_a_computation(four: WorkerTeam, name: s
     ],
 )
 def test_a_computation_hides_any_kind_of_case(four: WorkerTeam, changes: dict[str, object]) -> None:
-    measurement = ran(four, "all_reduce", **{"mode": OVERLAP, "overlap_with": "matmul", **changes})
+    asked = {"name": "all_reduce", "mode": OVERLAP, "overlap_with": "matmul", **changes}
+    measurement = ran(four, str(asked.pop("name")), **asked)
     assert measurement.group_names == OVERLAP_PARTS
 
 
-@pytest.mark.thinned(1)
-@pytest.mark.parametrize("pair", ["0>3", "2<>1"])
-def test_a_computation_hides_a_message(four: WorkerTeam, pair: str) -> None:
-    assert ran(four, "send_recv", mode=OVERLAP, overlap_with="matmul", pair=pair).group_names == OVERLAP_PARTS
-
-
 # -- refusals ---------------------------------------------------------------------------------------------
+
+BESIDE = {"concurrent": "all_gather"}
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
         ("all_to_all_v", {"in_place": True}, "no all_to_all_v in place"),
+        ("all_reduce", {**BESIDE, "mode": "persistent"}, "concurrently with another in mode persistent"),
+        ("all_reduce", {**BESIDE, "mode": "nonblocking"}, "write mode: streaming"),
+        ("all_reduce", {**BESIDE, "mode": OVERLAP}, "concurrently with another in mode overlap"),
+        ("all_reduce", {**BESIDE, "memory": "device"}, "with memory: device"),
         (
             "all_reduce",
-            {"concurrent": "all_gather", "mode": "persistent"},
-            "concurrently with another in mode persistent",
+            {"mode": OVERLAP, "overlap_with": "matmul", "memory": "device"},
+            "with memory: device",
         ),
-        ("all_reduce", {"concurrent": "all_gather", "mode": "nonblocking"}, "write mode: streaming"),
-        (
-            "all_reduce",
-            {"concurrent": "all_gather", "mode": OVERLAP},
-            "concurrently with another in mode overlap",
-        ),
-        ("send_recv", {"concurrent": "all_gather", "pair": "0>1"}, "concurrently with a pair"),
-        ("send_recv", {"concurrent": "all_gather", "in_place": True}, "no send_recv in place"),
-        ("send_recv", {"mode": OVERLAP, "in_place": True}, "no send_recv in place"),
+        ("send_recv", {**BESIDE, "pair": "0>1"}, "concurrently with a pair"),
+        ("send_recv", {**BESIDE, "in_place": True}, "no send_recv in place"),
         ("all_gather", {"concurrent": "all_reduce", "dtype": "bfloat16"}, "no arithmetic with bfloat16"),
+        ("all_reduce", {"algorithm": "mpi:no_such"}, "has no algorithm mpi:no_such of all_reduce"),
+        ("all_reduce", {"op": "avg"}, "no op avg; it has sum, prod, min, max"),
+        ("all_reduce", {"mode": "graph"}, "no mode graph"),
+        ("all_reduce", {"protocol": "ll"}, "no protocol ll"),
+        ("all_reduce", {"channels": 2}, "no channels 2"),
+        ("all_reduce", {"aggregation": 4}, "no aggregation 4"),
+        ("all_reduce", {"registration": "local"}, "no registration local"),
     ],
 )
-def test_what_cannot_go_on_in_the_background_is_refused_with_a_cure(
-    name: str, changes: dict[str, object], words: str
-) -> None:
+def test_what_cannot_be_is_refused_with_a_cure(name: str, changes: dict[str, object], words: str) -> None:
     assert words in (BACKEND.unsupported(case_of(name, **changes)) or "")
 
 
@@ -205,14 +184,6 @@ def test_a_named_algorithm_is_of_blocking_calls() -> None:
     names = BACKEND.algorithms("all_reduce")
     if not names:
         pytest.skip("this library's tools are not installed, so it lists no algorithms")
-    for changes in ({"mode": OVERLAP}, {"concurrent": "all_gather"}):
+    for changes in ({"mode": OVERLAP}, BESIDE):
         refused = BACKEND.unsupported(case_of("all_reduce", algorithm=names[0], **changes))
         assert "for blocking calls only" in (refused or "")
-
-
-@pytest.mark.parametrize(
-    "changes", [{"concurrent": "all_gather"}, {"mode": OVERLAP, "overlap_with": "matmul"}]
-)
-def test_memory_of_devices_has_no_background(changes: dict[str, object]) -> None:
-    refused = BACKEND.unsupported(case_of("all_reduce", memory="device", **changes))
-    assert "with memory: device" in (refused or "")

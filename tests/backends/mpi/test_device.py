@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +26,6 @@ from ccbench.machine.host import usable_cores
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.model.machine import load_machine
 from ccbench.runner.workers.team import WorkerTeam
-from tests.backends.mpi.on_host_memory import HostMemoryRuntime
 from tests.backends.mpi.test_teams import SHORT, case_of
 from tests.faults import traces
 
@@ -242,19 +240,6 @@ def test_an_array_that_names_memory_keeps_address_and_size(
     assert (whole.ctypes.data, whole.nbytes) == (address, size)
     assert part.nbytes == size - begin
     assert begin == size or part.ctypes.data == address + begin
-
-
-def test_the_stand_in_does_nothing_until_the_device_is_waited_for() -> None:
-    runtime = HostMemoryRuntime()
-    at, seen = runtime.malloc(4096), np.zeros(4, np.uint8)
-    data = np.arange(4, dtype=np.uint8)
-    runtime.memcpy(at, data.ctypes.data, 4, 1)
-    assert runtime.pending
-    runtime.memcpy(seen.ctypes.data, at, 4, 2)
-    assert (seen == data).all()
-    with pytest.raises(AssertionError):
-        runtime.memset(at + 4096, 0, 1)
-    runtime.free(at)
 
 
 def test_nothing_prices_it() -> None:

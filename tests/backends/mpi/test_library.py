@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -197,8 +196,3 @@ def test_the_user_s_own_launcher_is_read_as_a_shell_would(tmp_path: Path) -> Non
         users_launch("mpirun 'x")
     with pytest.raises(UsageError, match="is empty"):
         users_launch(" ")
-
-
-def test_the_runner_never_loads_mpi() -> None:
-    assert "mpi4py.MPI" not in sys.modules
-    assert os.environ.get("PMI_RANK") is None

@@ -147,7 +147,7 @@ class Clique:
         return values
 
     def _write(self, request: Request, values: Array) -> None:
-        raw = np.ascontiguousarray(values).view(np.uint8)
+        raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         self.world.view(request.target, raw.nbytes, request.device)[...] = raw
 
     def _run(self, requests: list[Request]) -> None:
@@ -160,7 +160,9 @@ class Clique:
                     LAUNCH_FAILURE, f"rank {rank} calls {other.agreed}, rank 0 calls {first.agreed}"
                 )
         spend(requests, self.bytes_of(first))
-        getattr(self, "_" + first.name)(requests, first.count, first.peer)
+        for one, result in zip(requests, self._results(requests), strict=True):
+            if result is not None:
+                self._write(one, result)
 
     def bytes_of(self, request: Request) -> int:
         """Of the whole buffer."""
@@ -170,41 +172,27 @@ class Clique:
     def _combined(self, requests: list[Request], count: int) -> Array:
         return reduced([self._read(one, count) for one in requests], [one.op or SUM for one in requests])
 
-    def _ncclAllReduce(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
-        result = self._combined(requests, count)
-        for one in requests:
-            self._write(one, result)
+    def _together(self, requests: list[Request], count: int) -> Array:
+        return np.concatenate([self._read(one, count) for one in requests])
 
-    def _ncclReduce(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
-        self._write(requests[root], self._combined(requests, count))
-
-    def _ncclReduceScatter(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
-        result = self._combined(requests, count * self.ranks)
-        for rank, one in enumerate(requests):
-            self._write(one, result[rank * count : (rank + 1) * count])
-
-    def _ncclBroadcast(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
-        sent = self._read(requests[root], count)
-        for one in requests:
-            self._write(one, sent)
-
-    def _ncclAllGather(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
-        whole = np.concatenate([self._read(one, count) for one in requests])
-        for one in requests:
-            self._write(one, whole)
-
-    def _ncclGather(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
-        self._write(requests[root], np.concatenate([self._read(one, count) for one in requests]))
-
-    def _ncclScatter(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
-        whole = self._read(requests[root], count * self.ranks)
-        for rank, one in enumerate(requests):
-            self._write(one, whole[rank * count : (rank + 1) * count])
-
-    def _ncclAlltoAll(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
-        sent = [self._read(one, count * self.ranks).reshape(self.ranks, count) for one in requests]
-        for rank, one in enumerate(requests):
-            self._write(one, np.concatenate([blocks[rank] for blocks in sent]))
+    def _results(self, requests: list[Request]) -> list[Array | None]:
+        """What every rank gets, None for nothing."""
+        ranks, name, count, root = self.ranks, requests[0].name, requests[0].count, requests[0].peer
+        if name == "ncclReduceScatter":
+            return list(self._combined(requests, count * ranks).reshape(ranks, count))
+        if name == "ncclScatter":
+            return list(self._read(requests[root], count * ranks).reshape(ranks, count))
+        if name == "ncclAlltoAll":
+            return list(self._together(requests, count * ranks).reshape(ranks, ranks, count).swapaxes(0, 1))
+        whole = {
+            "ncclAllReduce": lambda: self._combined(requests, count),
+            "ncclReduce": lambda: self._combined(requests, count),
+            "ncclBroadcast": lambda: self._read(requests[root], count),
+            "ncclAllGather": lambda: self._together(requests, count),
+            "ncclGather": lambda: self._together(requests, count),
+        }[name]()
+        everybody = name not in ("ncclReduce", "ncclGather")
+        return [whole if everybody or rank == root else None for rank in range(ranks)]
 
 
 def spend(requests: list[Request], size_bytes: int) -> None:

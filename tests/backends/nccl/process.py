@@ -80,7 +80,7 @@ class Group:
 class State:
     """One process's NCCL and CUDA. ``cupy``: major version of the CuPy that is stood in for.
 
-    duplicates: NCCL_MULTI_RANK_GPU_ENABLE, several ranks on one device are allowed. refuse: C functions that
+    refuse: C functions that
     fail, with the result and words of each. registers: NCCL can use memory directly; where not, it succeeds
     all the same. algorithms: what a call may be told to take. selected: what calls were told, as (function,
     list).
@@ -91,13 +91,11 @@ class State:
         world: World,
         *,
         cupy: int = 14,
-        duplicates: bool = False,
         registers: bool = True,
         memory_bytes: int = 1 << 40,
     ) -> None:
         self.world = world
         self.cupy = cupy
-        self.duplicates = duplicates
         self.registers = registers
         self.refuse: dict[str, tuple[int, str]] = {}
         self.runtime = WorldRuntime(world=world, memory_bytes=memory_bytes)
@@ -276,7 +274,7 @@ class State:
             return self.fail(INVALID_ARGUMENT, f"invalid rank {rank} of {clique.ranks}"), 0
         if rank in clique.joined:
             return self.fail(INVALID_USAGE, f"rank {rank} is there twice"), 0
-        if device in clique.joined.values() and not (self.duplicates or group):
+        if device in clique.joined.values() and not group:
             return self.fail(INVALID_USAGE, f"Duplicate GPU detected : rank {rank} on device {device}"), 0
         with self.world.changed:
             clique.joined[rank] = device

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 import json
-import subprocess
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,23 +15,13 @@ from ccbench.backends.nccl.collectives import BY_CUPY
 
 from .computing import FakeBlas
 from .double import Process, World
-from .record import RECORDED, exported, functions_of
+from .record import RECORDED
 
 KINDS = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint", ctypes.c_float: "float"}
-NAMES = {  # ccbench's dtypes as the header spells them
-    "int8": "ncclInt8",
-    "uint8": "ncclUint8",
-    "int32": "ncclInt32",
-    "uint32": "ncclUint32",
-    "int64": "ncclInt64",
-    "uint64": "ncclUint64",
-    "float16": "ncclFloat16",
-    "float32": "ncclFloat32",
-    "float64": "ncclFloat64",
-    "bfloat16": "ncclBfloat16",
-    "float8_e4m3": "ncclFloat8e4m3",
-    "float8_e5m2": "ncclFloat8e5m2",
-}
+
+
+def in_the_header(dtype: str) -> str:
+    return f"nccl{dtype.replace('_', '').capitalize()}"
 
 
 def kind(declared: Any) -> str:
@@ -101,7 +89,7 @@ def test_the_configuration_of_a_call_begins_as_the_header_declares(facts: dict[s
 def test_numbers_are_the_headers(facts: dict[str, Any]) -> None:
     for name, number in calls.DTYPES.items():
         known = facts["version"] >= calls.DTYPE_SINCE.get(name, 0)
-        assert facts["dtypes"].get(NAMES[name]) == (number if known else None), name
+        assert facts["dtypes"].get(in_the_header(name)) == (number if known else None), name
     for name, number in calls.OPS.items():
         assert facts["ops"][f"nccl{name.capitalize()}"] == number
     for number, text in calls.RESULTS.items():
@@ -174,25 +162,3 @@ def test_the_doubles_runtime_has_only_what_cupys_has(facts: dict[str, Any]) -> N
     assert "streamSynchronize" in own
     of_the_driver = {"moduleLoadData", "launchKernel"}
     assert set(own) - {"new_event"} - of_the_driver <= set(facts["runtime"])
-
-
-# -- the recorder ----------------------------------------------------------------------------------------
-
-
-def test_a_header_is_read_function_by_function() -> None:
-    header = (
-        "ncclResult_t  ncclA(const void* one, size_t two,\n    ncclComm_t comm, cudaStream_t stream);\n"
-        "const char*  ncclB(ncclResult_t result);\nncclResult_t ncclC();\n"
-    )
-    assert functions_of(header) == {
-        "ncclA": ["pointer", "size_t", "pointer", "pointer"],
-        "ncclB": ["int"],
-        "ncclC": [],
-    }
-
-
-def test_exported_functions_are_read_from_a_library(tmp_path: Path) -> None:
-    source, library = tmp_path / "one.c", tmp_path / "one.so"
-    source.write_text("int ncclOne(void) { return 1; }\nint other(void) { return 2; }\nint ncclNumber = 3;\n")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    assert exported(library.read_bytes()) == ["ncclOne"]

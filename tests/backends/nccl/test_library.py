@@ -1,4 +1,4 @@
-"""Groups, errors, hangs and the choice of the library, on the double of NCCL."""
+"""Calls, groups, errors and the choice of the library, on the double of NCCL."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.nccl.collectives import Call, prepared
-from ccbench.backends.nccl.communicators import communicator_of, communicators_of
+from ccbench.backends.nccl.collectives import Call, nccl_calls, prepared
 from ccbench.backends.nccl.library import RESULTS, Nccl, NcclFailed, loaded_library, open_nccl
 from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
+from ccbench.groups import Pair
 from ccbench.machine.files import Files
 from tests.backends.cuda.emulated import CudaError
 
-from .bench import NEW, Bench, all_reduce
-from .double import DeviceFailure, Process, World
+from .bench import NEW, OLD, Bench, all_reduce
+from .double import Process, World
 
 
 def interrupted(bench: Bench, ask: Callable[[], object]) -> None:
@@ -97,14 +97,6 @@ def test_what_nccl_does_not_have_is_named_with_the_version_that_has_it() -> None
         nccl.op_number("premulsum")
 
 
-def test_ranks_on_one_device_are_refused_unless_allowed() -> None:
-    nccl = Process(World(devices=2)).nccl
-    with pytest.raises(NcclFailed, match=r"ncclCommInitRank: ncclInvalidUsage.*Duplicate GPU"):
-        communicators_of(nccl, [0, 0])
-    allowed = Process(World(devices=1), duplicates=True).nccl
-    assert [one.rank for one in communicators_of(allowed, [0, 0])] == [0, 1]
-
-
 def test_too_old_or_two_libraries_are_refused() -> None:
     with pytest.raises(BackendUnavailable, match=r"NCCL 2\.13\.4 is too old, 2\.14\.3"):
         _ = Process(World(version=21304)).nccl
@@ -127,6 +119,71 @@ def test_the_loaded_library_is_found_in_the_processs_maps() -> None:
         loaded_library(line.format("libnccl.so.2") + line.format("old/libnccl.so.2.18.3"))
 
 
+# -- calls and estimates -------------------------------------------------------------------------------------
+
+
+def test_a_pair_is_of_two_ranks_of_the_communicator() -> None:
+    bench = Bench(3)
+    with pytest.raises(CannotRun, match="two different ranks of the communicator's 3"):
+        prepared(bench.comms[0], Call("send_recv", 0, 0, 3, "int32", pair=Pair(1, 3, False)), 0)
+
+
+@pytest.mark.parametrize("root", [0, 1, 2])
+def test_in_place_the_roots_own_block_is_not_sent(root: int) -> None:
+    nccl = Bench(3, OLD).nccl
+    gather = Call("gather", 64 + 8 * root, 64, 2, "int32", root=root)
+    assert [(step[1][1], step[1][3]) for step in nccl_calls(nccl, root, 3, gather, 0)] == [
+        (2, peer) for peer in range(3) if peer != root
+    ]
+    scatter = Call("scatter", 64, 64 + 8 * root, 2, "int32", root=root)
+    assert {step[0] for step in nccl_calls(nccl, root, 3, scatter, 0)} == {"ncclSend"}
+    apart = Call("scatter", 64, 1000, 2, "int32", root=root)
+    assert len(nccl_calls(nccl, root, 3, apart, 0)) == 4
+
+
+def test_a_barrier_counts_the_ranks() -> None:
+    bench = Bench(4)
+    words = [bench.place(np.ones(1, np.int32), rank) for rank in range(4)]
+    with bench.nccl.group():
+        for comm, word, stream in zip(bench.comms, words, bench.streams, strict=True):
+            prepared(comm, Call("barrier", word, word, 1, "int32"), stream)()
+    bench.wait()
+    assert [bench.read(word, "int32", 1, rank).tolist() for rank, word in enumerate(words)] == [[4]] * 4
+
+
+@pytest.mark.parametrize("call", ["free", "malloc", "graphInstantiate", "streamSynchronize", "streamQuery"])
+def test_the_double_spoils_every_capture_of_a_thread_that_does_what_may_wait(call: str) -> None:
+    bench = Bench(2)
+    runtime = bench.process.runtime
+    for stream in bench.streams:
+        runtime.streamBeginCapture(stream, 1)
+    with pytest.raises(CudaError, match="900"):
+        getattr(runtime, call)(bench.streams[0] if call.startswith("stream") else 0)
+    for stream in bench.streams:
+        with pytest.raises(CudaError, match="901"):
+            runtime.streamEndCapture(stream)
+    bench.wait()
+
+
+def test_an_estimate_moves_nothing_and_costs_what_the_run_costs() -> None:
+    bench = Bench(2)
+    addresses = [bench.place(np.ones(2, np.int64), rank) for rank in range(2)]
+
+    def estimate(of: Bench, *calls: Call) -> float | None:
+        together = zip(of.comms, calls, of.streams, strict=True)
+        return of.nccl.simulate([prepared(comm, call, stream) for comm, call, stream in together])
+
+    seconds = estimate(bench, *[Call("all_reduce", at, at, 2, "int64", "sum") for at in addresses])
+    bench.wait()
+    assert bench.read(addresses[0], "int64", 2, 0).tolist() == [1, 1]
+    with bench.nccl.group():
+        all_reduce(bench, addresses)
+    bench.wait()
+    assert seconds == pytest.approx(bench.world.seconds, rel=1e-6)
+    assert estimate(bench, *[Call("send_recv", at, at, 1, "int64") for at in addresses]) is None
+    assert estimate(Bench(1, 21903), Call("barrier", 0, 0, 1, "int32")) is None
+
+
 # -- hangs and failures --------------------------------------------------------------------------------------
 
 
@@ -139,47 +196,6 @@ def test_a_rank_that_fails_is_seen_by_asking() -> None:
     comm.abort()
     assert comm.failure() == ""
     comm.abort()
-
-
-def test_a_collective_that_others_do_not_join_never_ends_until_it_is_aborted() -> None:
-    bench = Bench(2)
-    address = bench.place(np.ones(2, np.int64), 0)
-    bench.world.stopped.add(1)
-    addresses = [address, bench.place(np.ones(2, np.int64), 1)]
-    with bench.nccl.group():
-        all_reduce(bench, addresses)
-    assert bench.process.runtime.streamQuery(bench.streams[0]) != 0
-    with pytest.raises(DeviceFailure, match="deadlock"):
-        bench.wait(bench.streams[:1])
-    for comm in bench.comms:
-        comm.abort()
-    bench.world.stopped.clear()
-    bench.wait()
-
-
-def test_one_thread_that_does_not_group_its_ranks_is_told() -> None:
-    bench = Bench(2)
-    address = bench.place(np.ones(2, np.int64), 0)
-    call = Call("all_reduce", address, address, 2, "int64", "sum")
-    enqueue = prepared(bench.comms[0], call, bench.streams[0])
-    with pytest.raises(NcclFailed, match=r"deadlock: ncclAllReduce of rank 0 waits for ranks \[1\]"):
-        enqueue()
-
-
-def test_different_calls_are_an_error_and_not_a_wrong_result() -> None:
-    bench = Bench(2)
-    with bench.nccl.group():
-        for rank, comm in enumerate(bench.comms):
-            at = bench.place(np.ones(2, np.int64), rank)
-            prepared(comm, Call("all_reduce", at, at, 2 - rank, "int64", "sum"), bench.streams[rank])()
-    with pytest.raises(DeviceFailure, match=r"rank 1 calls \('ncclAllReduce', 1"):
-        bench.wait()
-
-
-def test_a_rank_that_never_comes_is_a_hang() -> None:
-    nccl = Process(World(devices=2, patience_seconds=0.05)).nccl
-    with pytest.raises(NcclFailed, match="deadlock: ncclCommInitRank"):
-        communicator_of(nccl, 2, nccl.unique_id(), 0, 0)
 
 
 # -- finding NCCL ----------------------------------------------------------------------------------------

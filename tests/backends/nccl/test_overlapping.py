@@ -18,7 +18,7 @@ from ccbench.backends.endpoint import Overlapping
 from ccbench.backends.kernels.sources import Program
 from ccbench.backends.nccl import overlap
 from ccbench.backends.nccl.endpoint import NcclRanks
-from ccbench.backends.nccl.launches import COMPUTE_STREAM, MAIN_STREAM, RankContext
+from ccbench.backends.nccl.launches import COMPUTE_STREAM, MAIN_STREAM
 from ccbench.backends.nccl.overlap import Streaming, shared_out
 from ccbench.cases import Case
 from ccbench.errors import MissingDependency
@@ -70,40 +70,6 @@ def test_each_alone_takes_its_time_and_both_together_the_longer(
         assert found == pytest.approx((repetitions * COMPUTING_SECONDS, launches * LAUNCH_SECONDS))
         assert endpoint.device_seconds() == pytest.approx(max(found))
         assert process.world.seconds - began == pytest.approx(max(found))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_on_one_stream_they_would_take_turns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What the test before would see if the computation had no stream of its own.
-    monkeypatch.setattr(overlap, "COMPUTE_STREAM", MAIN_STREAM)
-    endpoint, process, _ = computing_endpoint(kind, monkeypatch)
-    began = process.world.seconds
-    found = endpoint.launch_while_computing(3, 7)
-    both = 3 * LAUNCH_SECONDS + 7 * COMPUTING_SECONDS
-    assert process.world.seconds - began == pytest.approx(both)
-    assert found[1] == pytest.approx(both)
-
-
-@pytest.mark.parametrize("held", [MAIN_STREAM, COMPUTE_STREAM])
-def test_neither_waits_for_the_other(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint, process, _ = computing_endpoint("matmul", monkeypatch)
-    contexts = list(endpoint._contexts.values())
-    streams = {
-        lane: [context.stream(lane).handle for context in contexts] for lane in (MAIN_STREAM, COMPUTE_STREAM)
-    }
-    queues = process.world.streams
-    monkeypatch.setattr(endpoint._launches, "wait", lambda limit: None)
-    endpoint.launch_while_computing(2, 4)
-    for stream in streams[MAIN_STREAM]:  # the event with which both begin
-        queues[stream].queue.popleft().attempt()
-    process.world.held = set(streams[held])
-    process.world.advance()
-    (free,) = {MAIN_STREAM, COMPUTE_STREAM} - {held}
-    assert not any(queues[stream].queue for stream in streams[free])
-    assert all(queues[stream].queue for stream in streams[held])
-    process.world.held = set()
-    process.world.advance()
-    assert not any(queues[stream].queue for stream in streams[held])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -315,18 +281,6 @@ def test_a_group_computes_while_it_communicates_and_the_others_stand_by(
     found = endpoint.launch_while_computing(2, 3)
     assert found == pytest.approx((3 * COMPUTING_SECONDS, 2 * LAUNCH_SECONDS))
     assert handles == [2, 3] * 3
-
-
-def test_a_seat_knows_both_ends_by_one_start() -> None:
-    endpoint, process = opened(1)
-    (context,) = endpoint._contexts.values()
-    assert isinstance(context, RankContext)
-    context.begin(MAIN_STREAM)
-    context.follow(COMPUTE_STREAM)
-    context.end(COMPUTE_STREAM)
-    context.end(MAIN_STREAM)
-    process.world.advance()
-    assert context.elapsed_seconds(COMPUTE_STREAM, MAIN_STREAM) == context.elapsed_seconds(MAIN_STREAM) == 0.0
 
 
 @pytest.mark.exhaustive

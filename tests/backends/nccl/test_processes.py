@@ -89,7 +89,8 @@ def launched(
     return endpoint, world
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
+@pytest.mark.parametrize("hosts", [ONE_HOST, ("a", "b", "b")], ids=["one host", "two hosts"])
 @pytest.mark.parametrize(
     "case",
     [
@@ -109,18 +110,27 @@ def launched(
     ids=lambda case: case.label,
 )
 @pytest.mark.usefixtures("can_compute")
-def test_ranks_of_one_host_give_exact_results_and_the_same_facts(case: Case) -> None:
-    endpoint_of, world = launched(ONE_HOST)
+def test_ranks_give_exact_results_and_the_same_facts_and_bring_each_others_stamps(
+    hosts: tuple[str, ...], case: Case
+) -> None:
+    endpoint_of, world = launched(hosts)
 
     def play(rank: int) -> Any:
         endpoint = endpoint_of(rank)
+        assert isinstance(endpoint, PerProcessEndpoint)
         found = measured(endpoint, case)
+        endpoint.share_words()
+        assert endpoint.version == "NCCL 2.28.9"
         endpoint.close()
         return found
 
     found = together(play)
     assert [result.mismatch for result, _ in found] == [None] * RANKS
-    assert all((durations(result.stamps) > 0).all() for result, _ in found[:1])
+    stamps = [result.stamps for result, _ in found]
+    assert all(np.array_equal(one, stamps[0]) for one in stamps)
+    assert (durations(stamps[0]) > 0).all()
+    if hosts != ONE_HOST:
+        assert (stamps[0][:, :, 0] == 0).all()
     assert len({facts.group_samples_seconds for _, facts in found}) == 1
     assert not world.deadlocks
 
@@ -245,32 +255,6 @@ def test_the_same_team_goes_from_case_to_case_with_either_cupys_unique_ids(cupy:
         return [measured(endpoint, case)[0].mismatch for case in cases]
 
     assert together(play) == [[None] * 3] * RANKS
-    assert not world.deadlocks
-
-
-@pytest.mark.thinned(3)
-@pytest.mark.parametrize("hosts", [("a", "a", "a"), ("a", "b", "b")])
-@pytest.mark.parametrize("collective", ["all_reduce", "all_to_all", "all_to_all_v", "scatter"])
-def test_launched_ranks_give_exact_results_and_bring_each_others_stamps(
-    hosts: tuple[str, ...], collective: str
-) -> None:
-    endpoint_of, world = launched(hosts)
-
-    def play(rank: int) -> Any:
-        endpoint = endpoint_of(rank)
-        assert isinstance(endpoint, PerProcessEndpoint)
-        result, _ = measured(endpoint, case_of(collective, RANKS))
-        endpoint.share_words()
-        assert endpoint.version == "NCCL 2.28.9"
-        endpoint.close()
-        return result
-
-    results = together(play)
-    assert [one.mismatch for one in results] == [None] * RANKS
-    assert all(np.array_equal(one.stamps, results[0].stamps) for one in results)
-    assert (durations(results[0].stamps) > 0).all()
-    if len(set(hosts)) > 1:
-        assert (results[0].stamps[:, :, 0] == 0).all()
     assert not world.deadlocks
 
 

@@ -29,6 +29,10 @@ sweep:
     concurrent: all_gather
     registration: symmetric
     aggregation: 2
+  - {collective: all_reduce, size: 64 KiB, ranks: 4, groups: "rank % 2", group_mode: [concurrent, each]}
+  - {collective: all_reduce, size: 64 KiB, ranks: 4, groups: rank // 2, concurrent: all_gather on rank % 2}
+  - {collective: all_to_all_v, size: 64 KiB, ranks: 4, traffic: ["zipf:1.2", "hot:0.5"]}
+  - {collective: all_reduce, size: 64 KiB, ranks: 4, mode: overlap, overlap_with: [matmul, memory]}
 sampling:
   {rounds: 1, minimum_samples: 3, maximum_samples: 5, warmup: 1 ms, budget: 20 ms, minimum_sample: 10 us}
 """
@@ -66,7 +70,7 @@ def test_one_process_does_not_launch_on_several_gpus_where_launches_wait_for_the
     assert "unset it, or take `processes: per_gpu`" in cases["detail"].iloc[1]
 
 
-def test_a_run_records_what_nccl_did(with_gpus: None, tmp_path: Path) -> None:
+def test_a_run_records_what_nccl_did_and_what_ran_at_the_same_time(with_gpus: None, tmp_path: Path) -> None:
     assert run(SUITE, tmp_path) == 0
     cases = load_run(tmp_path / "run").cases
     by_status = cases.groupby("status").size().to_dict()
@@ -78,40 +82,17 @@ def test_a_run_records_what_nccl_did(with_gpus: None, tmp_path: Path) -> None:
     fine = cases[cases["status"] == "ok"]
     assert set(fine["wrong_elements"].dropna()) == {0}
     assert fine["library_estimate_seconds"].notna().any()
-    groups = fine[fine["groups"] == "rank // 2"]
+    groups = fine[(fine["groups"] == "rank // 2") & (fine["concurrent"] == "")]
     assert [list(names) for names in groups["group_names"]] == [["ranks 0-1", "ranks 2-3"]] * 2
     beside = fine[fine["concurrent"] == "all_gather"].iloc[0]
     assert list(beside["group_names"]) == ["all_reduce", "all_gather"]
     assert all("NCCL 2.28.9, device time" in detail for detail in fine["detail"])
-
-
-SHARED = """
-backends: [nccl]
-sweep:
-  - {collective: all_reduce, size: 64 KiB, ranks: 4, groups: "rank % 2", group_mode: [concurrent, each]}
-  - collective: all_reduce
-    size: 64 KiB
-    ranks: 4
-    groups: rank // 2
-    concurrent: all_gather on rank % 2
-  - {collective: all_to_all_v, size: 64 KiB, ranks: 4, traffic: [balanced, "zipf:1.2", "hot:0.5"]}
-  - {collective: all_reduce, size: 64 KiB, ranks: 4, mode: overlap, overlap_with: [matmul, memory]}
-sampling:
-  {rounds: 1, minimum_samples: 3, maximum_samples: 5, warmup: 1 ms, budget: 20 ms, minimum_sample: 10 us}
-"""
-
-
-def test_a_run_records_what_ran_at_the_same_time(with_gpus: None, tmp_path: Path) -> None:
-    run(SHARED, tmp_path)
-    cases = load_run(tmp_path / "run").cases
-    assert set(cases["status"]) == {"ok"}, list(cases["detail"])
-    assert set(cases["wrong_elements"]) == {0}
     assert sorted(cases[cases["groups"] == "rank % 2"]["active_group"]) == [-1, 0, 1]
-    (beside,) = cases[cases["concurrent"] != ""]["group_names"]
-    assert list(beside) == [
+    (crossed,) = cases[cases["concurrent"] == "all_gather on rank % 2"]["group_names"]
+    assert list(crossed) == [
         "all_reduce ranks 0-1", "all_reduce ranks 2-3", "all_gather ranks 0, 2", "all_gather ranks 1, 3",
     ]  # fmt: skip
-    assert set(cases[cases["collective"] == "all_to_all_v"]["traffic"]) == {"", "zipf:1.2", "hot:0.5"}
+    assert set(cases[cases["collective"] == "all_to_all_v"]["traffic"]) == {"zipf:1.2", "hot:0.5"}
     overlap = cases[cases["mode"] == "overlap"]
     assert [tuple(names) for names in overlap["group_names"]] == [OVERLAP_PARTS] * 2
     # The double's streams do not contend: the shorter of the two is hidden altogether.

@@ -12,6 +12,8 @@ from ccbench.collectives import COLLECTIVES
 
 from .measuring import case_of
 
+OF_HOST = {"NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
+
 
 def test_a_plain_case_needs_no_team_of_its_own() -> None:
     for collective in COLLECTIVES:
@@ -27,21 +29,12 @@ def test_a_plain_case_needs_no_team_of_its_own() -> None:
         ("all_gather", {"algorithm": "collnet"}, {"NCCL_ALGO": "CollnetDirect"}),
         ("barrier", {"algorithm": "tree", "protocol": "ll"}, {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL"}),
         ("reduce", {"protocol": "ll128"}, {"NCCL_PROTO": "LL128"}),
-        ("broadcast", {"transport": "host"}, {"NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}),
-        (
-            "send_recv",
-            {"transport": "network"},
-            {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"},
-        ),
+        ("broadcast", {"transport": "host"}, OF_HOST),
+        ("send_recv", {"transport": "network"}, {**OF_HOST, "NCCL_SHM_DISABLE": "1"}),
         (
             "all_reduce",
             {"channels": 4},
-            {
-                "NCCL_MIN_CTAS": "4",
-                "NCCL_MAX_CTAS": "4",
-                "NCCL_MIN_NCHANNELS": "4",
-                "NCCL_MAX_NCHANNELS": "4",
-            },
+            {f"NCCL_{end}_{what}": "4" for end in ("MIN", "MAX") for what in ("CTAS", "NCHANNELS")},
         ),
         ("all_to_all", {"channels": 2}, {"NCCL_MIN_P2P_NCHANNELS": "2", "NCCL_MAX_P2P_NCHANNELS": "2"}),
     ],

@@ -6,34 +6,28 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.nccl import BACKEND, communicators
-from ccbench.backends.nccl.collectives import Amounts, Part, parts_of
-from ccbench.backends.nccl.endpoint import NcclRanks
-from ccbench.backends.nccl.launches import CONCURRENT_STREAM, MAIN_STREAM, RankContext
-from ccbench.backends.overlap import KINDS
-from ccbench.cases import Case, capabilities_of
+from ccbench.backends.nccl.collectives import parts_of
+from ccbench.backends.nccl.launches import RankContext
+from ccbench.cases import Case
 from ccbench.collectives import sent_elements
 from ccbench.dtypes import ITEM_BYTES
 from tests.backends.measuring import launched, measured, spoilt, wrong_elements
+from tests.tiers import examples
 
-from .double import Process
 from .measuring import bindings, case_of, close_clean, opened
 
 CROSSED = "all_gather on rank % 2"
-
-
-def queues(process: Process, endpoint: NcclRanks, lane: int) -> list[int]:
-    """How much is enqueued on each stream of a lane."""
-    streams = [one.context.stream(lane).handle for one in bindings(endpoint) if one.part.stream == lane]
-    return [len(process.world.streams[stream].queue) for stream in streams]
+HALVES = ("all_reduce ranks 0-1", "all_reduce ranks 2-3")
 
 
 # -- one group alone -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("version", [22809, 21704])
 @pytest.mark.parametrize("collective", ["all_reduce", "all_to_all", "all_to_all_v", "send_recv", "barrier"])
 def test_one_group_runs_while_the_others_stand_by(collective: str, version: int) -> None:
@@ -87,40 +81,19 @@ def test_ranks_that_stand_by_have_nothing_enqueued(mode: str) -> None:
     assert endpoint.device_seconds() > 0
 
 
-@pytest.mark.parametrize(
-    ("axis", "parts"), [("tp", ("ranks 0-1", "ranks 2-3")), ("dp", ("ranks 0, 2", "ranks 1, 3"))]
-)
-def test_groups_of_a_layout_are_its_axes(axis: str, parts: tuple[str, ...]) -> None:
-    endpoint, _ = opened()
-    result, facts = measured(endpoint, case_of("all_gather", groups=f"{axis} of tp2-cp1-ep1-dp2-pp1"))
-    assert (result.mismatch, facts.parts) == (None, parts)
-
-
 # -- groups of their own beside ------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("version", [22809, 21704])
 @pytest.mark.parametrize(
     ("groups", "beside", "parts"),
     [
-        (
-            "rank // 2",
-            CROSSED,
-            (
-                "all_reduce ranks 0-1",
-                "all_reduce ranks 2-3",
-                "all_gather ranks 0, 2",
-                "all_gather ranks 1, 3",
-            ),
-        ),
+        ("rank // 2", CROSSED, (*HALVES, "all_gather ranks 0, 2", "all_gather ranks 1, 3")),
         ("", CROSSED, ("all_reduce", "all_gather ranks 0, 2", "all_gather ranks 1, 3")),
         ("[[1, 2]]", "all_to_all on all", ("all_reduce", "all_to_all")),
         ("[[3, 0]]", "broadcast on [[2, 1]]", ("all_reduce", "broadcast")),
-        (
-            "rank // 2",
-            "reduce",
-            ("all_reduce ranks 0-1", "all_reduce ranks 2-3", "reduce ranks 0-1", "reduce ranks 2-3"),
-        ),
+        ("rank // 2", "reduce", (*HALVES, "reduce ranks 0-1", "reduce ranks 2-3")),
     ],
 )
 def test_a_rank_is_in_several_groups_at_once_and_all_are_checked_and_timed(
@@ -133,27 +106,6 @@ def test_a_rank_is_in_several_groups_at_once_and_all_are_checked_and_timed(
         assert facts.parts == parts
         assert all(second > 0 for one in facts.group_samples_seconds for second in one)
     close_clean(endpoint, process)
-
-
-def test_both_really_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint, process = opened()
-    endpoint.prepare(case_of("all_reduce", 4, 1 << 16, groups="rank // 2", concurrent=CROSSED))
-    monkeypatch.setattr(endpoint._launches, "wait", lambda limit: None)
-    for held, free in ((CONCURRENT_STREAM, MAIN_STREAM), (MAIN_STREAM, CONCURRENT_STREAM)):
-        # An event of the own lane lets the other begin, so that one is held only after it.
-        endpoint.launch(1)
-        streams = {one.context.stream(held).handle for one in bindings(endpoint)}
-        if held == MAIN_STREAM:
-            for stream in streams:
-                process.world.streams[stream].queue[0].attempt()
-                process.world.streams[stream].queue.popleft()
-        process.world.held = streams
-        process.world.advance()
-        assert queues(process, endpoint, free) == [0] * 4
-        assert all(queues(process, endpoint, held))
-        process.world.held = set()
-        process.world.advance()
-        assert queues(process, endpoint, held) == [0] * 4
 
 
 @pytest.mark.parametrize("apart", [True, False], ids=["streams of their own", "one stream"])
@@ -203,6 +155,7 @@ def test_no_two_parts_have_the_same_data_or_communicators() -> None:
 # -- uneven blocks -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     "traffic",
     ["", "zipf:1.2", "hot:0.9", "hot:1", "[[0, 1, 2, 3], [4, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]]"],
@@ -233,9 +186,12 @@ def test_uneven_blocks_in_groups_and_with_aggregation() -> None:
     assert not process.exceptions
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=3, max_size=3), st.integers(0, 40)
+@examples(
+    10,
+    100,
+    settings(suppress_health_check=[HealthCheck.too_slow]),
+    matrix=st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=3, max_size=3),
+    count=st.integers(0, 40),
 )
 def test_any_matrix_arrives(matrix: list[list[int]], count: int) -> None:
     if not any(map(any, matrix)):
@@ -253,22 +209,6 @@ def test_buffers_are_as_large_as_what_goes_through_them() -> None:
     sizes = [(one.inputs()[0][1], one.outputs()[0][1]) for one in bindings(endpoint)]
     item = ITEM_BYTES["float32"]
     assert sizes == [(4000 * item, 16000 * item), *[(4000 * item, 0)] * 3]
-
-
-def test_a_matrix_the_other_way_round_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Part.amounts
-
-    def transposed(part: Part, rank: int) -> Amounts | None:
-        found = right(part, rank)
-        return found and Amounts(found.received, found.sent)
-
-    monkeypatch.setattr(Part, "amounts", transposed)
-    endpoint, _ = opened(2)
-    assert wrong_elements(endpoint, case_of("all_to_all_v", 2, 100, traffic="[[3, 3], [1, 3]]")) > 0
-
-
-def test_what_can_be_computed_is_what_every_backend_computes() -> None:
-    assert capabilities_of("nccl").values["overlap_with"] == KINDS
 
 
 # -- refusals ------------------------------------------------------------------------------------------------
@@ -295,17 +235,3 @@ def test_what_can_be_computed_is_what_every_backend_computes() -> None:
 )
 def test_what_cannot_be_is_said_with_a_cure(case: Case, words: str) -> None:
     assert words in str(BACKEND.unsupported(case))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"groups": "rank // 2", "active_group": 1},
-        {"groups": "rank // 2", "concurrent": CROSSED},
-        {"concurrent": "all_to_all on rank // 2"},
-        {"mode": "overlap", "overlap_with": "memory"},
-    ],
-)
-def test_what_can_be_is_not_refused(changes: dict[str, object]) -> None:
-    assert BACKEND.unsupported(case_of("all_reduce", **changes)) is None  # type: ignore[arg-type]
-    assert BACKEND.unsupported(case_of("all_to_all_v", traffic="zipf:1")) is None

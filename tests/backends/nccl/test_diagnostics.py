@@ -1,4 +1,4 @@
-"""NCCL's watch service, played by a socket that speaks its text protocol."""
+"""NCCL's watch service, played by a socket that speaks its text protocol; its tuning log; limits of hangs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ccbench.backends.nccl.diagnostics import SUMMARY_LIMIT_CHARACTERS, ras_address, ras_report, ras_summary
+from ccbench.backends.nccl.diagnostics import (
+    SUMMARY_LIMIT_CHARACTERS,
+    Choice,
+    limit_for,
+    ras_address,
+    ras_report,
+    ras_summary,
+    read_choice,
+)
+
+from .measuring import case_of
 
 REPORT = """NCCL version 2.28.9 compiled with CUDA 12.9
-
-Job summary
-===========
-
-  Nodes  Processes         GPUs  Processes     GPUs
-(total)   per node  per process    (total)  (total)
-      1          2            1          2        2
 
 Communicators... (0.00s)
 =============
@@ -117,3 +122,66 @@ def test_the_address_is_the_users(
 ) -> None:
     monkeypatch.setenv("NCCL_RAS_ADDR", text)
     assert ras_address() == address
+
+
+def test_a_limit_grows_with_what_is_moved() -> None:
+    small = case_of("all_reduce", 2, 1)
+    assert limit_for(small, 1) == pytest.approx(15.0, rel=1e-3)
+    large = case_of("all_reduce", 8, 1 << 28)
+    assert limit_for(large, 10) > 10 * (1 << 30) * 8 / 20e6
+
+
+# -- the tuning log, as versions from 2.6 on write it ----------------------------------------------------
+
+NAMED = "node-0:42:99 [0] NCCL INFO AllReduce: 4096 Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{{}..{}}}"
+
+
+@pytest.mark.parametrize(
+    ("line", "collective", "choice"),
+    [
+        (NAMED.format("RING", "LL", 0, 1), "all_reduce", Choice("ring", "ll", 2)),
+        (NAMED.format("Tree", "Simple", 2, 2), "barrier", Choice("tree", "simple", 1)),
+        (NAMED.format("NVLS_TREE", "SIMPLE", 0, 15), "all_reduce", Choice("nvlstree", "simple", 16)),
+        (NAMED.format("COLLNET_DIRECT", "SIMPLE", 0, 3), "all_reduce", Choice("collnetdirect", "simple", 4)),
+        (
+            "NCCL INFO AllGather: 37756928 Bytes -> Algo 1 proto 2 time 2860.208008",
+            "all_gather",
+            Choice("ring", "simple", 0),
+        ),
+        ("NCCL INFO 8 Bytes -> Algo 0 proto 0 time 4.4", "all_reduce", Choice("tree", "ll", 0)),
+        (
+            "NCCL INFO ReduceScatter: 8 Bytes -> Algo 6 proto 2 time 4.4",
+            "reduce_scatter",
+            Choice("pat", "simple"),
+        ),
+        (
+            "AllReduce [Symmetric]: 1024 Bytes -> Kernel AllReduce_AGxLL_R nchannels 8 nthreads 512 nWorks 1",
+            "all_reduce",
+            Choice("symmetric", "agxll_r", 8),
+        ),
+        (NAMED.format("RING", "LL", 0, 1), "all_gather", Choice()),
+        (NAMED.format("RING", "LL", 0, 1), "send_recv", Choice()),
+        ("AllReduce: 4096 Bytes -> Algo 99 proto 99 time 1", "all_reduce", Choice()),
+        ("", "all_reduce", Choice()),
+    ],
+)
+def test_every_known_form_is_read(line: str, collective: str, choice: Choice) -> None:
+    assert read_choice(line, collective) == choice
+
+
+def test_of_several_lines_the_first_counts_with_the_most_channels() -> None:
+    text = "\n".join(
+        [
+            NAMED.format("RING", "LL", 0, 0),
+            "unrelated",
+            NAMED.format("RING", "LL", 0, 7),
+            NAMED.format("TREE", "LL", 3, 4),
+        ]
+    )
+    assert read_choice(text, "all_reduce") == Choice("ring", "ll", 8)
+
+
+@given(st.text(alphabet="Bytes->Algo protchanel{LoHi.}=0123456789:[] \n", max_size=200))
+def test_no_text_breaks_the_reader(text: str) -> None:
+    choice = read_choice(text, "all_reduce")
+    assert choice.channels >= 0 or choice.algorithm

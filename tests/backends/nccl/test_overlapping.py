@@ -34,7 +34,7 @@ __all__ = ["can_compute"]
 pytestmark = pytest.mark.usefixtures("can_compute")
 
 KINDS = ("matmul", "memory")
-COUNT = 1 << 18
+COUNT = 1 << 14
 LAUNCH_SECONDS = cost_seconds(4 * COUNT)
 
 

@@ -61,8 +61,7 @@ def test_only_so_many_communicators_are_kept_and_those_in_use_are(
 ) -> None:
     monkeypatch.setattr(communicators, "MOST_KEPT", 2)
     endpoint, process = opened()
-    expressions = ["rank // 2", "rank % 2", "[[0, 3], [1, 2]]", "[[2, 0]]"]
-    for groups in [*expressions, *reversed(expressions)]:
+    for groups in ["rank // 2", "rank % 2", "[[0, 3], [1, 2]]", "[[2, 0]]", "rank % 2"]:
         assert wrong_elements(endpoint, case_of("all_reduce", groups=groups, mode=mode)) == 0
         assert wrong_elements(endpoint, case_of("all_reduce", groups=groups, concurrent=CROSSED)) == 0
         assert len(endpoint._communicators._made) <= 3  # with that of all ranks
@@ -120,7 +119,7 @@ def test_what_is_beside_takes_no_time_from_the_own_collective_unless_they_share_
             lambda context, number: replace(own_stream(context, number), handle=context.device.stream),
         )
     endpoint, _ = opened()
-    case = case_of("all_reduce", 4, 1 << 20, groups="rank // 2", mode="isolated")
+    case = case_of("all_reduce", 4, 1 << 16, groups="rank // 2", mode="isolated")
     alone, _ = measured(endpoint, case)
     both, facts = measured(endpoint, replace(case, concurrent=CROSSED))
     spans = [float(one.stamps[0, 0, 1] - one.stamps[0, 0, 0]) for one in (alone, both)]

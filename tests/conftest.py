@@ -29,12 +29,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 MAY_SKIP = {"gpu", "network", "browser"}
 """Marks of tests that need what not every machine has."""
 
-ALONE = ("faults", "network", "backends/mpi", "backends/gloo", "runner/workers/test_hub.py")
-"""Tests that look at the processes and shared memory of the whole machine: another one's would be found."""
+ALONE = (
+    "faults/test_launched_runs.py",
+    "faults/test_slow_rank.py",
+    "network",
+    "backends/mpi",
+    "backends/gloo",
+)
+"""Tests of libraries that keep files in the machine's shared memory, and of ranks that must not be slowed."""
 
 GOLDEN_SECTION = (5**0.5 - 1) / 2
 
-EXHAUSTIVE = ("backends/gloo", "network/test_gloo_hosts.py")
+EXHAUSTIVE = ("backends/gloo",)
 """Tests that need packages which the exhaustive tier alone installs."""
 
 

@@ -56,10 +56,6 @@ def test_a_quiet_run_has_no_finding(points: tuple[Point, ...]) -> None:
     assert findings_of(quiet(points)) == ()
 
 
-def test_no_points_have_no_finding() -> None:
-    assert findings_of([]) == ()
-
-
 def test_wrong_results_come_first_and_count(points: tuple[Point, ...]) -> None:
     some = quiet(points)
     some[2] = replace(some[2], status=Status.WRONG, wrong_elements=9, median_seconds=None)
@@ -77,22 +73,6 @@ def test_a_case_without_a_result_is_a_problem_with_its_reason(tmp_path: Path, st
     found = [one for one in run_findings(run, points_of(run)) if one.kind == status.value]
     assert [one.severity for one in found] == ["problem"]
     assert "rank 3 is gone" in found[0].evidence
-
-
-def test_a_time_below_the_bound_is_a_problem(points: tuple[Point, ...]) -> None:
-    some = quiet(points)
-    some[4] = replace(some[4], bound_seconds=2 * (some[4].median_seconds or 0))
-    assert kinds(findings_of(some)) == ["beats_bound"]
-
-
-def test_a_case_far_above_its_prediction_is_named_with_what_costs_most(points: tuple[Point, ...]) -> None:
-    some = quiet(points)
-    some[4] = replace(
-        some[4], predicted_seconds=(some[4].median_seconds or 0) / 3, bottleneck="the slow link"
-    )
-    (finding,) = findings_of(some)
-    assert finding.kind == "slower_than_predicted"
-    assert "the slow link" in finding.evidence
 
 
 def test_a_wide_interval_is_unstable(points: tuple[Point, ...]) -> None:

@@ -44,10 +44,6 @@ def kinds(points: list[Point]) -> list[str]:
     return [one.kind for one in shape_findings(points)]
 
 
-def test_a_smooth_curve_has_none(curve: list[Point]) -> None:
-    assert kinds(curve) == []
-
-
 def test_a_smaller_size_that_takes_longer_is_found_and_so_is_the_dip_it_makes(curve: list[Point]) -> None:
     curve[4] = timed(curve[4], 5 * (curve[4].median_seconds or 0))
     found = shape_findings(curve)

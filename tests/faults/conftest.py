@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,12 +44,11 @@ SAMPLING: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended, how long it took, and what it measured (case id and label of every row)."""
+    """How a command ended, and what it measured."""
 
     code: int
     out: str
     err: str
-    seconds: float
     folder: Path
 
     @property
@@ -77,16 +75,15 @@ class Bench:
 
     folder: Path
     mark: str
-    environment: dict[str, str] = field(default_factory=dict)
     started: list[subprocess.Popen[str]] = field(default_factory=list)
     before_exec: Callable[[], None] | None = None
 
-    def suite(self, *sweeps: dict[str, Any], **sampling: Any) -> Path:
+    def suite(self, *sweeps: dict[str, Any], backends: Sequence[str] = ("cpu",), **sampling: Any) -> Path:
         """Write a suite; sampling rules on top of SAMPLING."""
         path = self.folder / "tiny.yaml"
         document = {
             "suite": "tiny",
-            "backends": ["cpu"],
+            "backends": list(backends),
             "sweep": [{"ranks": 2, "size": "4 KiB", **sweep} for sweep in sweeps],
             "sampling": {**SAMPLING, **sampling},
             "order": "written",
@@ -94,25 +91,27 @@ class Bench:
         path.write_text(json.dumps(document))  # JSON is YAML
         return path
 
-    def long_suite(self) -> Path:
-        """One case that takes some ten seconds unless something ends it, then a short one."""
+    def long_suite(self, backend: str = "cpu") -> Path:
+        """Two cases that take more than a minute each unless something ends them."""
         return self.suite(
-            {"collective": "all_reduce", "algorithm": "ring", "ranks": 3},
-            {"collective": "broadcast", "ranks": 3, "size": "1 KiB"},
-            budget="8 s",
+            {"collective": "all_reduce"},
+            {"collective": "broadcast", "size": "1 KiB"},
+            backends=[backend],
+            budget="60 s",
             max_ci_width="0.1%",
             maximum_samples=4000,
             minimum_samples=4000,
-            minimum_sample="2 ms",
+            minimum_sample="20 ms",
+            time_limit="250 s",
         )
 
-    def start(self, *arguments: str | Path, fault: str = "") -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: str | Path, fault: str = "", launcher: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
         """A command under way, in a process group of its own."""
-        environment = {**os.environ, **self.environment}
-        if fault:
-            environment["CCBENCH_FAULT"] = fault
+        environment = {**os.environ, "CCBENCH_FAULT": fault} if fault else None
         process = subprocess.Popen(
-            [sys.executable, "-m", "ccbench", *map(str, arguments)],
+            [*launcher, sys.executable, "-m", "ccbench", *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -126,50 +125,26 @@ class Bench:
         return process
 
     def start_run(
-        self, suite: Path, *arguments: str | Path, output: str = "out", fault: str = ""
+        self, suite: Path, *arguments: str, output: str = "out", **how: Any
     ) -> subprocess.Popen[str]:
         """``ccbench run`` under way."""
         where = () if "--resume" in arguments else ("-o", output)
         quick = ("-q", "--no-report", "--machine", "cpu-shared-memory")
-        return self.start("run", suite, *where, *quick, *arguments, fault=fault)
+        return self.start("run", suite, *where, *quick, *arguments, **how)
 
-    def run(self, suite: Path, *arguments: str | Path, output: str = "out", fault: str = "") -> Ended:
+    def run(self, suite: Path, *arguments: str, output: str = "out", **how: Any) -> Ended:
         """``ccbench run`` to its end."""
-        began = time.monotonic()
-        return self.end(self.start_run(suite, *arguments, output=output, fault=fault), began, output)
+        return self.end(self.start_run(suite, *arguments, output=output, **how), output)
 
-    def command(self, *arguments: str | Path) -> Ended:
+    def command(self, *arguments: str) -> Ended:
         """Any command to its end."""
-        return self.end(self.start(*arguments), time.monotonic())
+        return self.end(self.start(*arguments))
 
-    def end(self, process: subprocess.Popen[str], since: float, output: str = "out") -> Ended:
-        """Wait for a command; seconds count from ``since``."""
-        out, err = process.communicate(timeout=60)
-        seconds = time.monotonic() - since
+    def end(self, process: subprocess.Popen[str], output: str = "out") -> Ended:
+        """Wait for a command."""
+        out, err = process.communicate(timeout=120)
         assert "Traceback" not in err, err
-        return Ended(process.returncode, out, err, seconds, self.folder / output)
-
-    def kill_all(self) -> None:
-        """Whatever a failed test left."""
-        for process in self.started:
-            if process.poll() is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-        for pid in traces.marked(self.mark):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-@pytest.fixture
-def figure(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Prints a measured figure where it can be seen."""
-
-    def tell(text: str) -> None:
-        with capsys.disabled():
-            print(f"\n  {text}", end=" ")
-
-    return tell
+        return Ended(process.returncode, out, err, self.folder / output)
 
 
 @pytest.fixture(autouse=True)
@@ -184,6 +159,9 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     before = traces.shared_memory()
     yield value
     processes = traces.left_behind(value)
+    for process in processes:  # they must not take other tests with them
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
     assert processes == [], f"processes left behind: {processes}"
     assert sorted(os.listdir(temporary)) == []
     assert traces.new_in_shared_memory(before) == set()
@@ -194,9 +172,10 @@ def bench(tmp_path: Path, mark: str) -> Iterator[Bench]:
     """See Bench."""
     made = Bench(tmp_path, mark)
     yield made
-    # A test that passed left none; one that failed must not take others with it.
-    alive = [process.pid for process in made.started if process.poll() is None]
-    leaves = traces.left_behind(mark) if not alive else []
-    made.kill_all()
+    alive = [process for process in made.started if process.poll() is None]
+    for process in alive:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    for process in made.started:
+        process.communicate()
     assert alive == []
-    assert leaves == [], f"processes left behind: {leaves}"

@@ -1,4 +1,4 @@
-"""Disks that are full or read-only, and two runs that want the same folder."""
+"""Disks that are full or read-only, two runs that want the same folder, and files that are damaged."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import os
 import resource
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from ccbench.cases import Status
 from ccbench.errors import RunFolderError
+from ccbench.results import load_run
 from ccbench.runner.planning import RunOptions
 from ccbench.runner.progress import Progress
 from ccbench.runner.run import run_suite
@@ -40,48 +41,56 @@ def small_disk(folder: Path, size: str) -> Iterator[bool]:
             subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def largest_file(size: int) -> Any:
-    """Run in a child: no file may grow beyond ``size`` bytes (a full disk that needs no rights)."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-    return limit
+def no_file_above_20_kib() -> None:
+    """Run in a child: a full disk that needs no rights."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20 << 10, 20 << 10))
 
 
-def test_a_full_disk_is_told_before_anything_is_measured(bench: Bench, figure: Any) -> None:
+@pytest.mark.parametrize(
+    ("where", "output", "size"),
+    [
+        ("full disk", "disk/out", "20k"),
+        ("file size limit", "out", "1m"),
+        ("read-only mount", "disk/out", "1m"),
+        pytest.param("below a file", "a-file/out", "1m", marks=pytest.mark.exhaustive),
+        pytest.param("in /proc", "/proc/self/out", "1m", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_told_in_one_line_before_anything_is_measured(
+    bench: Bench, where: str, output: str, size: str
+) -> None:
     suite = bench.suite({"collective": "barrier"})
-    with small_disk(bench.folder / "disk", "20k") as mounted:
-        if mounted:
-            ended = bench.run(suite, output="disk/out")
-            assert "the disk is full; free some space, or put the run on another disk with -o" in ended.err
-        else:
-            bench.before_exec = largest_file(20 * 1024)
-            ended = bench.run(suite, output="out")
-            assert "cannot be written" in ended.err
+    (bench.folder / "a-file").write_text("")
+    words = "cannot be written"
+    with small_disk(bench.folder / "disk", size) as mounted:
+        if where == "full disk" and mounted:
+            words = "the disk is full; free some space, or put the run on another disk with -o"
+        elif "disk" in where or "limit" in where:
+            bench.before_exec = no_file_above_20_kib
+        elif where == "read-only mount" and mounted:
+            subprocess.run(["mount", "-o", "remount,ro", str(bench.folder / "disk")], check=True)
+        elif where == "read-only mount":
+            (bench.folder / "disk").chmod(0o500)  # root may write all the same; then /proc stands in
+            output = output if os.getuid() else "/proc/sys/out"
+        ended = bench.run(suite, output=output)
     assert ended.code == 2
-    assert len(ended.err.strip().splitlines()) == 1
-    figure(f"full disk ({'tmpfs' if mounted else 'file size limit'}): {ended.err.strip()[:90]}...")
-
-
-def test_a_file_size_limit_is_told_before_anything_is_measured(bench: Bench) -> None:
-    bench.before_exec = largest_file(20 * 1024)
-    ended = bench.run(bench.suite({"collective": "barrier"}))
-    assert ended.code == 2
-    assert "cannot be written" in ended.err
-    assert len(ended.err.strip().splitlines()) == 1
+    (line,) = ended.err.strip().splitlines()
+    assert line.startswith("ccbench: error: ")
+    assert words in line
+    assert output.rpartition("/")[0] in line
 
 
 def test_a_disk_that_fills_up_during_a_run_leaves_finished_cases_whole(
-    tmp_path: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch, figure: Any
+    tmp_path: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite = load_suite(bench.suite({"collective": ["all_reduce", "broadcast", "barrier"]}))
     really_replace = os.replace
     written = set()
 
     def replace(source: Path, target: Path) -> None:
-        written.add(target)
-        if len(written) > 3:  # run.json and two cases
+        if target.parent.name == "cases":
+            written.add(target)
+        if len(written) > 2:
             raise OSError(errno.ENOSPC, "No space left on device")
         really_replace(source, target)
 
@@ -93,47 +102,22 @@ def test_a_disk_that_fills_up_during_a_run_leaves_finished_cases_whole(
     rows = rows_of(tmp_path / "out")
     assert [row["status"] for row in rows] == [Status.OK.value] * 2
     assert not list((tmp_path / "out" / "cases").glob(".*"))
-    figure("disk full in the third case: the first two are whole, no half-written file")
 
 
-@pytest.mark.thinned(1)
-@pytest.mark.parametrize("where", ["below a file", "in /proc", "read-only mount"])
-def test_an_output_that_cannot_be_written_is_told_in_one_line(bench: Bench, where: str, figure: Any) -> None:
-    suite = bench.suite({"collective": "barrier"})
-    (bench.folder / "a-file").write_text("")
-    paths = {"below a file": "a-file/out", "in /proc": "/proc/self/out", "read-only mount": "disk/out"}
-    with small_disk(bench.folder / "disk", "1m") as mounted:
-        if mounted:
-            subprocess.run(["mount", "-o", "remount,ro", str(bench.folder / "disk")], check=True)
-        elif where == "read-only mount":
-            (bench.folder / "disk").chmod(0o500)  # root may write all the same; then /proc stands in
-            if os.getuid() == 0:
-                paths[where] = "/proc/sys/out"
-        ended = bench.run(suite, output=paths[where])
-    assert ended.code == 2
-    (line,) = ended.err.strip().splitlines()
-    assert line.startswith("ccbench: error: ")
-    assert "cannot be written" in line
-    assert paths[where].rpartition("/")[0] in line
-    figure(f"{where}: {line}")
-
-
-def test_two_runs_at_once_into_one_root_get_two_folders(bench: Bench, figure: Any) -> None:
+def test_two_runs_at_once_into_one_root_get_two_folders(bench: Bench) -> None:
     suite = bench.suite({"collective": ["all_reduce", "barrier"]})
     machine = ("--machine", "cpu-shared-memory")
-    both = [bench.start("run", suite, "-q", "--no-report", *machine) for _ in range(2)]
-    for process in both:
-        assert bench.end(process, time.monotonic()).code == 0
+    for process in [bench.start("run", suite, "-q", "--no-report", *machine) for _ in range(2)]:
+        assert bench.end(process).code == 0
     folders = sorted((bench.folder / "results").iterdir())
     assert len(folders) == 2
     for folder in folders:
         rows = rows_of(folder)
         assert sorted(row["collective"] for row in rows) == ["all_reduce", "barrier"]
         assert {row["status"] for row in rows} == {Status.OK.value}
-    figure(f"two runs at once: {len(folders)} folders, each with its own two cases")
 
 
-def test_the_second_run_into_one_folder_is_refused_and_disturbs_nothing(bench: Bench, figure: Any) -> None:
+def test_the_second_run_into_one_folder_is_refused_and_disturbs_nothing(bench: Bench) -> None:
     process = bench.start_run(bench.long_suite())
     manifest = bench.folder / "out" / "run.json"
     # The machine is measured once the folder is the run's own; then run.json is complete.
@@ -148,8 +132,29 @@ def test_the_second_run_into_one_folder_is_refused_and_disturbs_nothing(bench: B
     assert "another run is writing to this folder" in third.err
     assert _contents(bench.folder / "out") == before
     process.terminate()
-    assert bench.end(process, time.monotonic()).code == 143
-    figure(line)
+    assert bench.end(process).code == 143
+
+
+def test_damaged_cases_are_named_the_rest_is_reported_and_resume_heals(bench: Bench) -> None:
+    suite = bench.suite({"collective": ["all_reduce", "broadcast", "barrier", "all_gather"]})
+    ended = bench.run(suite)
+    assert ended.code == 0
+    cases = ended.folder / "cases"
+    truncated, emptied, foreign, _ = sorted(cases.glob("*.parquet"))
+    never_ours = cases / "notes.parquet"
+    truncated.write_bytes(truncated.read_bytes()[:-100])
+    emptied.write_bytes(b"")
+    pq.write_table(pa.table({"x": [1, 2]}), foreign)
+    never_ours.write_text("not parquet at all")
+    run = load_run(ended.folder)
+    assert len(run.cases) == 1
+    damaged = sorted([truncated, emptied, foreign, never_ours])
+    assert [Path(problem.partition(": ")[0]) for problem in sorted(run.problems)] == damaged
+    assert bench.command("report", "out", "--format", "md").code == 0
+    assert run.cases.iloc[0]["collective"] in (ended.folder / "report" / "report.md").read_text()
+    never_ours.unlink()
+    assert bench.run(suite, "--resume", "out").code == 0
+    assert len(ended.rows) == 4
 
 
 def _contents(folder: Path) -> dict[str, bytes]:

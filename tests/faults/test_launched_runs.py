@@ -1,140 +1,239 @@
-"""Runs whose ranks mpirun has started: of runner, leader, mpirun and ranks nothing is left, whoever dies."""
+"""Runs that start mpirun, or that mpirun or torchrun has started: nothing is left of them, whoever dies."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ccbench.backends.base import TeamRequest
-from ccbench.backends.mpi import BACKEND
+from ccbench.backends.gloo import BACKEND as GLOO
+from ccbench.backends.mpi import BACKEND as MPI
+from ccbench.backends.mpi.library import OPEN_MPI, as_root, installed
 from ccbench.cases import Status
 from ccbench.errors import BackendUnavailable
 from ccbench.model.machine import load_machine
+from ccbench.runner.workers.cleanup import shared_memory_files
 from ccbench.runner.workers.team import open_team
 from tests.faults import traces
-from tests.faults.conftest import SAMPLING, Bench
+from tests.faults.conftest import Bench
+from tests.faults.test_asked_faults import check_fault
 
-pytestmark = pytest.mark.skipif(
-    BACKEND.unavailable() is not None, reason=f"no MPI here: {BACKEND.unavailable()}"
+FAKE_SRUN = str(Path(__file__).resolve().parents[1] / "fake_srun")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python")
+
+needs_mpi = pytest.mark.skipif(MPI.unavailable() is not None, reason=f"no MPI here: {MPI.unavailable()}")
+needs_gloo = pytest.mark.skipif(GLOO.unavailable() is not None, reason=str(GLOO.unavailable()))
+needs_shared_memory = pytest.mark.skipif(
+    not traces.SHARED_MEMORY.is_dir(), reason="no shared memory to leave files in"
 )
 
 
-def suite(bench: Bench, *sweeps: dict[str, Any], **sampling: Any) -> Path:
-    path = bench.folder / "launched.yaml"
-    document = {
-        "suite": "launched",
-        "backends": ["mpi"],
-        "sweep": [{"ranks": 2, "size": "4 KiB", **sweep} for sweep in sweeps],
-        "sampling": {**SAMPLING, **sampling},
-        "order": "written",
-    }
-    path.write_text(json.dumps(document))
-    return path
+@pytest.fixture
+def mpiexec(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What starts two processes of this machine's MPI."""
+    library = installed()
+    assert not isinstance(library, str), "checked by needs_mpi"
+    for name, value in as_root(os.geteuid()):
+        monkeypatch.setenv(name, value)
+    more = ["--oversubscribe", "--bind-to", "none"] if library.vendor == OPEN_MPI else []
+    return [library.launcher, *more, "-n", "2"]
 
 
-def endless(bench: Bench) -> Path:
-    return suite(
-        bench,
-        {"collective": "all_reduce"},
-        budget="8 s",
-        max_ci_width="0.1%",
-        maximum_samples=4000,
-        minimum_samples=4000,
-        minimum_sample="2 ms",
-    )
+def agents(bench: Bench, is_wanted: Callable[[int], bool] = lambda _: True) -> list[int]:
+    """Ranks of the run, or processes of its launcher, that are there and wanted."""
+    found = []
+    for process in traces.marked(bench.mark):
+        with suppress(OSError):  # it has ended
+            found += [process] if traces.role(process) == b"agent" and is_wanted(process) else []
+    return found
 
 
-def everyone(bench: Bench, at_least: int) -> list[int]:
-    """Processes of the run once both ranks work."""
-
-    def found() -> list[int]:
-        assert bench.started[-1].poll() is None, "the run has ended"
-        pids = traces.marked(bench.mark)
-        ranks = []
-        for pid in pids:
-            with suppress(OSError):  # it has ended
-                ranks += [pid] if traces.role(pid) == b"agent" else []
-        return pids if len(pids) >= at_least and len(ranks) >= 2 else []
-
-    pids = traces.wait_until(found)
-    assert isinstance(pids, list)
-    time.sleep(1.5)  # into the samples
-    return pids
+def is_stopped(process: int) -> bool:
+    return traces.state_and_parent(process)[0] == "T"
 
 
-@pytest.mark.thinned(1)
+def maps_mpi(process: int) -> bool:
+    return "libmpi" in Path("/proc", str(process), "maps").read_text()
+
+
+# -- ranks that the run has started ------------------------------------------------------------------------
+
+
+@needs_mpi
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
-)
-def test_a_runner_that_is_signalled_leaves_no_rank_and_no_mpirun(
-    bench: Bench, number: signal.Signals, code: int, figure: Any
-) -> None:
-    process = bench.start_run(endless(bench))
-    pids = everyone(bench, 5)
-    began = time.monotonic()
-    process.send_signal(number)
-    process.communicate(timeout=30)
-    assert process.returncode == code
-    assert traces.all_gone(pids, 10)
-    figure(f"{number.name}: {len(pids)} processes gone after {time.monotonic() - began:.1f} s")
-
-
-@pytest.mark.thinned(1)
-@pytest.mark.parametrize(
-    ("fault", "status", "code", "words"),
+    ("number", "code"),
     [
-        ("kill", Status.FAILED, 5, "rank 1 (process "),
-        ("raise", Status.FAILED, 5, "rank 1: InjectedError"),
-        ("stop", Status.TIMED_OUT, 4, "is stopped by a signal"),
-        ("element", Status.WRONG, 1, "rank 1: 1 wrong"),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.exhaustive),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.exhaustive),
+        (signal.SIGKILL, -9),
     ],
 )
-def test_a_rank_that_misbehaves_is_named_and_a_fresh_team_goes_on(
-    bench: Bench, fault: str, status: Status, code: int, words: str
+def test_a_runner_that_is_signalled_leaves_no_rank_and_no_mpirun(
+    bench: Bench, number: signal.Signals, code: int
 ) -> None:
-    path = suite(bench, {"collective": ["all_reduce", "broadcast"]}, time_limit="2 s")
-    ended = bench.run(path, fault=f"{fault}:rank=1:collective=all_reduce")
-    assert ended.code == code, ended.err
-    row = ended.row("all_reduce")
-    assert row["status"] == status.value
-    assert words in row["detail"]
-    assert ended.row("broadcast")["status"] == Status.OK.value
+    process = bench.start_run(bench.long_suite("mpi"))
+    traces.wait_until(lambda: len(agents(bench, maps_mpi)) == 2)
+    time.sleep(1.0)  # into the samples
+    everyone = traces.marked(bench.mark)
+    assert len(everyone) >= 5, "runner, leader, launcher and two ranks"
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == code
+    assert traces.all_gone(everyone, 10)
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    "fault",
+    ["stop", *(pytest.param(one, marks=pytest.mark.exhaustive) for one in ("kill", "raise", "stale"))],
+)
+def test_a_rank_that_misbehaves_is_named_and_a_fresh_team_goes_on(bench: Bench, fault: str) -> None:
+    check_fault(bench, fault, "mpi")
 
 
 @pytest.mark.exhaustive
-def test_a_rank_stopped_while_its_library_starts_is_named_and_no_other(
-    monkeypatch: pytest.MonkeyPatch, figure: Any
-) -> None:
-    mark = f"starting-{os.getpid()}"
-    monkeypatch.setenv(traces.MARK, mark)
-
+@needs_mpi
+def test_a_rank_stopped_while_its_library_starts_is_named_and_no_other(bench: Bench) -> None:
     def stop_one() -> int:
         """Stop a rank that has connected and loads its library; its number, 0 while there is none."""
-        for pid in traces.marked(mark):
-            with suppress(OSError):  # it has ended
-                maps = Path("/proc", str(pid), "maps").read_text()
-                if traces.role(pid) == b"agent" and "libmpi" in maps:
-                    os.kill(pid, signal.SIGSTOP)
-                    return pid
-        return 0
+        process = next(iter(agents(bench, maps_mpi)), 0)
+        if process:
+            os.kill(process, signal.SIGSTOP)
+        return process
 
     stopped: list[object] = []
     stopper = threading.Thread(target=lambda: stopped.append(traces.wait_until(stop_one, 60)))
     stopper.start()
-    began = time.monotonic()
     with pytest.raises(BackendUnavailable, match="the library did not start: rank") as raised:
-        open_team(BACKEND, TeamRequest(2, load_machine("cpu-shared-memory")))
+        open_team(MPI, TeamRequest(2, load_machine("cpu-shared-memory")))
     stopper.join()
     assert f"(process {stopped[0]}) is stopped by a signal; the others wait for it" in str(raised.value)
     assert raised.value.exit_code == 4
-    assert time.monotonic() - began < 60
-    assert [pid for pid in traces.left_behind(mark) if pid != os.getpid()] == []
-    figure(f"stopped while its library starts: named after {time.monotonic() - began:.0f} s")
+
+
+# -- runs that a launcher has started ----------------------------------------------------------------------
+
+
+@needs_mpi
+def test_mpirun_makes_one_run_of_its_processes(bench: Bench, mpiexec: list[str]) -> None:
+    suite = bench.suite({"collective": "all_reduce"}, backends=["mpi", "cpu"])
+    ended = bench.run(suite, launcher=mpiexec)
+    assert ended.code == 0, ended.err
+    assert ended.err.count("run folder: ") == 1
+    found = sorted((row["backend"], row["status"], row["ranks"]) for row in ended.rows)
+    assert found == [("cpu", "ok", 2), ("mpi", "ok", 2)]
+
+
+@needs_mpi
+def test_a_launcher_of_another_make_than_the_library_is_refused(bench: Bench) -> None:
+    suite = bench.suite({"collective": "all_reduce"}, backends=["mpi"])
+    ended = bench.run(suite, launcher=[FAKE_SRUN, "-n", "2"])
+    assert ended.code == 2, ended.err
+    assert "sees a world of 1" in ended.err
+    assert "use that library's own mpiexec" in ended.err
+    assert not ended.folder.exists()
+
+
+HANGING = {"collective": ["all_reduce", "broadcast", "all_gather"]}
+HANG = "stop:rank=1:collective=broadcast"
+
+
+@needs_mpi
+def test_after_a_hang_under_mpirun_the_rest_is_skipped_and_everybody_leaves(
+    bench: Bench, mpiexec: list[str]
+) -> None:
+    suite = bench.suite(HANGING, backends=["mpi"], time_limit="3 s")
+    ended = bench.run(suite, launcher=mpiexec, fault=HANG)
+    assert ended.code == 4, ended.err
+    assert ended.row("broadcast")["status"] == Status.TIMED_OUT.value
+    assert "rank 1" in ended.row("broadcast")["detail"]
+    assert ended.row("all_reduce")["status"] == Status.OK.value
+    assert ended.row("all_gather")["status"] == Status.SKIPPED.value
+    assert "cannot be started again" in ended.row("all_gather")["detail"]
+
+
+@pytest.mark.exhaustive
+@needs_mpi
+def test_after_a_hang_a_launcher_that_the_runner_started_is_started_again(
+    bench: Bench, mpiexec: list[str]
+) -> None:
+    suite = bench.suite(HANGING, backends=["mpi"], time_limit="3 s")
+    ended = bench.run(suite, "--launch", " ".join(mpiexec), fault=HANG)
+    assert ended.code == 4, ended.err
+    assert "2 ranks: 2 on " in ended.err
+    assert [row["status"] for row in ended.rows].count(Status.OK.value) == 2
+
+
+@pytest.mark.exhaustive
+@needs_gloo
+def test_torchrun_makes_one_run_of_its_processes(bench: Bench) -> None:
+    ended = bench.run(bench.suite({"collective": "all_reduce"}, backends=["gloo"]), launcher=TORCHRUN)
+    assert ended.code == 0, ended.err
+    assert ended.err.count("run folder: ") == 1
+    assert (ended.row("all_reduce")["status"], ended.row("all_reduce")["ranks"]) == ("ok", 2)
+
+
+@pytest.mark.exhaustive
+@needs_gloo
+@needs_mpi
+def test_under_torchrun_mpi_is_refused_with_what_would_start_it(bench: Bench) -> None:
+    process = bench.start_run(bench.suite({"collective": "all_reduce"}, backends=["mpi"]), launcher=TORCHRUN)
+    err = process.communicate(timeout=120)[1]  # torchrun adds a traceback of its own
+    assert "torchrun started these 2 processes, and no MPI comes up between them" in err
+    assert "start with mpirun, mpiexec or srun" in err
+    assert not (bench.folder / "out").exists()
+
+
+def files_of_the_stopped(bench: Bench) -> list[Path]:
+    """Files in shared memory of the rank that stands still, as soon as it does."""
+    stopped = traces.wait_until(lambda: [one for one in traces.marked(bench.mark) if is_stopped(one)], 120)
+    assert isinstance(stopped, list)
+    files = [Path(path) for path in shared_memory_files(stopped[0])]
+    assert files, "this MPI keeps nothing in shared memory, so nothing is shown"
+    return files
+
+
+def start_hanging(bench: Bench, limit: str, *arguments: str, launcher: list[str]) -> subprocess.Popen[str]:
+    suite = bench.suite({"collective": "all_reduce"}, backends=["mpi"], time_limit=limit)
+    return bench.start_run(suite, *arguments, launcher=launcher, fault="stop:rank=1:collective=all_reduce")
+
+
+@needs_mpi
+@needs_shared_memory
+def test_a_launcher_that_is_killed_leaves_no_shared_memory_behind(bench: Bench, mpiexec: list[str]) -> None:
+    launcher = start_hanging(bench, "300 s", launcher=mpiexec)
+    files = files_of_the_stopped(bench)
+    launcher.kill()
+    for process in traces.marked(bench.mark):
+        with suppress(OSError):
+            if is_started_by_the_launcher(process):
+                os.kill(process, signal.SIGKILL)
+    launcher.communicate()
+    traces.wait_until(lambda: not any(path.exists() for path in files), 10)
+
+
+def is_started_by_the_launcher(process: int) -> bool:
+    """Whether it is ``ccbench run`` itself, and not one of its helpers or the launcher's."""
+    words = Path("/proc", str(process), "cmdline").read_bytes().split(b"\0")
+    return b"run" in words and b"--no-report" in words
+
+
+@pytest.mark.exhaustive
+@needs_mpi
+@needs_shared_memory
+def test_a_team_of_the_users_launcher_that_is_given_up_leaves_no_shared_memory_behind(
+    bench: Bench, mpiexec: list[str]
+) -> None:
+    process = start_hanging(bench, "3 s", "--launch", " ".join(mpiexec), launcher=[])
+    files = files_of_the_stopped(bench)
+    assert bench.end(process).code == 4
+    traces.wait_until(lambda: not any(path.exists() for path in files), 10)

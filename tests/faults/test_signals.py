@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from typing import Any
 
 import pytest
 
@@ -13,20 +11,16 @@ from ccbench.cases import Status
 from tests.faults import traces
 from tests.faults.conftest import Bench
 
-ENDED_WITHIN_SECONDS = 10.0
-
 
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_a_signal_keeps_what_was_measured_and_prints_it(
-    bench: Bench, number: signal.Signals, code: int, figure: Any
+    bench: Bench, number: signal.Signals, code: int
 ) -> None:
     suite = bench.suite(
-        {"collective": "all_reduce"},
-        {"collective": "broadcast", "algorithm": "chain"},
-        {"collective": "barrier"},
+        {"collective": ["all_reduce", "broadcast", "barrier"]},
         rounds=100,
         budget="60 s",
         max_ci_width="0.1%",
@@ -35,20 +29,16 @@ def test_a_signal_keeps_what_was_measured_and_prints_it(
         time_limit="100 s",
     )
     process = bench.start_run(suite)
-    traces.leader_of(process.pid)
     cases = bench.folder / "out" / "cases"
     traces.wait_until(lambda: list(cases.glob("*.parquet")))
-    sent = time.monotonic()
     os.kill(process.pid, number)
-    ended = bench.end(process, sent)
+    ended = bench.end(process)
     assert ended.code == code
-    assert ended.seconds < ENDED_WITHIN_SECONDS
     (row, *_) = rows = ended.rows
     assert {row["status"] for row in rows} == {Status.OK.value}
     assert len(row["samples_seconds"]) > 0
     assert "all_reduce" in ended.out
     assert "run folder: out" in ended.err
-    figure(f"{number.name}: exit code {code}, {len(rows)} cases kept, ended after {ended.seconds:.2f} s")
 
 
 def test_sigterm_while_the_machine_is_measured_ends_in_one_line(bench: Bench) -> None:
@@ -56,7 +46,7 @@ def test_sigterm_while_the_machine_is_measured_ends_in_one_line(bench: Bench) ->
     process = bench.start("run", suite, "-o", "out", "--no-report")
     traces.wait_until(lambda: traces.children(process.pid))
     os.kill(process.pid, signal.SIGTERM)
-    ended = bench.end(process, time.monotonic())
+    ended = bench.end(process)
     assert ended.code == 143
     assert ended.err.splitlines()[-1] == "ccbench: terminated by SIGTERM before the first case"
 
@@ -70,4 +60,4 @@ def test_nohup_is_respected(bench: Bench) -> None:
         signal.signal(signal.SIGHUP, before)
     traces.leader_of(process.pid)
     os.kill(process.pid, signal.SIGHUP)
-    assert bench.end(process, time.monotonic()).code == 0
+    assert bench.end(process).code == 0

@@ -100,22 +100,24 @@ def shared_memory() -> set[str]:
 
 
 def new_in_shared_memory(before: set[str]) -> set[str]:
-    """Names that were not there before and stay for a grace time: other tests' come and go."""
+    """Names that were not there before and stay for a grace time: other programs' come and go."""
     deadline = time.monotonic() + GONE_WITHIN_SECONDS
-    while (found := shared_memory() - before) and time.monotonic() < deadline:
+    found = shared_memory() - before
+    while found and time.monotonic() < deadline:
         time.sleep(0.05)
+        found &= shared_memory()
     return found
 
 
 def _held(names: set[str]) -> set[str]:
-    """Those that a living process maps: other programs of this machine come and go, too."""
+    """Those that a living process maps or was told of: other programs of this machine come and go, too."""
     if not names:
         return set()
     held = set()
     for pid in processes():
         with suppress(OSError):
-            maps = (PROC / str(pid) / "maps").read_text()
-            held |= {name for name in names if f"{SHARED_MEMORY}/{name}" in maps}
+            told = (PROC / str(pid) / "maps").read_bytes() + (PROC / str(pid) / "environ").read_bytes()
+            held |= {name for name in names if os.fsencode(SHARED_MEMORY / name) in told}
     return held
 
 

@@ -6,13 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
-from functools import lru_cache
 
 import pytest
 
-from .namespaces import Network, hosts, why_not
+from .namespaces import Network, hosts
 
 pytestmark = pytest.mark.network
 
@@ -30,19 +28,6 @@ SERVE = (
     "    line, origin = server.accept()\n"
     "    line.sendall(f'{socket.gethostname()} greets {origin[0]}'.encode())\n"
 )
-
-
-@lru_cache
-def reason() -> str:
-    return why_not()
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    if reason():
-        pytest.skip(reason())
-    with hosts(3) as made:
-        yield made
 
 
 def listed() -> list[str]:
@@ -63,11 +48,8 @@ def greeting(network: Network, host: int, server: int) -> str:
 
 
 def test_hosts_have_names_and_reach_each_other_by_them(network: Network) -> None:
-    assert [network.run(host, ["hostname"], SECONDS).stdout.strip() for host in range(3)] == [
-        "h0",
-        "h1",
-        "h2",
-    ]
+    names = [network.run(host, ["hostname"], SECONDS).stdout.strip() for host in range(3)]
+    assert names == ["h0", "h1", "h2"]
     assert greeting(network, 0, 2) == f"h2 greets {network.addresses[0]}"
 
 
@@ -96,9 +78,8 @@ def test_both_ends_of_a_link_have_the_rate(network: Network) -> None:
         assert "rate 1Gbit" in shown
 
 
+@pytest.mark.usefixtures("_namespaces")
 def test_hosts_go_with_everything_on_them_even_after_a_failure() -> None:
-    if reason():
-        pytest.skip(reason())
     started: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def fail() -> None:
@@ -113,9 +94,8 @@ def test_hosts_go_with_everything_on_them_even_after_a_failure() -> None:
     assert [name for name in listed() if name.startswith(f"{prefix}-")] == []
 
 
+@pytest.mark.usefixtures("_namespaces")
 def test_what_a_killed_process_left_goes_with_the_next_one() -> None:
-    if reason():
-        pytest.skip(reason())
     program = (
         "import time\nfrom tests.network.namespaces import hosts\n"
         "with hosts(1) as network:\n    print(network.prefix, flush=True)\n    time.sleep(600)\n"
@@ -129,9 +109,8 @@ def test_what_a_killed_process_left_goes_with_the_next_one() -> None:
         assert f"{prefix}-h0" not in listed()
 
 
+@pytest.mark.usefixtures("_namespaces")
 def test_the_command_line_gives_back_the_commands_status() -> None:
-    if reason():
-        pytest.skip(reason())
     done = subprocess.run(
         [sys.executable, "-m", "tests.network.namespaces", "--hosts", "1", "--", "sh", "-c", "exit 7"],
         env={**os.environ, "PYTHONPATH": os.getcwd()},

@@ -6,9 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,9 +15,9 @@ from ccbench.backends.gloo import BACKEND as GLOO
 from ccbench.backends.mpi import BACKEND as MPI
 from ccbench.backends.mpi.library import OPEN_MPI, Library, as_root, installed
 from ccbench.results import load_run
+from tests.faults.conftest import rows_of
 
-from .namespaces import AGENT_VARIABLE, Network, hosts
-from .test_namespaces import reason
+from .namespaces import AGENT_VARIABLE, Network
 
 pytestmark = pytest.mark.network
 
@@ -34,14 +33,6 @@ order: written
 sweep: {{collective: all_reduce, size: [{sizes}]}}
 sampling: {{rounds: 1, maximum_samples: {samples}, warmup: 1 ms, budget: {budget}, time_limit: {limit}}}
 """
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    if reason():
-        pytest.skip(reason())
-    with hosts(2) as made:
-        yield made
 
 
 def plain(hosts_of_ranks: str) -> str:
@@ -90,11 +81,6 @@ def said(process: subprocess.Popen[str]) -> str:
         process.kill()
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    rows = load_run(folder).cases.to_dict("records")
-    return [{str(name): value for name, value in row.items()} for row in rows]
-
-
 def check_places(folder: Path) -> None:
     (row,) = rows_of(folder)
     assert row["status"] == "ok", row["detail"]
@@ -120,6 +106,9 @@ def test_a_launcher_of_the_users_own_starts_ranks_on_two_hosts(network: Network,
     text = said(process)
     assert process.returncode == 0, text
     check_places(tmp_path / "run")
+    (row,) = rows_of(tmp_path / "run")
+    assert f"gloo over tcp, eth0 ({network.addresses[0]})" in row["backend_version"]
+    assert "hosts have clocks of their own" in row["detail"]
 
 
 @pytest.mark.exhaustive

@@ -356,14 +356,6 @@ def test_whether_launched_ranks_have_gpus_is_asked_of_their_hosts(
         run(suite, tmp_path, **chosen)
 
 
-def test_a_plan_counts_cases_and_bytes_and_starts_nothing(tmp_path: Path, teams: Teams) -> None:
-    plan = plan_suite(suite_of(tmp_path), RunOptions())
-    assert [case.collective for case in plan.cases] == COLLECTIVES
-    assert plan.total_bytes == 4 * 4096  # all_reduce: input and output on two ranks
-    assert plan.expected_seconds > 0
-    assert teams.opened == 0
-
-
 def test_a_machine_that_is_not_known_leaves_no_folder(tmp_path: Path, teams: Teams) -> None:
     with pytest.raises(MachineError, match="nosuch"):
         run(suite_of(tmp_path), tmp_path, machine="nosuch")

@@ -281,7 +281,7 @@ def priced(tmp_path: Path, seconds: float, prediction: Prediction | None, **chan
 def test_a_run_is_compared_with_its_predictions(
     tmp_path: Path, seconds: float, verdict: Verdict, code: int
 ) -> None:
-    compared = priced(tmp_path, seconds, Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link 0-1"))
+    compared = priced(tmp_path, seconds, PREDICTION)
     (found,) = compared.points
     assert found.verdict is verdict
     assert found.ratio == pytest.approx(seconds / 1e-5, rel=0.02)
@@ -290,24 +290,23 @@ def test_a_run_is_compared_with_its_predictions(
         assert "link 0-1" in found.reason
 
 
+PREDICTION = Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link 0-1")
+
+
 @pytest.mark.parametrize(
-    ("seconds", "prediction", "cause"),
+    ("seconds", "prediction", "simulated", "cause"),
     [
-        (4e-6, Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link"), Cause.BEATS_BOUND),
-        (1e-5, None, Cause.NO_PREDICTION),
+        (4e-6, PREDICTION, False, Cause.BEATS_BOUND),
+        (1e-5, None, False, Cause.NO_PREDICTION),
+        (1e-5, PREDICTION, True, Cause.SIMULATED),
     ],
 )
 def test_what_the_model_cannot_judge_ends_with_3(
-    tmp_path: Path, seconds: float, prediction: Prediction | None, cause: Cause
+    tmp_path: Path, seconds: float, prediction: Prediction | None, simulated: bool, cause: Cause
 ) -> None:
-    compared = priced(tmp_path, seconds, prediction)
+    compared = priced(tmp_path, seconds, prediction, simulated=simulated)
     assert compared.points[0].cause is cause
     assert compared.exit_code == 3
-
-
-def test_times_from_the_model_are_not_compared_with_it(tmp_path: Path) -> None:
-    compared = priced(tmp_path, 1e-5, Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link"), simulated=True)
-    assert compared.points[0].cause is Cause.SIMULATED
 
 
 def test_a_file_that_could_not_be_read_never_passes() -> None:
@@ -328,8 +327,7 @@ def test_a_prediction_of_a_case_that_could_not_be_read_never_passes(tmp_path: Pa
     path = tmp_path / "run"
     with RunFolder.create(path, MANIFEST) as folder:
         for place in (0, 1):
-            prediction = Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link 0-1")
-            folder.write(measured(case(place), rounds(1e-5)), prediction)
+            folder.write(measured(case(place), rounds(1e-5)), PREDICTION)
     assert compare_with_model(path).exit_code == 0
     file = next((path / "cases").glob("*.parquet"))
     file.write_bytes(file.read_bytes()[:-100])

@@ -71,32 +71,18 @@ def seen(kind: Kind, random: np.random.Generator) -> Seen:
     return Seen(*counts.tolist())
 
 
-@pytest.fixture(scope="module")
-def results() -> dict[str, Seen]:
-    assert sum(kind.pairs for kind in KINDS) == 200
-    return {kind.name: seen(kind, np.random.default_rng([2026, place])) for place, kind in enumerate(KINDS)}
-
-
 @pytest.mark.exhaustive
-def test_false_alarms_are_at_most_one_point_in_a_hundred(results: dict[str, Seen]) -> None:
+def test_of_two_hundred_pairs_false_alarms_are_few_and_slow_downs_are_found() -> None:
+    assert sum(kind.pairs for kind in KINDS) == 200
+    results = {
+        kind.name: seen(kind, np.random.default_rng([2026, place])) for place, kind in enumerate(KINDS)
+    }
     for name, one in results.items():
         assert one.false_alarms <= 0.01 * one.unchanged, name
-
-
-@pytest.mark.exhaustive
-def test_a_slow_down_of_ten_per_cent_is_found(results: dict[str, Seen]) -> None:
     for name in ("+10 %", "+20 %", "fewer samples", "drifting"):
         assert results[name].found >= 0.95 * results[name].changed, name
-
-
-@pytest.mark.exhaustive
-def test_a_slow_down_beyond_the_threshold_is_never_called_the_same(results: dict[str, Seen]) -> None:
     for name in ("+10 %", "+20 %", "more noise", "fewer samples", "drifting"):
         assert results[name].called_same == 0, name
-
-
-@pytest.mark.exhaustive
-def test_a_change_at_the_threshold_is_rarely_called_the_same(results: dict[str, Seen]) -> None:
     assert results["+5 %"].called_same <= 0.05 * results["+5 %"].changed
 
 

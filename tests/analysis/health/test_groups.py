@@ -45,14 +45,12 @@ def test_halving_ends_at_the_two_neighbours_of_a_slow_rank(rank: int, seed: int,
     assert f"halved from ranks {rank // 8 * 8}-{rank // 8 * 8 + 7}" in one.evidence
 
 
-def test_a_slow_way_inside_a_quarter_ends_at_the_quarter() -> None:
-    (one,) = found(nested(1, (8, 10)))
-    assert one.name == "ranks 8-11"
-
-
-def test_a_slow_half_with_sound_quarters_is_named_as_the_half() -> None:
-    (one,) = found(nested(2, (0, 4)))
-    assert one.name == "ranks 0-7"
+@pytest.mark.parametrize(("around", "named"), [((8, 10), "ranks 8-11"), ((0, 4), "ranks 0-7")])
+def test_a_slow_way_between_sound_parts_ends_at_the_group_around_it(
+    around: tuple[int, ...], named: str
+) -> None:
+    (one,) = found(nested(1, around))
+    assert one.name == named
 
 
 @settings(deadline=None, max_examples=30)
@@ -75,12 +73,6 @@ def test_a_slow_half_is_found_beside_other_ways_to_part_the_ranks(ranks: int, ha
     (one,) = found(made)
     assert one.members == half
     assert "in 3 of 3 cases" in one.evidence
-
-
-def test_one_odd_group_among_likes_is_named_without_any_halves() -> None:
-    (one,) = found(groups(np.random.default_rng(3), 8, slow=1))
-    assert one.name == "ranks 2-3"
-    assert "(rank // 2)" in one.evidence or "halved" in one.evidence
 
 
 def test_groups_that_do_not_nest_are_compared_with_their_likes() -> None:

@@ -45,10 +45,9 @@ def test_a_machine_without_a_fault_is_healthy_and_says_on_what_evidence() -> Non
     assert "between rounds" in text
 
 
-@pytest.mark.parametrize("rank", [0, 3, 7])
-def test_a_slow_rank_is_named_once_and_not_its_pairs(rank: int) -> None:
-    one = verdict(whole(late=rank))
-    assert found(one) == [("slow_rank", f"rank {rank}")]
+def test_a_slow_rank_is_named_once_and_not_its_pairs() -> None:
+    one = verdict(whole(late=7))
+    assert found(one) == [("slow_rank", "rank 7")]
     assert one.exit_code == 1
     assert "the others wait for it in 12 of 12 collectives" in one.findings[0].evidence
     assert "its pairs take" in one.findings[0].evidence

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ccbench.analysis.pair_matrix import PairMatrix, pair_matrices, pair_misses
-from ccbench.cases import Conditions, Status
+from ccbench.cases import Status
 from ccbench.groups import Pair
 
 from .machines import Slower, evenly, flagged, manifest, pairs, run_of
@@ -38,39 +38,6 @@ def test_behind_a_switch_all_pairs_are_of_one_class_with_the_rate_of_their_links
     one = matrices()[1 << 26, False]
     assert dict(one.class_sizes) == {"NV18": 56}
     assert {one.link_rates[source][target] for source, target in one.pairs()} == {450e9}
-
-
-def test_a_cube_mesh_has_classes_by_number_of_links_each_with_its_rate() -> None:
-    one = matrices("dgx-1v")[1 << 26, False]
-    rates: dict[str, set[float | None]] = {}
-    for source, target in one.pairs():
-        rates.setdefault(one.classes[source][target], set()).add(one.link_rates[source][target])
-    assert rates["NV1"] == {25e9}
-    assert rates["NV2"] == {50e9}
-
-
-def test_on_an_unknown_machine_all_pairs_are_of_one_class_without_a_name() -> None:
-    one = matrices("")[8, False]
-    assert dict(one.class_sizes) == {"": 56}
-    assert all(one.link_rates[source][target] is None for source, target in one.pairs())
-
-
-def test_more_ranks_than_the_graph_has_gpus_leave_the_classes_open() -> None:
-    assert dict(matrices("hgx-h100", ranks=9)[8, False].class_sizes) == {"": 72}
-
-
-def test_processes_are_of_one_machine_several_or_one_core() -> None:
-    made = [
-        replace(one, case=replace(one.case, backend="cpu"), conditions=Conditions(binding=(0, 1, 0)))
-        for one in pairs(np.random.default_rng(3), ranks=3)
-    ]
-    one = pair_matrices(run_of(made))[0]
-    assert one.classes[0][2] == "one core"
-    assert one.classes[0][1] == "host"
-    apart = [replace(one, node_of_rank=(0, 0, 1), hosts=("a", "a", "b")) for one in made]
-    one = pair_matrices(run_of(apart))[0]
-    assert one.classes[0][2] == "NET"
-    assert one.classes[0][1] == "host"
 
 
 @pytest.mark.parametrize("size", [8, 1 << 26])
@@ -113,7 +80,3 @@ def test_pairs_without_a_result_leave_their_cells_empty() -> None:
     one = next(one for one in pair_matrices(run_of(made)) if not one.both)
     assert one.seconds[0][1] is None
     assert len(list(one.pairs())) == 5
-
-
-def test_a_run_without_pairs_has_no_matrix() -> None:
-    assert pair_matrices(run_of([])) == ()

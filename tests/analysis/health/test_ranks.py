@@ -11,10 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.analysis.slow_ranks import STARVED, starved_ranks, waited_for
+from ccbench.analysis.slow_ranks import (
+    STARVED,
+    UNNAMED,
+    devices_with,
+    flagged_devices,
+    high_outliers,
+    relative_spread,
+    starved_ranks,
+    waited_for,
+)
 from ccbench.cases import Conditions, Measurement
+from ccbench.report.wording import footnote
 from ccbench.results import Point
-from tests.analysis.health.machines import collectives, run_of
+from tests.analysis.health.machines import case, collectives, flagged, hot_readings, measured, run_of
 
 RANKS = 4
 
@@ -36,8 +46,8 @@ def rows(
             ),
         )
 
-    measured = collectives(np.random.default_rng(1), len(shares) or RANKS, **changes)
-    return list(run_of([of(one) for one in measured]).points)
+    made = collectives(np.random.default_rng(1), len(shares) or RANKS, **changes)
+    return list(run_of([of(one) for one in made]).points)
 
 
 @pytest.mark.parametrize("rank", range(RANKS))
@@ -184,3 +194,71 @@ def test_launches_of_a_few_microseconds_tell_nothing_of_waiting() -> None:
 def test_two_ranks_have_seven_cases_against_one_of_them_by_chance() -> None:
     assert waited_for(of_two([0.0], [0.5], cases=7)) == {}
     assert waited_for(of_two([0.0], [0.5], cases=8)).keys() == {0}
+
+
+# -- what stands out, and whose flags they are ------------------------------------------------------------
+
+VALUES = st.lists(st.floats(0.0, 1000.0), max_size=30)
+
+
+@pytest.mark.parametrize(
+    ("values", "least", "found"),
+    [
+        ([1.0, 1.0, 1.0, 5.0], 0.5, (3,)),
+        ([1.0, 1.0, 1.0, 1.4], 0.5, ()),
+        ([1.0, 5.0], 0.5, ()),
+        ([], 0.5, ()),
+        ([1.0, 2.0, 3.0, 4.0, 5.0], 0.5, ()),
+        ([5.0, 1.0, 1.0, 1.0, 6.0], 0.5, (0, 4)),
+    ],
+)
+def test_an_outlier_lies_far_above_its_likes(
+    values: list[float], least: float, found: tuple[int, ...]
+) -> None:
+    assert high_outliers(values, least) == found
+
+
+@given(VALUES, st.floats(0.01, 10.0))
+def test_fewer_than_half_are_outliers_and_all_lie_above_all_others(values: list[float], least: float) -> None:
+    found = high_outliers(values, least)
+    assert 2 * len(found) < len(values) or not values
+    others = [value for place, value in enumerate(values) if place not in found]
+    assert all(values[place] > max(others) for place in found)
+
+
+@given(VALUES, st.floats(0.01, 10.0), st.floats(-100.0, 100.0))
+def test_only_differences_count(values: list[float], least: float, shift: float) -> None:
+    whole = [round(value) for value in values]
+    assert high_outliers(whole, least) == high_outliers([value + round(shift) for value in whole], least)
+
+
+def test_the_spread_of_equal_values_is_nothing() -> None:
+    assert relative_spread([2.0] * 5) == 0.0
+    assert relative_spread([2.0]) == 0.0
+    assert relative_spread([0.0, 0.0, 1.0]) == 0.0
+
+
+def test_the_spread_of_normal_values_is_their_deviation() -> None:
+    values = 10 + np.random.default_rng(1).normal(size=20_001)
+    assert relative_spread(values.tolist()) == pytest.approx(0.1, rel=0.05)
+
+
+def test_a_flag_is_laid_to_the_device_whose_readings_give_it() -> None:
+    assert devices_with(hot_readings(), "throttled") == ["0000:3b:00.0 H100"]
+    assert devices_with(hot_readings(), "ecc_errors") == []
+
+
+def test_devices_are_counted_by_cases_and_flags() -> None:
+    cases = [(("throttled", "other_load"), hot_readings())] * 3 + [(("ecc_errors",), "")]
+    assert flagged_devices(cases) == [("throttled", "0000:3b:00.0 H100", 3), ("ecc_errors", UNNAMED, 1)]
+    assert flagged_devices(cases, ("ecc_errors",)) == [("ecc_errors", UNNAMED, 1)]
+
+
+def test_readings_that_cannot_be_read_name_no_device() -> None:
+    assert devices_with("no JSON", "throttled") == []
+
+
+def test_the_small_print_names_the_device() -> None:
+    one = measured(case("all_reduce", 4096), 1e-5, np.random.default_rng(1), device_readings=hot_readings())
+    run = run_of([flagged(one, "throttled")])
+    assert "Devices: 0000:3b:00.0 H100 throttled (1 point)" in footnote(run.points)

@@ -66,16 +66,6 @@ def test_two_new_runs_are_enough_for_a_large_step_and_one_is_not() -> None:
     assert index == 20
 
 
-def test_up_and_down_again_are_two_steps() -> None:
-    random = np.random.default_rng(3)
-    values = 1 + 0.005 * random.standard_normal(30)
-    values[10:16] *= 1.3
-    assert [(index, change > 0) for index, change in find_steps(values.tolist())] == [
-        (10, True),
-        (16, False),
-    ]
-
-
 def test_a_step_below_the_minimum_is_not_told_however_clear() -> None:
     values = [1.0] * 10 + [1.02] * 10
     assert find_steps(values) == []

@@ -23,15 +23,6 @@ def two_bands() -> list[Timing]:
     return timings
 
 
-def test_the_example_plugin_reads_the_bands_back() -> None:
-    lines = read(nccl_csv(two_bands()))
-    assert len(lines) == 2
-    assert decided(lines, "allreduce", 2**18, 1, 8) == ("tree", "ll", 0)
-    assert decided(lines, "allreduce", 2**21, 1, 8) == ("tree", "ll", 0)
-    assert decided(lines, "allreduce", 2**22, 1, 8) == ("nvls", "simple", 0)
-    assert decided(lines, "allreduce", 2**25, 1, 8) == ("nvls", "simple", 0)
-
-
 def test_sizes_ranks_nodes_and_collectives_that_were_not_measured_match_no_line() -> None:
     lines = read(nccl_csv(two_bands()))
     assert decided(lines, "allreduce", 2**18 - 1, 1, 8) is None
@@ -48,15 +39,7 @@ def test_channels_are_written_where_they_are_known() -> None:
     assert [line.channels for line in read(nccl_csv([timing(NCCL, MIB, 2.0), used]))] == [12]
 
 
-def test_an_unknown_number_of_nodes_matches_any() -> None:
-    place = replace(PLACE, nodes=0)
-    (line,) = read(
-        nccl_csv([timing(NCCL, MIB, 2.0, situation=place), timing(RING, MIB, 1.0, situation=place)])
-    )
-    assert line.nodes == -1
-
-
-def test_a_known_number_of_nodes_outranks_any() -> None:
+def test_an_unknown_number_of_nodes_matches_any_and_a_known_one_goes_first() -> None:
     unknown = replace(PLACE, nodes=0)
     timings = [timing(NCCL, MIB, 2.0), timing(TREE, MIB, 1.0)]
     timings += [timing(NCCL, MIB, 2.0, situation=unknown), timing(RING, MIB, 1.0, situation=unknown)]

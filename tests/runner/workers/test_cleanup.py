@@ -44,7 +44,9 @@ def test_files_and_folders_that_were_named_are_removed(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["kept"]
 
 
-def test_files_in_shared_memory_are_those_that_still_have_a_name(tmp_path: Path) -> None:
+def test_files_in_shared_memory_are_those_that_a_process_writes_and_that_have_a_name(
+    tmp_path: Path,
+) -> None:
     maps = tmp_path / "proc/7/maps"
     maps.parent.mkdir(parents=True)
     maps.write_text(
@@ -52,23 +54,13 @@ def test_files_in_shared_memory_are_those_that_still_have_a_name(tmp_path: Path)
         "7f-8f rw-s 00000000 00:17 1    /dev/shm/gone (deleted)\n"
         "7f-8f r-xp 00000000 00:17 1    /usr/lib/libmpi.so\n"
         "7f-8f rw-p 00000000 00:00 0\n"
-    )
-    assert shared_memory_files(7, Files(tmp_path)) == ["/dev/shm/mpich_shm_1"]
-    assert shared_memory_files(8, Files(tmp_path)) == []
-
-
-def test_programs_libraries_and_data_that_are_kept_in_shared_memory_are_nobodys_leftovers(
-    tmp_path: Path,
-) -> None:
-    maps = tmp_path / "proc/7/maps"
-    maps.parent.mkdir(parents=True)
-    maps.write_text(
-        "7f-8f r--p 00000000 00:17 1    /dev/shm/venv/lib/numpy/core.so\n"
+        # Programs, libraries and data that somebody keeps there:
         "7f-8f r-xp 00001000 00:17 1    /dev/shm/venv/lib/numpy/core.so\n"
         "7f-8f rw-p 00002000 00:17 1    /dev/shm/venv/lib/numpy/core.so\n"
         "7f-8f r--s 00000000 00:17 1    /dev/shm/dataset.bin\n"
     )
-    assert shared_memory_files(7, Files(tmp_path)) == []
+    assert shared_memory_files(7, Files(tmp_path)) == ["/dev/shm/mpich_shm_1"]
+    assert shared_memory_files(8, Files(tmp_path)) == []
 
 
 @needs_shared_memory
@@ -89,11 +81,3 @@ def test_what_others_had_shared_before_stays(name: Path) -> None:
         cleanup.add_shared_memory([os.getpid()])
     cleanup.close()
     assert name.exists()
-
-
-def test_folders_that_were_named_are_swept_too(tmp_path: Path) -> None:
-    cleanup = FileCleanup()
-    (tmp_path / "session").mkdir()
-    cleanup.add([str(tmp_path / "session")])
-    cleanup.close()
-    assert os.listdir(tmp_path) == []

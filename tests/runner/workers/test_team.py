@@ -8,20 +8,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.host import state
-from ccbench.runner.measure import RankResult
 from ccbench.runner.workers import team as teams
-from ccbench.runner.workers.leader import Leader
-from ccbench.runner.workers.messages import GroupRequest, RankReport
 from ccbench.runner.workers.team import WorkerTeam
 from tests.faults import traces
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
 
 SAMPLING = Sampling(rounds=1, budget_seconds=0.02, warmup_seconds=0.002, minimum_sample_seconds=0.0002)
 GATHER = Case("s", "cpu", "all_gather", "default", "int32", "none", 4096, 512, 2)
@@ -36,15 +33,7 @@ def team() -> Iterator[WorkerTeam]:
 
 def leader() -> int:
     """The only child of this process that leads a team; 0 when there is none."""
-    found = []
-    for entry in os.listdir("/proc"):
-        try:
-            words = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
-            leads = traces.is_leader(int(entry)) if entry.isdigit() else False
-        except OSError:
-            continue
-        if leads and int(words[1]) == os.getpid():
-            found.append(int(entry))
+    found = [pid for pid in traces.children(os.getpid()) if traces.is_leader(pid)]
     assert len(found) < 2
     return found[0] if found else 0
 
@@ -69,13 +58,6 @@ def test_a_measurement_is_whole(team: WorkerTeam) -> None:
     assert measurement.stop_reason in ("interval", "budget", "maximum of samples")
     assert measurement.started_at.endswith("+00:00")
     assert len(measurement.conditions.binding) == 2
-
-
-def test_one_team_measures_many_cases(team: WorkerTeam) -> None:
-    for count in (0, 1, 7, 100_000):
-        case = Case("s", "cpu", "all_reduce", "ring", "float64", "sum", 8 * count, count, 2)
-        assert team.run(case, SAMPLING).status is Status.OK
-    assert team.usable()
 
 
 def test_a_case_that_has_no_schedule_fails_with_the_reason(team: WorkerTeam) -> None:
@@ -146,23 +128,3 @@ def test_a_team_that_lost_a_rank_while_idle_is_not_used_again(team: WorkerTeam) 
     while team.usable() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not team.usable()
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-@pytest.mark.parametrize("status", [Status.OK, Status.WRONG])
-def test_reports_may_come_in_any_order(order: tuple[int, ...], status: Status) -> None:
-    """Ranks end together, so which report is read first is chance; rank 0 alone keeps the stamps."""
-    leader = Leader(GroupRequest("cpu", 2, None))
-    case = Case("s", "cpu", "barrier", "default", "int8", "sum", 0, 0, 2)
-
-    def report(rank: int) -> RankReport:
-        stamps = np.cumsum(np.ones((2, 3 if rank == 0 else 0, 2)), axis=2)
-        result = RankResult(rank, stamps, (), 0.0, 1, "enough", None, 1.0)
-        said = "rank 1 has wrong data" if rank else "how samples were taken"
-        return RankReport(status if rank else Status.OK, said, "dissemination", result)
-
-    composed = leader.composed(case, {rank: report(rank) for rank in order})
-    assert len(composed.samples_seconds) == 3
-    assert composed.status is status
-    assert composed.detail.endswith("rank 1 has wrong data")
-    assert composed.detail.startswith("how") is (status is Status.OK)

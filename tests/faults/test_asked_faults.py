@@ -1,0 +1,108 @@
+"""Every fault that ``CCBENCH_FAULT`` asks for is named, has its exit code, and costs its own case alone."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
+from ccbench.collectives import COLLECTIVES, Collective
+from ccbench.dtypes import item_bytes
+from ccbench.runner.workers.team import WorkerTeam
+from ccbench.schedules import algorithms_of
+from tests.faults.conftest import Bench
+
+EXIT_CODES = {Status.WRONG: 1, Status.TIMED_OUT: 4, Status.FAILED: 5}
+
+SPOILT = r"rank 1: \d+ wrong, first at element \d+: \S+ instead of \S+"
+
+FAULTS = {
+    "kill": (Status.FAILED, r"rank 1 \(process \d+\) was killed by SIGKILL while sampling"),
+    "raise": (
+        Status.FAILED,
+        r"rank 1: InjectedError: a fault was asked for by CCBENCH_FAULT \(faults.py:\d+\)",
+    ),
+    "stop": (
+        Status.TIMED_OUT,
+        r"timed out: rank 1 \(process \d+\) is stopped by a signal; the others wait for it",
+    ),
+    "element": (Status.WRONG, SPOILT),
+    "nan": (Status.WRONG, SPOILT),
+    "swap": (Status.WRONG, SPOILT),
+    "stale": (Status.WRONG, SPOILT),
+}
+
+
+def check_fault(bench: Bench, fault: str, backend: str) -> None:
+    status, detail = FAULTS[fault]
+    suite = bench.suite(
+        {"collective": ["all_gather", "all_reduce"]}, backends=[backend], rounds=2, time_limit="2 s"
+    )
+    ended = bench.run(suite, fault=f"{fault}:rank=1:collective=all_gather")
+    assert ended.code == EXIT_CODES[status], ended.err
+    row = ended.row("all_gather")
+    assert row["status"] == status.value
+    assert re.fullmatch(detail, row["detail"])
+    assert math.isnan(row["median_seconds"]), "what failed has no speed"
+    assert status.value in ended.out
+    if status is Status.WRONG:
+        assert row["wrong_elements"] >= 1
+    other = ended.row("all_reduce")
+    assert other["status"] == Status.OK.value
+    assert len(other["round_samples"]) >= 2
+    assert "fault_injected" in other["flags"]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["kill", "raise", "stop", "stale"]
+    + [pytest.param(one, marks=pytest.mark.exhaustive) for one in ("element", "nan", "swap")],
+)
+def test_a_fault_of_a_rank_is_named_and_the_sweep_goes_on(bench: Bench, fault: str) -> None:
+    check_fault(bench, fault, "cpu")
+
+
+def test_wrong_data_of_what_runs_beside_are_told_from_the_case_s_own(bench: Bench) -> None:
+    sweep = {"collective": "all_reduce", "concurrent": "all_gather on all"}
+    ended = bench.run(bench.suite(sweep), fault="element:rank=1:collective=all_gather")
+    row = ended.row("all_reduce")
+    assert (ended.code, row["status"], row["wrong_elements"]) == (1, Status.WRONG.value, 1)
+    assert re.search(r"^rank 1: 1 wrong, .* in the concurrent all_gather$", row["detail"])
+
+
+def test_a_misspelt_fault_ends_the_run_before_it_begins(bench: Bench) -> None:
+    ended = bench.run(bench.suite({"collective": "all_reduce"}), fault="slow:rank=x")
+    assert ended.code == 2
+    (line,) = ended.err.splitlines()
+    assert line.startswith("ccbench: error: CCBENCH_FAULT: 'slow:rank=x': rank is 'x'")
+    assert not ended.folder.exists()
+
+
+@pytest.mark.exhaustive
+def test_ranks_that_do_not_wait_for_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same data launch after launch would hide it: launches with new data and late ranks show it."""
+    monkeypatch.setenv("CCBENCH_FAULT", "unsynchronised:rank=all")
+    sampling = Sampling(rounds=6, warmup_seconds=0.002, budget_seconds=0.03)
+    missed = []
+    team = WorkerTeam("cpu", 2)
+    try:
+        for name, row in COLLECTIVES.items():
+            for algorithm in algorithms_of(name):
+                for size in (64, 64 << 10) if row.moves_data else (0,):
+                    case = _case(row, algorithm, size)
+                    seen = [team.run(case, sampling.of_one_round(0)) for _ in range(sampling.rounds)]
+                    if all(one.status is not Status.WRONG for one in seen):
+                        missed.append(case.label)
+    finally:
+        team.close()
+    assert missed == []
+
+
+def _case(row: Collective, algorithm: str, size_bytes: int) -> Case:
+    dtype, op = "float32" if row.moves_data else "uint8", "sum" if row.reduces else NO_OP
+    count = row.count_for(size_bytes, 2, item_bytes(dtype))
+    root = 0 if row.rooted else NO_ROOT
+    size = row.size_bytes(count, 2, item_bytes(dtype))
+    return Case("faults", "cpu", row.name, algorithm, dtype, op, size, count, 2, root=root)

@@ -38,29 +38,23 @@ RULE = Sampling(
 # -- when to stop ------------------------------------------------------------------------------------------
 
 
-def reason(samples: list[float], elapsed_seconds: float = 0.0, **changes: float) -> str:
-    rule = Sampling(budget_seconds=1.0, minimum_samples=10, maximum_samples=50, **changes)  # type: ignore[arg-type]
-    return stop_reason(rule, np.array(samples), elapsed_seconds)
-
-
-def test_equal_samples_are_enough_as_soon_as_there_are_enough_of_them() -> None:
-    assert reason([1.0] * 9) == ""
-    assert reason([1.0] * 10) == "interval"
-
-
-def test_a_wide_interval_goes_on_until_the_budget_is_spent() -> None:
-    wide = [1.0, 2.0] * 10
-    assert reason(wide, 0.99) == ""
-    assert reason(wide, 1.0) == "budget"
-
-
-def test_too_few_samples_have_some_overtime_and_no_more() -> None:
-    assert reason([1.0] * 3, OVERTIME_FACTOR - 0.01) == ""
-    assert reason([1.0] * 3, OVERTIME_FACTOR) == "budget"
-
-
-def test_the_maximum_of_samples_ends_everything() -> None:
-    assert reason([1.0, 2.0] * 25) == "maximum of samples"
+@pytest.mark.parametrize(
+    ("samples", "elapsed_seconds", "why"),
+    [
+        ([1.0] * 9, 0.0, ""),
+        ([1.0] * 10, 0.0, "interval"),
+        ([1.0, 2.0] * 10, 0.99, ""),
+        ([1.0, 2.0] * 10, 1.0, "budget"),
+        ([1.0] * 3, OVERTIME_FACTOR - 0.01, ""),  # too few have some overtime
+        ([1.0] * 3, OVERTIME_FACTOR, "budget"),
+        ([1.0, 2.0] * 25, 0.0, "maximum of samples"),
+    ],
+)
+def test_samples_are_taken_until_their_interval_is_narrow_or_the_budget_spent(
+    samples: list[float], elapsed_seconds: float, why: str
+) -> None:
+    rule = Sampling(budget_seconds=1.0, minimum_samples=10, maximum_samples=50)
+    assert stop_reason(rule, np.array(samples), elapsed_seconds) == why
 
 
 def test_an_interval_is_not_narrow_without_the_confidence_that_was_asked_for() -> None:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-import pty
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -259,30 +255,17 @@ def test_the_display_suits_the_stream(
     assert type(progress_for(stream, quiet, {"TERM": terminal})) is kind
 
 
-def test_no_color_is_respected_on_a_real_terminal(tmp_path: Path) -> None:
-    script = tmp_path / "draw.py"
-    script.write_text(
-        "import sys\n"
-        "from ccbench.cases import Case\n"
-        "from ccbench.runner.progress import Left, LiveProgress, progress_for\n"
-        "progress = progress_for(sys.stderr)\n"
-        "assert type(progress) is LiveProgress\n"
-        "progress.started(Left(2, 5.0))\n"
-        f"progress.case_started({CASE!r}, 1)\n"
-        "progress.finished()\n"
-    )
-    controller, terminal = pty.openpty()
-    try:
-        environment = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1", "COLUMNS": "100"}
-        environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
-        subprocess.run([sys.executable, str(script)], stderr=terminal, env=environment, check=True)
-        drawn = os.read(controller, 100_000).decode()
-    finally:
-        os.close(controller)
-        os.close(terminal)
-    assert "0/2" in drawn
-    # SGR sequences that set a colour: 3x, 4x, 9x and 38;... (bold and reset are not colours).
-    assert not re.search(r"\x1b\[[0-9;]*(3|4|9)[0-9](;[0-9;]*)?m", drawn)
+def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGR sequences that set a colour are 3x, 4x, 9x and 38;...; bold and reset are none."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    coloured = {}
+    for value in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", value)
+        stream = Terminal()
+        run_three_cases(LiveProgress(stream, width=100))
+        assert "3/3" in stream.getvalue()
+        coloured[value] = bool(re.search(r"\x1b\[[0-9;]*(3|4|9)[0-9](;[0-9;]*)?m", stream.getvalue()))
+    assert coloured == {"": True, "1": False}
 
 
 def test_a_run_that_grows_counts_on_to_its_new_total() -> None:

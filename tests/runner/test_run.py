@@ -40,8 +40,9 @@ def good(case: Case, sampling: Sampling) -> Measurement:
 
 @dataclass
 class Teams(Backend):
-    """Implements Backend and its teams; remembers who was asked what."""
+    """Implements Backend and its teams; remembers who was asked what. folder: of the suite and the run."""
 
+    folder: Path
     answers: dict[str, Answer] = field(default_factory=dict)
     asked: list[tuple[str, Sampling]] = field(default_factory=list)
     opened: int = 0
@@ -105,8 +106,8 @@ def status_of(status: Status, detail: str = "as asked") -> Answer:
 
 
 @pytest.fixture
-def teams(monkeypatch: pytest.MonkeyPatch) -> Teams:
-    made = Teams()
+def teams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Teams:
+    made = Teams(tmp_path)
 
     def opened(name: str) -> Backend:
         return made
@@ -120,8 +121,8 @@ def declared_as(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     monkeypatch.setitem(DECLARED, "cpu", replace(DECLARED["cpu"], **changes))
 
 
-def suite_of(tmp_path: Path, collectives: Sequence[str] = COLLECTIVES, rounds: int = 1) -> Suite:
-    path = tmp_path / "tiny.yaml"
+def suite_of(folder: Path, collectives: Sequence[str] = COLLECTIVES, rounds: int = 1) -> Suite:
+    path = folder / "tiny.yaml"
     document = {
         "suite": "tiny",
         "backends": "cpu",
@@ -133,11 +134,19 @@ def suite_of(tmp_path: Path, collectives: Sequence[str] = COLLECTIVES, rounds: i
     return load_suite(path)
 
 
-def run(suite: Suite, tmp_path: Path, **options: object) -> RunOutcome:
-    chosen: dict[str, object] = {"machine": "cpu-shared-memory", **options}
+def run(
+    teams: Teams,
+    collectives: Sequence[str] = COLLECTIVES,
+    rounds: int = 1,
+    progress: Progress | None = None,
+    **options: Any,
+) -> RunOutcome:
+    """Run or resume in the folder ``out``."""
+    chosen: dict[str, Any] = {"machine": "cpu-shared-memory", **options}
     if "resume" not in chosen:
-        chosen["output"] = tmp_path / "out"
-    return run_suite(suite, RunOptions(**chosen), Progress())  # type: ignore[arg-type]  # named above
+        chosen["output"] = teams.folder / "out"
+    suite = suite_of(teams.folder, collectives, rounds)
+    return run_suite(suite, RunOptions(**chosen), progress or Progress())
 
 
 def statuses(folder: Path) -> dict[str, str]:
@@ -157,13 +166,11 @@ def statuses(folder: Path) -> dict[str, str]:
         ([Status.TIMED_OUT, Status.WRONG], 1),
     ],
 )
-def test_the_exit_code_is_that_of_the_worst_case(
-    tmp_path: Path, teams: Teams, found: list[Status], code: int
-) -> None:
+def test_the_exit_code_is_that_of_the_worst_case(teams: Teams, found: list[Status], code: int) -> None:
     for collective, status in zip(COLLECTIVES, found, strict=False):
         if status is not Status.OK:
             teams.answers[collective] = status_of(status)
-    outcome = run(suite_of(tmp_path), tmp_path)
+    outcome = run(teams)
     assert outcome.exit_code == code
     assert sum(outcome.counts.values()) == 3
     assert statuses(outcome.folder) == {
@@ -172,21 +179,20 @@ def test_the_exit_code_is_that_of_the_worst_case(
     }
 
 
-def test_a_failure_costs_the_team_and_the_next_case_has_a_fresh_one(tmp_path: Path, teams: Teams) -> None:
+def test_a_failure_costs_the_team_and_the_next_case_has_a_fresh_one(teams: Teams) -> None:
     teams.answers["broadcast"] = status_of(Status.FAILED, "rank 1 died")
-    run(suite_of(tmp_path), tmp_path)
+    run(teams)
     assert teams.opened == 2
     assert [name for name, _ in teams.asked] == COLLECTIVES
 
 
 def test_a_fault_that_comes_back_with_the_same_words_skips_the_rest_of_its_kind_and_a_resumed_run_tries_again(
-    tmp_path: Path, teams: Teams
+    teams: Teams,
 ) -> None:
     names = ["all_reduce", "broadcast", "gather", "reduce", "all_gather", "all_to_all", "barrier"]
     teams.settings = {"barrier": "another kind"}
     teams.answers = dict.fromkeys(names[1:-1], status_of(Status.FAILED, "no space in /dev/shm"))
-    suite = suite_of(tmp_path, names, rounds=3)
-    outcome = run(suite, tmp_path)
+    outcome = run(teams, names, rounds=3)
     assert [name for name, _ in teams.asked] == [*names[:4], "barrier", "barrier", "barrier"]
     assert (outcome.exit_code, outcome.unfinished) == (5, 1)
     assert outcome.counts == {Status.OK: 2, Status.FAILED: 3, Status.SKIPPED: 2}
@@ -197,38 +203,38 @@ def test_a_fault_that_comes_back_with_the_same_words_skips_the_rest_of_its_kind_
         "not started: 3 cases in a row lost their cpu team by: no space in /dev/shm"
     )
     teams.answers.clear()
-    again = run(suite, tmp_path, resume=outcome.folder)
+    again = run(teams, names, rounds=3, resume=outcome.folder)
     assert (again.exit_code, again.counts) == (0, {Status.OK: 7})
 
 
 @pytest.mark.parametrize("between", [status_of(Status.FAILED, "something else"), good])
 def test_faults_with_other_words_or_a_good_case_between_them_skip_nothing(
-    tmp_path: Path, teams: Teams, between: Answer
+    teams: Teams, between: Answer
 ) -> None:
     names = ["all_reduce", "broadcast", "gather", "reduce", "all_gather", "all_to_all"]
     teams.answers = {**dict.fromkeys(names, status_of(Status.FAILED, "the same")), "gather": between}
-    outcome = run(suite_of(tmp_path, names), tmp_path)
+    outcome = run(teams, names)
     assert [name for name, _ in teams.asked] == names
     assert Status.SKIPPED not in outcome.counts
 
 
-def test_teams_that_cannot_start_are_tried_three_times(tmp_path: Path, teams: Teams) -> None:
+def test_teams_that_cannot_start_are_tried_three_times(teams: Teams) -> None:
     teams.opens = False
-    outcome = run(suite_of(tmp_path, [*COLLECTIVES, "gather", "reduce"]), tmp_path)
+    outcome = run(teams, [*COLLECTIVES, "gather", "reduce"])
     assert outcome.exit_code == 5
     details = list(load_run(outcome.folder).cases["detail"])
     assert sorted(details) == ["cpu: no ranks today"] * 3 + ["cpu: no ranks today (tried 3 times)"] * 2
 
 
-def test_rounds_go_round_and_keep_the_launches_that_the_first_one_found(tmp_path: Path, teams: Teams) -> None:
-    run(suite_of(tmp_path, rounds=6), tmp_path)
+def test_rounds_go_round_and_keep_the_launches_that_the_first_one_found(teams: Teams) -> None:
+    run(teams, rounds=6)
     assert [name for name, _ in teams.asked] == COLLECTIVES * 6
     assert [sampling.launches for _, sampling in teams.asked] == [0] * 3 + [3] * 15
     assert teams.asked[0][1].budget_seconds == pytest.approx(0.010 / 6)
 
 
-def test_what_a_backend_does_not_support_is_not_asked_of_it(tmp_path: Path, teams: Teams) -> None:
-    outcome = run(suite_of(tmp_path, ["scatter", "barrier"]), tmp_path)
+def test_what_a_backend_does_not_support_is_not_asked_of_it(teams: Teams) -> None:
+    outcome = run(teams, ["scatter", "barrier"])
     assert statuses(outcome.folder) == {"scatter": "unsupported", "barrier": "ok"}
     assert {name for name, _ in teams.asked} == {"barrier"}
 
@@ -237,13 +243,13 @@ def test_what_a_backend_does_not_support_is_not_asked_of_it(tmp_path: Path, team
     ("error", "code"), [(KeyboardInterrupt(), 130), (Terminated(15), 143), (Terminated(1), 129)]
 )
 def test_an_interrupted_run_keeps_its_cases_and_closes_its_teams(
-    tmp_path: Path, teams: Teams, error: BaseException, code: int
+    teams: Teams, error: BaseException, code: int
 ) -> None:
     def interrupted(case: Case, sampling: Sampling) -> Measurement:
         raise error
 
     teams.answers["broadcast"] = interrupted
-    outcome = run(suite_of(tmp_path), tmp_path)
+    outcome = run(teams)
     assert (outcome.exit_code, outcome.interrupted) == (code, True)
     kept = load_run(outcome.folder)
     assert (kept.manifest.document["planned_cases"], len(kept.cases)) == (3, 1)
@@ -253,48 +259,48 @@ def test_an_interrupted_run_keeps_its_cases_and_closes_its_teams(
 
 
 def test_a_signal_while_teams_are_closed_interrupts_a_run_that_keeps_its_cases(
-    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
+    teams: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(run: object) -> None:
         raise Terminated(15)
 
     monkeypatch.setattr("ccbench.runner.run._Run._close", interrupted)
-    outcome = run(suite_of(tmp_path), tmp_path)
+    outcome = run(teams)
     assert (outcome.exit_code, outcome.interrupted) == (143, True)
     assert outcome.counts == {Status.OK: 3}
 
 
-def test_a_run_out_of_time_says_so_and_resumes(tmp_path: Path, teams: Teams) -> None:
-    outcome = run(suite_of(tmp_path), tmp_path, time_limit_seconds=0.0)
+def test_a_run_out_of_time_says_so_and_resumes(teams: Teams) -> None:
+    outcome = run(teams, time_limit_seconds=0.0)
     assert (outcome.exit_code, outcome.counts) == (5, {Status.SKIPPED: 3})
     assert teams.asked == []
-    again = run(suite_of(tmp_path), tmp_path, resume=outcome.folder)
+    again = run(teams, resume=outcome.folder)
     assert (again.exit_code, again.counts) == (0, {Status.OK: 3})
 
 
-def test_a_case_that_the_runs_own_limit_cut_is_not_called_hung(tmp_path: Path, teams: Teams) -> None:
+def test_a_case_that_the_runs_own_limit_cut_is_not_called_hung(teams: Teams) -> None:
     def cut(case: Case, sampling: Sampling) -> Measurement:
         time.sleep(2.1)
         return Measurement(case, Status.TIMED_OUT, "cut")
 
     teams.answers["barrier"] = cut
-    outcome = run(suite_of(tmp_path), tmp_path, time_limit_seconds=2.0)
+    outcome = run(teams, time_limit_seconds=2.0)
     assert outcome.counts == {Status.OK: 2, Status.SKIPPED: 1}
     assert outcome.exit_code == 5
     assert "barrier" not in statuses(outcome.folder)
 
 
-def test_resume_measures_what_failed_and_leaves_the_rest(tmp_path: Path, teams: Teams) -> None:
+def test_resume_measures_what_failed_and_leaves_the_rest(teams: Teams) -> None:
     teams.answers["broadcast"] = status_of(Status.FAILED)
-    outcome = run(suite_of(tmp_path), tmp_path)
+    outcome = run(teams)
     teams.asked.clear()
     teams.answers.clear()
-    again = run(suite_of(tmp_path), tmp_path, resume=outcome.folder)
+    again = run(teams, resume=outcome.folder)
     assert {name for name, _ in teams.asked} == {"broadcast"}
     assert (again.exit_code, again.counts) == (0, {Status.OK: 3})
 
 
-def test_resume_adds_the_rounds_that_are_missing(tmp_path: Path, teams: Teams) -> None:
+def test_resume_adds_the_rounds_that_are_missing(teams: Teams) -> None:
     rounds = 0
 
     def twice(case: Case, sampling: Sampling) -> Measurement:
@@ -305,9 +311,9 @@ def test_resume_adds_the_rounds_that_are_missing(tmp_path: Path, teams: Teams) -
         return good(case, sampling)
 
     teams.answers["barrier"] = twice
-    outcome = run(suite_of(tmp_path, ["barrier"], rounds=6), tmp_path)
+    outcome = run(teams, ["barrier"], rounds=6)
     assert outcome.exit_code == 130
-    run(suite_of(tmp_path, ["barrier"], rounds=6), tmp_path, resume=outcome.folder)
+    run(teams, ["barrier"], rounds=6, resume=outcome.folder)
     (row,) = load_run(outcome.folder).cases.to_dict("records")
     assert [int(samples) for samples in row["round_samples"]] == [5] * 6
     assert len(row["samples_seconds"]) == 30
@@ -317,27 +323,27 @@ def test_resume_adds_the_rounds_that_are_missing(tmp_path: Path, teams: Teams) -
     ("name", "collectives", "options"), [("suite", ["barrier"], {}), ("options", COLLECTIVES, {"ranks": 3})]
 )
 def test_resume_refuses_another_run(
-    tmp_path: Path, teams: Teams, name: str, collectives: list[str], options: dict[str, object]
+    teams: Teams, name: str, collectives: list[str], options: dict[str, Any]
 ) -> None:
-    outcome = run(suite_of(tmp_path), tmp_path)
+    outcome = run(teams)
     with pytest.raises(RunFolderError, match=rf"{name}\S* of this run was "):
-        run(suite_of(tmp_path, collectives), tmp_path, resume=outcome.folder, **options)
+        run(teams, collectives, resume=outcome.folder, **options)
     # The refusal let go of the folder.
-    assert run(suite_of(tmp_path), tmp_path, resume=outcome.folder).exit_code == 0
+    assert run(teams, resume=outcome.folder).exit_code == 0
 
 
 def test_a_backend_that_cannot_work_here_ends_the_run_before_it_begins(
-    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
+    teams: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Teams, "unavailable", lambda self: "no such hardware; buy some")
     with pytest.raises(BackendUnavailable, match="backend cpu: no such hardware; buy some"):
-        run(suite_of(tmp_path), tmp_path)
-    assert not (tmp_path / "out").exists()
+        run(teams)
+    assert not (teams.folder / "out").exists()
 
 
 @pytest.mark.parametrize("lacking", ["", "this machine has no NVIDIA driver"])
 def test_whether_launched_ranks_have_gpus_is_asked_of_their_hosts(
-    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch, lacking: str
+    teams: Teams, monkeypatch: pytest.MonkeyPatch, lacking: str
 ) -> None:
     facts = (HostFacts("a", ranks=1, gpus=("H100",)), HostFacts("b", ranks=1, no_gpus=lacking))
     monkeypatch.setattr("ccbench.runner.starting.discover_ranks", lambda *_: LaunchedRanks(("a", "b"), facts))
@@ -347,52 +353,49 @@ def test_whether_launched_ranks_have_gpus_is_asked_of_their_hosts(
         lambda self, elsewhere=False: None if elsewhere else "no driver in the launcher's pod",
     )
     teams.name = "nccl"
-    suite = suite_of(tmp_path, ["all_reduce"])
-    chosen = {"launch": "mpirun -n 2", "backends": ("nccl",)}
+    chosen: dict[str, Any] = {"launch": "mpirun -n 2", "backends": ("nccl",)}
     if not lacking:
-        assert run(suite, tmp_path, **chosen).counts == {Status.OK: 1}
+        assert run(teams, ["all_reduce"], **chosen).counts == {Status.OK: 1}
         return
     with pytest.raises(BackendUnavailable, match=f"backend nccl: b: {lacking}"):
-        run(suite, tmp_path, **chosen)
+        run(teams, ["all_reduce"], **chosen)
 
 
-def test_a_machine_that_is_not_known_leaves_no_folder(tmp_path: Path, teams: Teams) -> None:
+def test_a_machine_that_is_not_known_leaves_no_folder(teams: Teams) -> None:
     with pytest.raises(MachineError, match="nosuch"):
-        run(suite_of(tmp_path), tmp_path, machine="nosuch")
-    assert not (tmp_path / "out").exists()
+        run(teams, machine="nosuch")
+    assert not (teams.folder / "out").exists()
 
 
-def test_a_folder_that_never_got_a_case_is_taken_away(
-    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_never_got_a_case_is_taken_away(teams: Teams, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ccbench.runner.run.detect", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run(suite_of(tmp_path), tmp_path)
-    assert not (tmp_path / "out").exists()
+        run(teams)
+    assert not (teams.folder / "out").exists()
 
 
-def test_a_resumed_run_is_priced_on_the_machine_it_began_with(tmp_path: Path, teams: Teams) -> None:
+def test_a_resumed_run_is_priced_on_the_machine_it_began_with(teams: Teams) -> None:
     machine = replace(load_machine("cpu-shared-memory"), name="the first")
-    save_machine(machine, tmp_path / "first.yaml")
+    save_machine(machine, teams.folder / "first.yaml")
     teams.answers["barrier"] = status_of(Status.FAILED)
-    run(suite_of(tmp_path), tmp_path, machine=str(tmp_path / "first.yaml"))
-    manifest = json.loads((tmp_path / "out" / "run.json").read_text())
+    run(teams, machine=str(teams.folder / "first.yaml"))
+    manifest = json.loads((teams.folder / "out" / "run.json").read_text())
     manifest["options"]["machine"] = None  # as if it had been measured
-    (tmp_path / "out" / "run.json").write_text(json.dumps(manifest))
-    run(suite_of(tmp_path), tmp_path, machine=None, resume=tmp_path / "out")
-    assert load_run(tmp_path / "out").manifest.machine == "the first"
+    (teams.folder / "out" / "run.json").write_text(json.dumps(manifest))
+    run(teams, machine=None, resume=teams.folder / "out")
+    assert load_run(teams.folder / "out").manifest.machine == "the first"
 
 
-def test_a_team_that_died_while_idle_is_replaced_and_costs_no_case(tmp_path: Path, teams: Teams) -> None:
+def test_a_team_that_died_while_idle_is_replaced_and_costs_no_case(teams: Teams) -> None:
     def dying(case: Case, sampling: Sampling) -> Measurement:
         teams.died = True
         return good(case, sampling)
 
     teams.answers["all_reduce"] = dying
-    outcome = run(suite_of(tmp_path), tmp_path)
+    outcome = run(teams)
     assert outcome.counts == {Status.OK: 3}
     assert teams.opened == 2
 
@@ -409,8 +412,8 @@ def test_a_run_without_time_is_refused() -> None:
         check_output(RunOptions(time_limit_seconds=0.0))
 
 
-def test_a_run_in_which_nothing_could_run_is_not_fine(tmp_path: Path, teams: Teams) -> None:
-    outcome = run(suite_of(tmp_path, ["scatter"]), tmp_path)
+def test_a_run_in_which_nothing_could_run_is_not_fine(teams: Teams) -> None:
+    outcome = run(teams, ["scatter"])
     assert (outcome.counts, outcome.exit_code) == ({Status.UNSUPPORTED: 1}, 5)
 
 
@@ -425,20 +428,20 @@ def test_the_first_difference_of_two_runs_is_named_by_its_place() -> None:
     assert first_difference("ranks", [1], [1, 2]) == ("ranks", [1], [1, 2])
 
 
-def test_a_team_is_started_with_the_settings_of_its_cases(tmp_path: Path, teams: Teams) -> None:
+def test_a_team_is_started_with_the_settings_of_its_cases(teams: Teams) -> None:
     teams.settings = {"broadcast": "2"}
-    run(suite_of(tmp_path, rounds=2), tmp_path)
+    run(teams, rounds=2)
     assert [request.environment for request in teams.requests] == [(), (("WAY", "2"),)]
 
 
 def test_of_costly_teams_few_are_open_and_none_is_started_twice_a_round(
-    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
+    teams: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ccbench.runner.run.MOST_COSTLY_TEAMS", 2)
     names = ["all_reduce", "broadcast", "reduce", "all_gather", "all_to_all", "send_recv"]
     teams.settings = {name: str(number % 3) for number, name in enumerate(names)}
     declared_as(monkeypatch, device=Device.GPU)
-    run(suite_of(tmp_path, names), tmp_path)
+    run(teams, names)
     assert [dict(request.environment)["WAY"] for request in teams.requests] == ["0", "1", "2"]
     assert [name for name, _ in teams.asked] == [
         "all_reduce", "all_gather", "broadcast", "all_to_all", "reduce", "send_recv"
@@ -447,13 +450,13 @@ def test_of_costly_teams_few_are_open_and_none_is_started_twice_a_round(
 
 
 def test_costly_teams_are_visited_in_two_blocks_each_the_second_half_backwards(
-    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
+    teams: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ccbench.runner.run.MOST_COSTLY_TEAMS", 1)
     names = ["all_reduce", "broadcast", "reduce", "all_gather"]
     teams.settings = {"all_reduce": "0", "all_gather": "0", "broadcast": "1", "reduce": "2"}
     declared_as(monkeypatch, device=Device.GPU)
-    outcome = run(suite_of(tmp_path, names, rounds=6), tmp_path)
+    outcome = run(teams, names, rounds=6)
     assert [dict(request.environment)["WAY"] for request in teams.requests] == ["0", "1", "2", "1", "0"]
     first = ["all_reduce", "all_gather"] * 3
     once = ["broadcast"] * 3
@@ -462,7 +465,7 @@ def test_costly_teams_are_visited_in_two_blocks_each_the_second_half_backwards(
 
 
 def test_a_resumed_run_gives_each_block_the_rounds_that_are_missing(
-    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
+    teams: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ccbench.runner.run.MOST_COSTLY_TEAMS", 1)
     teams.settings = {"broadcast": "1"}
@@ -472,11 +475,11 @@ def test_a_resumed_run_gives_each_block_the_rounds_that_are_missing(
         raise KeyboardInterrupt
 
     teams.answers["broadcast"] = interrupted
-    suite = suite_of(tmp_path, ["all_reduce", "broadcast"], rounds=6)
-    outcome = run(suite, tmp_path)
+    names = ["all_reduce", "broadcast"]
+    outcome = run(teams, names, rounds=6)
     teams.answers.clear()
     teams.asked.clear()
-    assert run(suite, tmp_path, resume=outcome.folder).exit_code == 0
+    assert run(teams, names, rounds=6, resume=outcome.folder).exit_code == 0
     assert [name for name, _ in teams.asked] == ["broadcast"] * 6 + ["all_reduce"] * 3
 
 
@@ -494,24 +497,21 @@ class Counted(Progress):
 
 
 @pytest.mark.parametrize("unclear", [0, 1, 3])
-def test_the_counter_reaches_its_end_once_however_many_cases_are_unclear(
-    tmp_path: Path, teams: Teams, unclear: int
-) -> None:
+def test_the_counter_reaches_its_end_once_however_many_cases_are_unclear(teams: Teams, unclear: int) -> None:
     def spread(case: Case, sampling: Sampling) -> Measurement:
         scale = 1 + len(teams.asked) % 7
         return replace(good(case, sampling), samples_seconds=(scale * 1e-6,) * 5)
 
     teams.answers = dict.fromkeys(COLLECTIVES[:unclear], spread)
     progress = Counted()
-    options = RunOptions(machine="cpu-shared-memory", output=tmp_path / "out")
-    run_suite(suite_of(tmp_path, rounds=6), options, progress)
+    run(teams, rounds=6, progress=progress)
     assert len(progress.left) == 1 + 18 + 6 * unclear
     assert progress.left[0] == 3 * 9  # as many as it may well be
     assert progress.left.index(0) == len(progress.left) - 1
 
 
 def test_what_a_library_says_it_ran_is_what_is_predicted(
-    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
+    teams: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, str]] = []
 
@@ -524,17 +524,17 @@ def test_what_a_library_says_it_ran_is_what_is_predicted(
     teams.answers["all_reduce"] = lambda case, sampling: replace(
         good(case, sampling), algorithm_used="tree", protocol_used="ll"
     )
-    run(suite_of(tmp_path, ["all_reduce"]), tmp_path)
+    run(teams, ["all_reduce"])
     assert set(asked) == {("tree", "ll")}
 
 
-def test_a_round_that_could_not_start_takes_nothing_from_those_before(tmp_path: Path, teams: Teams) -> None:
+def test_a_round_that_could_not_start_takes_nothing_from_those_before(teams: Teams) -> None:
     def lost(case: Case, sampling: Sampling) -> Measurement:
         teams.opens = False
         return Measurement(case, Status.TIMED_OUT, "a cable was pulled")
 
     teams.answers["barrier"] = lost
-    outcome = run(suite_of(tmp_path, ["all_reduce", "barrier"], rounds=3), tmp_path)
+    outcome = run(teams, ["all_reduce", "barrier"], rounds=3)
     assert statuses(outcome.folder) == {"all_reduce": "ok", "barrier": "timed_out"}
     rows = load_run(outcome.folder).cases.set_index("collective")
     assert rows.loc["all_reduce", "stop_reason"] == NO_TEAM
@@ -553,11 +553,9 @@ def libraries(teams: Teams, monkeypatch: pytest.MonkeyPatch) -> Teams:
     return teams
 
 
-def test_a_hang_before_the_first_case_costs_the_predictions_and_no_case(
-    tmp_path: Path, libraries: Teams
-) -> None:
+def test_a_hang_before_the_first_case_costs_the_predictions_and_no_case(libraries: Teams) -> None:
     libraries.answers["broadcast"] = status_of(Status.FAILED, "rank 1 died")
-    outcome = run(suite_of(tmp_path), tmp_path)
+    outcome = run(libraries)
     assert outcome.counts == {Status.OK: 2, Status.FAILED: 1}
     asked = [name for name, _ in libraries.asked]
     assert asked == ["send_recv", *COLLECTIVES]  # looked at once, however many teams follow
@@ -566,10 +564,10 @@ def test_a_hang_before_the_first_case_costs_the_predictions_and_no_case(
 
 
 def test_ranks_that_a_launcher_started_and_that_hang_before_the_first_case_end_the_run_with_the_reason(
-    tmp_path: Path, libraries: Teams, monkeypatch: pytest.MonkeyPatch
+    libraries: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared_as(monkeypatch, in_process_ranks=True)
     monkeypatch.setattr("ccbench.runner.run.with_launched_ranks", lambda options, progress: options)
     with pytest.raises(BackendUnavailable, match=r"rank 1 is silent.* mpirun .* cannot be started again"):
-        run(suite_of(tmp_path), tmp_path, launched_by="mpirun")
+        run(libraries, launched_by="mpirun")
     assert libraries.opened == libraries.closed == 1

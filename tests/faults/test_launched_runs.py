@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -219,6 +220,8 @@ def test_a_launcher_that_is_killed_leaves_no_shared_memory_behind(bench: Bench, 
                 os.kill(process, signal.SIGKILL)
     launcher.communicate()
     traces.wait_until(lambda: not any(path.exists() for path in files), 10)
+    for folder in (bench.folder / "temporary").glob("ompi.*"):
+        shutil.rmtree(folder)  # the killed launcher's own
 
 
 def is_started_by_the_launcher(process: int) -> bool:

@@ -80,17 +80,22 @@ def test_both_ends_of_a_link_have_the_rate(network: Network) -> None:
 
 @pytest.mark.usefixtures("_namespaces")
 def test_hosts_go_with_everything_on_them_even_after_a_failure() -> None:
-    started: list[tuple[str, subprocess.Popen[bytes]]] = []
+    started: list[tuple[str, subprocess.Popen[str]]] = []
 
     def fail() -> None:
         with hosts(2) as network:
-            started.append((network.prefix, subprocess.Popen(network.command(1, ["sleep", "600"]))))
+            command = network.command(1, ["sh", "-c", "echo up; exec sleep 600"])
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            started.append((network.prefix, process))
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
     ((prefix, left),) = started
-    assert left.wait(SECONDS) != 0
+    left.communicate(timeout=SECONDS)
+    assert left.returncode != 0
     assert [name for name in listed() if name.startswith(f"{prefix}-")] == []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ccbench.machine.accelerators import DriverAbsent, Nvml
@@ -14,11 +14,13 @@ CPU = "sys/devices/system/cpu"
 GIB = 1 << 30
 
 
-def lay_out(root: Path, files: dict[str, str]) -> Path:
+def lay_out(root: Path, files: Mapping[str, str | bytes | None]) -> Path:
+    """The folder with these files in it; None for one that is not there."""
     for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
+        if content is not None:
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return root
 
 
@@ -61,6 +63,4 @@ def check(
     driver: Callable[[], Nvml] = absent,
 ) -> Check:
     """The check called ``name`` on the healthy machine after ``changes`` (None removes a file)."""
-    files = {**HEALTHY, **(changes or {})}
-    root = lay_out(tmp_path / "root", {path: text for path, text in files.items() if text is not None})
-    return examined(root, driver)[name]
+    return examined(lay_out(tmp_path / "root", {**HEALTHY, **(changes or {})}), driver)[name]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ccbench.machine.accelerators import opened, read_accelerators, redirects
 from ccbench.machine.files import Files
 from ccbench.machine.host import observe
+from tests.machine.laid_out import lay_out
 from tests.machine.nvml_double import Gpu, Nvml
 
 GPU = "0000:03:00.0"
@@ -110,17 +111,15 @@ def test_what_a_gpu_cannot_say_is_none(tmp_path: Path) -> None:
 
 
 def test_without_a_driver_the_files_are_read_all_the_same(tmp_path: Path) -> None:
-    for name, text in {
+    files = {
         "proc/driver/nvidia/version": OPEN_DRIVER,
         "dev/nvidia0": "",
         "dev/nvidiactl": "",
         "sys/module/nvidia_peermem/version": "580.65.06\n",
         "sys/module/gdrdrv/initstate": "live\n",
         "sys/module/ext4/initstate": "live\n",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    seen = read_accelerators(Files(tmp_path), lambda: opened(Nvml([], absent=True)))
+    }
+    seen = read_accelerators(Files(lay_out(tmp_path, files)), lambda: opened(Nvml([], absent=True)))
     assert (seen.driver, seen.open_kernel_module, seen.cuda_driver) == ("580.65.06", True, None)
     assert seen.device_files == ("/dev/nvidia0",)
     assert seen.modules == {"nvidia_peermem": "580.65.06", "gdrdrv": ""}
@@ -130,40 +129,32 @@ def test_without_a_driver_the_files_are_read_all_the_same(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("line", "version"),
     [
-        (
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024",
-            "550.54.15",
-        ),
-        ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  570.10  Release Build", "570.10"),
-        ("NVRM version: something new", None),
+        ("NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024", "550.54.15"),
+        ("NVIDIA UNIX Open Kernel Module for aarch64  570.10  Release Build", "570.10"),
+        ("something new", None),
     ],
 )
 def test_the_drivers_version_is_found_in_every_spelling(
     tmp_path: Path, line: str, version: str | None
 ) -> None:
-    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    (tmp_path / "proc/driver/nvidia/version").write_text(line + "\nGCC version: 12.3.0\n")
-    assert read_accelerators(Files(tmp_path)).driver == version
+    said = {"proc/driver/nvidia/version": f"NVRM version: {line}\nGCC version: 12.3.0\n"}
+    assert read_accelerators(Files(lay_out(tmp_path, said))).driver == version
 
 
 def test_the_graphics_of_a_server_board_are_no_gpu(tmp_path: Path) -> None:
-    device = tmp_path / "sys/bus/pci/devices/0000:04:00.0"
-    device.mkdir(parents=True)
-    (device / "class").write_text("0x030000\n")
-    (device / "vendor").write_text("0x1a03\n")
-    assert read_accelerators(Files(tmp_path)).pci_gpus == ()
+    device = "sys/bus/pci/devices/0000:04:00.0"
+    files = {f"{device}/class": "0x030000\n", f"{device}/vendor": "0x1a03\n"}
+    assert read_accelerators(Files(lay_out(tmp_path, files))).pci_gpus == ()
 
 
 def test_of_the_command_line_only_what_matters_is_kept(tmp_path: Path) -> None:
-    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
-    (tmp_path / "proc/cmdline").write_text(
-        "BOOT_IMAGE=/vmlinuz root=/dev/sda1 iommu=soft pcie_aspm=off nosmt ip=10.0.0.7 iommu=pt "
-        "hugepages=16 password=x\n"
-    )
-    (tmp_path / "proc/sys/kernel/numa_balancing").write_text("1\n")
-    policy = tmp_path / "sys/module/pcie_aspm/parameters"
-    policy.mkdir(parents=True)
-    (policy / "policy").write_text("default performance [powersave] powersupersave\n")
+    files = {
+        "proc/cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/sda1 iommu=soft pcie_aspm=off nosmt ip=10.0.0.7 "
+        "iommu=pt hugepages=16 password=x\n",
+        "proc/sys/kernel/numa_balancing": "1\n",
+        "sys/module/pcie_aspm/parameters/policy": "default performance [powersave] powersupersave\n",
+    }
+    lay_out(tmp_path, files)
     host = observe(tmp_path, variables={}, checkout=tmp_path).host
     assert dict(host.kernel_options) == {"iommu": "pt", "pcie_aspm": "off", "nosmt": "", "hugepages": "16"}
     assert (host.aspm_policy, host.numa_balancing) == ("powersave", True)

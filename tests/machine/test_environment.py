@@ -22,16 +22,7 @@ from ccbench.machine.host import (
     usable_cores,
 )
 from ccbench.machine.software import git_revision
-
-CPU = "sys/devices/system/cpu"
-
-
-def lay_out(root: Path, files: dict[str, str | bytes]) -> Path:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return root
+from tests.machine.laid_out import CPU, lay_out
 
 
 def a_server(root: Path) -> Path:

@@ -20,25 +20,21 @@ from ccbench.machine.load import (
     watched,
     worst_of_hosts,
 )
+from tests.machine.laid_out import CPU, lay_out
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def test_processor_times_are_read_in_seconds(tmp_path: Path) -> None:
-    stat = tmp_path / "proc/stat"
-    stat.parent.mkdir()
-    numbers = [10, 20, 30, 400, 50, 6, 7, 8, 99, 98]
-    stat.write_text(f"cpu  {' '.join(str(number * TICKS) for number in numbers)}\ncpu0 1 2 3\n")
+    ticks = " ".join(str(number * TICKS) for number in (10, 20, 30, 400, 50, 6, 7, 8, 99, 98))
+    lay_out(tmp_path, {"proc/stat": f"cpu  {ticks}\ncpu0 1 2 3\n"})
     busy = 10 + 20 + 30 + 6 + 7
     assert read_cpu_times(Files(tmp_path)) == CpuTimes(busy, 8, busy + 400 + 50 + 8)
 
 
-@pytest.mark.parametrize("text", ["", "cpu 1 2 3\n", "cpu a b c d e f g h\n"])
-def test_a_stat_file_of_another_kind_tells_nothing(tmp_path: Path, text: str) -> None:
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/stat").write_text(text)
-    assert read_cpu_times(Files(tmp_path)) is None
-    assert read_cpu_times(Files(tmp_path / "absent")) is None
+@pytest.mark.parametrize("text", [None, "", "cpu 1 2 3\n", "cpu a b c d e f g h\n"])
+def test_a_stat_file_of_another_kind_tells_nothing(tmp_path: Path, text: str | None) -> None:
+    assert read_cpu_times(Files(lay_out(tmp_path, {"proc/stat": text}))) is None
 
 
 def test_foreign_time_is_what_is_neither_idle_nor_ours() -> None:
@@ -103,19 +99,12 @@ def test_flags_name_what_is_doubtful(
     assert flagged(seen).flags == found
 
 
-@given(st.floats(1e-9, 1e-3), st.floats(1e-9, 1e-3))
-def test_a_distance_that_grew_counts_as_one_that_shrank(one: float, other: float) -> None:
-    there, back = Conditions(one, other), Conditions(other, one)
-    assert flagged(there).flags == flagged(back).flags
-
-
 def two_threads_a_core(root: Path, cores: int) -> Path:
     """Processor n and n + cores are threads of core n."""
-    for cpu in range(2 * cores):
-        folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        folder.mkdir(parents=True)
-        (folder / "thread_siblings_list").write_text(f"{cpu % cores},{cpu % cores + cores}\n")
-    return root
+    siblings = {cpu: f"{cpu % cores},{cpu % cores + cores}\n" for cpu in range(2 * cores)}
+    return lay_out(
+        root, {f"{CPU}/cpu{cpu}/topology/thread_siblings_list": of for cpu, of in siblings.items()}
+    )
 
 
 @given(st.lists(st.integers(0, 7), max_size=8))

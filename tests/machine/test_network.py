@@ -8,14 +8,11 @@ import pytest
 
 from ccbench.machine.files import Files
 from ccbench.machine.network import INFINIBAND, LOOPBACK, ROCE, TCP, Interface, read_interfaces
+from tests.machine.laid_out import lay_out
 
 
-def lay_out(root: Path, files: dict[str, str]) -> Files:
-    for name, text in files.items():
-        file = root / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text + "\n")
-    return Files(root)
+def read(root: Path, files: dict[str, str]) -> tuple[Interface, ...]:
+    return read_interfaces(Files(lay_out(root, {name: f"{text}\n" for name, text in files.items()})))
 
 
 def interface(name: str, **files: str) -> dict[str, str]:
@@ -33,14 +30,14 @@ def card(name: str, ports: dict[str, dict[str, str]], *interfaces: str) -> dict[
 
 def test_an_ethernet_port_without_rdma_is_tcp(tmp_path: Path) -> None:
     files = interface("eth0", speed="25000", **{"device/vendor": "0x15b3"})
-    (found,) = read_interfaces(lay_out(tmp_path, files))
+    (found,) = read(tmp_path, files)
     assert found == Interface("eth0", TCP, 25e9, 1500, "", up=True, virtual=False)
     assert str(found) == "eth0, TCP, 25 Gb/s, MTU 1500"
 
 
 def test_an_ethernet_port_of_an_rdma_card_is_roce(tmp_path: Path) -> None:
     files = interface("ens1", speed="100000", mtu="9000", **{"device/vendor": "0x15b3"})
-    (found,) = read_interfaces(lay_out(tmp_path, {**files, **card("mlx5_0", {"1": {}}, "ens1")}))
+    (found,) = read(tmp_path, files | card("mlx5_0", {"1": {}}, "ens1"))
     assert (found.kind, found.rdma_device, found.mtu_bytes) == (ROCE, "mlx5_0:1", 9000)
     assert str(found) == "ens1, RoCE, 100 Gb/s, MTU 9000, card mlx5_0:1"
 
@@ -48,13 +45,13 @@ def test_an_ethernet_port_of_an_rdma_card_is_roce(tmp_path: Path) -> None:
 def test_ip_over_infiniband_is_infiniband_with_the_ports_rate(tmp_path: Path) -> None:
     files = interface("ib0", type="32", mtu="4092", **{"device/vendor": "0x15b3"})
     port = {"link_layer": "InfiniBand", "rate": "400 Gb/sec (4X NDR)"}
-    (found,) = read_interfaces(lay_out(tmp_path, {**files, **card("mlx5_2", {"1": port}, "ib0")}))
+    (found,) = read(tmp_path, files | card("mlx5_2", {"1": port}, "ib0"))
     assert (found.kind, found.rate_bits_per_second) == (INFINIBAND, 400e9)
 
 
 def test_a_port_without_an_interface_is_listed_by_its_card(tmp_path: Path) -> None:
     port = {"link_layer": "InfiniBand", "rate": "200 Gb/sec (4X HDR)", "state": "1: DOWN"}
-    (found,) = read_interfaces(lay_out(tmp_path, card("mlx5_1", {"1": port})))
+    (found,) = read(tmp_path, card("mlx5_1", {"1": port}))
     assert found == Interface("mlx5_1:1", INFINIBAND, 200e9, None, "mlx5_1:1", up=False, virtual=False)
     assert str(found) == "mlx5_1:1, InfiniBand, 200 Gb/s, down"
 
@@ -63,33 +60,27 @@ def test_ports_of_one_card_go_to_the_interfaces_that_name_them(tmp_path: Path) -
     files = card("mlx4_0", {"1": {}, "2": {"rate": "40 Gb/sec (4X QDR)"}}, "a", "b")
     files |= interface("a", **{"device/vendor": "x"}) | interface("b", **{"device/vendor": "x"})
     files |= {f"sys/class/infiniband/mlx4_0/device/net/{name}/dev_port": port for name, port in ("a0", "b1")}
-    found = {one.name: one for one in read_interfaces(lay_out(tmp_path, files))}
+    found = {one.name: one for one in read(tmp_path, files)}
     assert {name: one.rdma_device for name, one in found.items()} == {"a": "mlx4_0:1", "b": "mlx4_0:2"}
     assert found["b"].rate_bits_per_second == 40e9
 
 
 @pytest.mark.parametrize("speed", ["-1", "0", "", "fast"])
 def test_an_unknown_rate_is_none(tmp_path: Path, speed: str) -> None:
-    (found,) = read_interfaces(lay_out(tmp_path, interface("veth0", speed=speed)))
+    (found,) = read(tmp_path, interface("veth0", speed=speed))
     assert found.rate_bits_per_second is None
     assert found.virtual
     assert str(found) == "veth0, TCP, rate unknown, MTU 1500, virtual"
 
 
-def test_loopback_is_named_as_such(tmp_path: Path) -> None:
-    (found,) = read_interfaces(
-        lay_out(tmp_path, interface("lo", type="772", operstate="unknown", mtu="65536"))
-    )
-    assert (found.kind, found.up) == (LOOPBACK, True)
+def test_loopback_is_named_as_such_and_files_beside_interfaces_are_none(tmp_path: Path) -> None:
+    files = interface("lo", type="772", operstate="unknown", mtu="65536")
+    (found,) = read(tmp_path, files | {"sys/class/net/bonding_masters": "bond0"})
+    assert (found.name, found.kind, found.up) == ("lo", LOOPBACK, True)
 
 
 def test_a_tree_without_anything_gives_nothing(tmp_path: Path) -> None:
     assert read_interfaces(Files(tmp_path)) == ()
-
-
-def test_files_beside_interfaces_are_no_interfaces(tmp_path: Path) -> None:
-    lay_out(tmp_path, {**interface("eth0"), "sys/class/net/bonding_masters": "bond0"})
-    assert [one.name for one in read_interfaces(Files(tmp_path))] == ["eth0"]
 
 
 def test_this_machine_can_be_read() -> None:

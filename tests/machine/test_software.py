@@ -16,6 +16,7 @@ from ccbench.machine.software import (
     loadable_versions,
     version_in_header,
 )
+from tests.machine.laid_out import lay_out
 
 
 @given(st.integers(1, 99), st.integers(0, 99), st.integers(0, 99))
@@ -38,17 +39,15 @@ def test_numbers_of_cuda_become_versions(major: int, minor: int) -> None:
 
 
 def test_headers_and_libraries_of_the_system_are_found_by_their_files(tmp_path: Path) -> None:
-    for name, text in {
+    files = {
         "usr/include/nccl.h": "#define NCCL_MAJOR 2\n#define NCCL_MINOR 19\n#define NCCL_PATCH 3\n",
         "usr/local/cuda/include/cuda.h": "#define CUDA_VERSION 12040\n",
         "usr/lib64/libnccl.so.2.19.3": "",
         "usr/lib64/libnccl.so.2": "",
         "usr/lib64/libcudart.so.12.4.127": "",
         "usr/lib64/libz.so.1.3.1": "",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    headers = header_versions(Files(tmp_path))
+    }
+    headers = header_versions(Files(lay_out(tmp_path, files)))
     assert headers["/usr/include/nccl.h"] == "2.19.3"
     assert headers["/usr/local/cuda/include/cuda.h"] == "12.4"
     assert loadable_versions(Files(tmp_path)) == {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,10 +28,6 @@ class RecordedNvml(Nvml):
     def __init__(self, answers: dict[str, Any]) -> None:
         super().__init__(None)
         self.answers = answers
-
-    @classmethod
-    def from_json(cls, text: str) -> RecordedNvml:
-        return cls(json.loads(text))
 
     def ask(self, question: str, *arguments: Any) -> Any:
         if question in ("DeviceGetCount", "SystemGetDriverVersion"):

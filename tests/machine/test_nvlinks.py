@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +12,6 @@ from ccbench.topology.graph import DeviceKind, LinkState, TopologyClass
 from tests.machine.recorded_nvml import RecordedNvml, cards, switched
 
 
-def recorded(answers: dict[str, Any]) -> RecordedNvml:
-    return RecordedNvml.from_json(json.dumps(answers))
-
-
 def pair(links: int, up: bool = True) -> dict[str, Any]:
     answers = cards("NVIDIA A100 80GB PCIe", 2, peer=0)
     for gpu, other in ((0, 1), (1, 0)):
@@ -26,7 +21,7 @@ def pair(links: int, up: bool = True) -> dict[str, Any]:
 
 
 def test_links_to_switches_give_switches_rates_and_the_class() -> None:
-    found = read_nvml(recorded(switched("NVIDIA A100-SXM4-80GB", 8, 12, version=4)))
+    found = read_nvml(RecordedNvml(switched("NVIDIA A100-SXM4-80GB", 8, 12, version=4)))
     assert found.topology_class is TopologyClass.NVSWITCH
     assert len(found.of_kind(DeviceKind.NVSWITCH)) == found.facts["nvswitch_count"] == 6
     assert found.facts["nvlinks_per_gpu"] == [12] * 8
@@ -37,7 +32,7 @@ def test_links_to_switches_give_switches_rates_and_the_class() -> None:
 
 
 def test_switches_that_a_vm_hides_are_one_switch_of_unknown_number() -> None:
-    found = read_nvml(recorded(switched("NVIDIA H100 80GB HBM3", 8, 18, version=6, hidden=True)))
+    found = read_nvml(RecordedNvml(switched("NVIDIA H100 80GB HBM3", 8, 18, version=6, hidden=True)))
     assert found.topology_class is TopologyClass.NVSWITCH
     assert found.facts["nvswitch_count"] is None
     assert [one.bus_id for one in found.of_kind(DeviceKind.NVSWITCH)] == [""]
@@ -45,7 +40,7 @@ def test_switches_that_a_vm_hides_are_one_switch_of_unknown_number() -> None:
 
 
 def test_twelve_links_between_two_cards_are_a_bridge_and_no_switch() -> None:
-    found = read_nvml(recorded(pair(12)))
+    found = read_nvml(RecordedNvml(pair(12)))
     assert found.topology_class is TopologyClass.NVLINK_BRIDGE
     assert found.matrix[("gpu0", "gpu1")] == "NV12"
     assert {(link.source, link.target, link.bytes_per_second) for link in found.links} == {
@@ -55,7 +50,7 @@ def test_twelve_links_between_two_cards_are_a_bridge_and_no_switch() -> None:
 
 
 def test_links_that_are_down_are_kept_as_down_and_carry_nothing() -> None:
-    found = read_nvml(recorded(pair(12, up=False)))
+    found = read_nvml(RecordedNvml(pair(12, up=False)))
     assert {link.state for link in found.links} == {LinkState.DOWN}
     assert found.facts["nvlinks_per_gpu"] == [0, 0]
     assert found.matrix[("gpu0", "gpu1")] == "PHB"
@@ -65,13 +60,13 @@ def test_links_that_could_not_be_asked_are_not_taken_for_missing_ones() -> None:
     answers = switched("NVIDIA H100 80GB HBM3", 2, 18, version=6)
     for link in answers["gpus"][1]["links"]:
         link["up"] = "?"
-    found = read_nvml(recorded(answers))
+    found = read_nvml(RecordedNvml(answers))
     assert [notice.kind for notice in found.notices] == ["not_visible"]
     assert "18 of its NVLinks" in found.notices[0].text
 
 
 def test_cards_without_nvlinks_are_pcie_and_peer_access_is_kept_in_nvidias_words() -> None:
-    found = read_nvml(recorded(cards("NVIDIA GeForce RTX 5090", 2, peer=2, ancestor=40)))
+    found = read_nvml(RecordedNvml(cards("NVIDIA GeForce RTX 5090", 2, peer=2, ancestor=40)))
     assert found.topology_class is TopologyClass.PCIE
     assert found.facts["p2p_matrix"] == [["X", "GNS"], ["GNS", "X"]]
     assert found.matrix[("gpu1", "gpu0")] == "NODE"
@@ -81,7 +76,7 @@ def test_cards_without_nvlinks_are_pcie_and_peer_access_is_kept_in_nvidias_words
     ("version", "rate"), [(1, 20e9), (2, 25e9), (4, 25e9), (5, 14.0625e9), (6, 25e9), (7, 50e9)]
 )
 def test_the_rate_of_a_link_follows_its_version(version: int, rate: float) -> None:
-    found = read_nvml(recorded(switched("a GPU", 2, 1, version)))
+    found = read_nvml(RecordedNvml(switched("a GPU", 2, 1, version)))
     assert found.links[0].bytes_per_second == rate
 
 

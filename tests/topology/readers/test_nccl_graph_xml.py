@@ -90,22 +90,10 @@ def test_the_class_is_told_only_where_it_follows(
 @pytest.mark.parametrize(
     ("text", "kind", "line"),
     [
-        (
-            '<graphs>\n<graph id="0" pattern="4" nchannels="6">\n<channel/></graph></graphs>',
-            "contradiction",
-            2,
-        ),
         ('<graphs>\n<graph id="0" pattern="99" nchannels="0"/></graphs>', "unknown_spelling", 2),
-        (
-            '<graphs><graph id="0" pattern="4" nchannels="1"><channel>\n<gpu dev="x"/></channel></graph>',
-            "damaged_line",
-            2,
-        ),
-        (
-            '<graphs><graph id="0" pattern="4" nchannels="1"><channel>\n<tpu dev="1"/></channel></graph>',
-            "unsupported",
-            2,
-        ),
+        (graph('pattern="4" nchannels="6"', []), "contradiction", 1),
+        (graph('pattern="4" nchannels="1"', [("gpu", "x")]), "damaged_line", 1),
+        (graph('pattern="4" nchannels="1"', [("tpu", 1)]), "unsupported", 1),
         (graph('pattern="4" nchannels="1"', ring(0, 0)), "contradiction", 1),
         (graph('pattern="4" nchannels="1"', ring(0, 1))[:-12], "truncated", 1),
     ],

@@ -182,15 +182,15 @@ def test_levels_never_say_less_than_flows_and_mostly_the_same(fabric: Fabric, co
         assert by_level == by_flow
 
 
-def test_oversubscription_shows_in_all_to_all() -> None:
-    rates = [level_bound(fat_tree((16, 16), WIRE, ratio), "all_to_all")[0] for ratio in (1.0, 4.0)]
-    assert rates[0] == pytest.approx(50e9 * 256 / 255)
-    assert rates[1] == pytest.approx(16 * 50e9 / 4 * 256 / (16 * 240))
-
-
-def test_the_level_is_named() -> None:
-    _, level = level_bound(fat_tree((16, 16), WIRE, 4.0), "all_to_all")
-    assert (level.name, level.ranks, level.bytes_per_second) == ("subtree of level 1", 16, 200e9)
+def test_oversubscription_shows_in_all_to_all_and_the_level_is_named() -> None:
+    plain, narrow = (level_bound(fat_tree((16, 16), WIRE, ratio), "all_to_all") for ratio in (1.0, 4.0))
+    assert plain[0] == pytest.approx(50e9 * 256 / 255)
+    assert narrow[0] == pytest.approx(16 * 50e9 / 4 * 256 / (16 * 240))
+    assert (narrow[1].name, narrow[1].ranks, narrow[1].bytes_per_second) == (
+        "subtree of level 1",
+        16,
+        200e9,
+    )
 
 
 def test_what_has_no_bound_by_levels_is_refused() -> None:

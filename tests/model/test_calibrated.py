@@ -240,13 +240,6 @@ def test_calibrated_is_never_below_the_bound(
         assert point.label == "extrapolated" or collective == measured
 
 
-def test_twice_beyond_the_sizes_measured_is_extrapolated() -> None:
-    machine = calibrated()
-    sizes = (2, 4, 8, 1 << 20, 1 << 32, 1 << 33, 1 << 34)
-    labels = [point.label for point in calibrated_points(machine, LibraryRequest("all_reduce", sizes))]
-    assert labels == ["extrapolated", *["calibrated"] * 5, "extrapolated"]
-
-
 def test_a_collective_that_was_not_measured_is_extrapolated_with_the_same_scales() -> None:
     machine = calibrated(collectives=("all_reduce",))
     points = calibrated_points(machine, LibraryRequest("all_gather", (1 << 30,)))

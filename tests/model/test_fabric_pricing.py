@@ -26,7 +26,7 @@ from ccbench.model.fabric_pricing import (
 from ccbench.model.patterns import Pipeline
 from ccbench.schedules import ALGORITHMS, schedule_for
 from ccbench.schedules.schedule import Schedule
-from ccbench.topology.fabrics import LINK_KINDS, Fabric, Wire, full_mesh, single_switch, torus
+from ccbench.topology.fabrics import LINK_KINDS, Fabric, Wire, single_switch, torus
 from ccbench.topology.graph import LinkKind
 from ccbench.topology.networks import fat_tree
 from tests.model.fabrics import box_cluster, random_fabric
@@ -99,26 +99,11 @@ def test_every_algorithm_without_pieces_or_trees_has_a_closed_form() -> None:
     assert named | trees == {(row.collective, row.name) for row in ALGORITHMS}
 
 
-def test_a_full_mesh_sends_to_all_at_once() -> None:
-    mesh = full_mesh(8, Wire(1 / B, A))
-    two_shot = price_algorithm("all_reduce", "two_shot", mesh, SIZE).seconds[0]
-    assert two_shot == pytest.approx(2 * A + 2 / 8 * SIZE * B)
-    gathered = price_algorithm("all_gather", "direct", mesh, SIZE).seconds[0]
-    assert gathered == pytest.approx(A + SIZE / 8 * B)
-
-
 def test_a_ring_on_a_torus_waits_for_its_longest_way_only() -> None:
     grid = torus([4, 4], Wire(1 / B, A))
     # From the end of a row to the start of the next: back round the row, then one across.
     expected = 2 * 15 * 2 * A + 2 * SIZE * SHARE * B
     assert price_algorithm("all_reduce", "ring", grid, SIZE).seconds[0] == pytest.approx(expected)
-
-
-def test_oversubscription_slows_what_crosses_it() -> None:
-    for over in (1.0, 2.0, 4.0):
-        tree = fat_tree([4, 4], Wire(1 / B, 0.0), over)
-        prices = price_algorithm("all_to_all", "direct", tree, SIZE)
-        assert prices.seconds[0] == pytest.approx(SIZE * max(SHARE, 12 / 16 * over) * B)
 
 
 @given(n=st.floats(1e3, 1e11), ranks=st.integers(3, 40))

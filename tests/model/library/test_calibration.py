@@ -32,13 +32,6 @@ def test_every_term_scales_constants_that_exist() -> None:
     assert len(set(named)) == len(named)
 
 
-def test_sizes_between_those_seen_are_met_closely() -> None:
-    one = measured()
-    found = calibrate([one.taking(range(0, len(SIZES), 2))])
-    rest = one.taking(range(1, len(SIZES), 2))
-    np.testing.assert_allclose(found.seconds(rest.request), rest.seconds, rtol=0.03)
-
-
 @settings(max_examples=10)
 @given(st.lists(st.floats(0.01, 3.0), min_size=len(SIZES), max_size=len(SIZES)))
 def test_a_calibrated_time_is_never_below_the_links_nominal_rates(factors: list[float]) -> None:

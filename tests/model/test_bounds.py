@@ -112,6 +112,15 @@ def test_the_quickest_way_may_pass_other_ranks() -> None:
     assert bound_on_fabric("broadcast", bent, 0)[0] == pytest.approx(2e-6)
 
 
+def test_what_a_root_hears_takes_the_way_to_it_and_what_it_tells_the_way_from_it() -> None:
+    mesh = full_mesh(3, Wire(1e9, 1e-6))
+    latency = np.where(mesh.link_source == 0, 9e-6, 1e-6)
+    uneven = replace(mesh, link_latency_seconds=latency)
+    names = ("broadcast", "scatter", "reduce", "gather")
+    seconds = [bound_on_fabric(name, uneven, 0)[0] for name in names]
+    assert seconds == pytest.approx([9e-6, 9e-6, 1e-6, 1e-6])
+
+
 @pytest.mark.parametrize(
     ("collective", "sizes", "root", "words"),
     [

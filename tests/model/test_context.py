@@ -116,6 +116,7 @@ def test_streaming_is_priced_with_the_hosts_launches_and_the_other_modes_without
     for mode in ("streaming", "graph", "isolated", "cold"):
         found = price(context, replace(small, mode=mode), "ring")
         assert found.predicted_seconds == pytest.approx(found.latency_seconds + found.bandwidth_seconds)
+        assert found.bottleneck.startswith("launches: ") is (mode == "streaming")
         took[mode] = found.predicted_seconds
     assert took["streaming"] > 8 * 4e-6
     assert took["graph"] == took["isolated"] == took["cold"] < took["streaming"]

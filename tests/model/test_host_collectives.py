@@ -232,6 +232,7 @@ def test_a_case_is_predicted_on_the_network_it_was_probed_on_and_not_on_memory()
     case = case_of("all_reduce", 2, 1024)
     assert predict_case(case, network_of((0, 1)), "default") is not None
     assert predict_case(case, load_machine("cpu-shared-memory"), "default") is None
+    assert predict_case(replace(case, memory="device"), network_of((0, 1)), "default") is None
     assert predict_case(case_of("all_gather", 2, 0), network_of((0, 1)), "default") is None
     assert predict_case(case_of("barrier", 2, 0), network_of((0, 1)), "default") is not None
 

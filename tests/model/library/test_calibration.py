@@ -54,7 +54,7 @@ def test_far_from_what_was_seen_the_correction_fades() -> None:
 
 def test_labels_say_where_something_was_seen() -> None:
     found = calibrate([measured()])
-    request = LibraryRequest("all_reduce", (1, 4, 1 << 34, 1 << 36))
+    request = LibraryRequest("all_reduce", (3, 4, 1 << 34, (1 << 34) + 1))
     assert found.inside(request).tolist() == [False, True, True, False]
     assert not found.inside(replace(request, collective="all_gather")).any()
     assert not found.inside(replace(request, in_place=True)).any()

@@ -40,13 +40,11 @@ def test_a_skip_fails_the_session_and_is_named_before_the_closing_line(tmp_path:
     assert "1 passed, 1 skipped" in ended.stdout.splitlines()[-1]
 
 
+FAILING = OTHER_SKIP + "def test_bad():\n    assert 0\n"
+
+
 @pytest.mark.parametrize(
-    ("tests", "ci", "code"),
-    [
-        (GPU_SKIP + EXPECTED_FAILURE, "1", 0),
-        (OTHER_SKIP, "", 0),
-        (OTHER_SKIP + "def test_bad():\n    assert 0\n", "1", 1),
-    ],
+    ("tests", "ci", "code"), [(GPU_SKIP + EXPECTED_FAILURE, "1", 0), (OTHER_SKIP, "", 0), (FAILING, "1", 1)]
 )
 def test_skips_for_want_of_a_gpu_and_outside_ci_are_allowed_and_a_failure_stays_one(
     tmp_path: Path, tests: str, ci: str, code: int

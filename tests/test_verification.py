@@ -306,7 +306,7 @@ def test_an_all_reduce_in_place_that_does_nothing_is_reported(op: str) -> None:
 
 
 @given(dtype=st.sampled_from(CPU_DTYPES), ranks=st.integers(2, 64), seed=st.integers(0, 2**30))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_the_average_of_data_that_differ_between_ranks_is_exact(dtype: str, ranks: int, seed: int) -> None:
     case = case_of("all_reduce", dtype, "avg", 500, ranks)
     inputs = [buffer.astype(np.float64) for buffer in inputs_of(case, seed)]

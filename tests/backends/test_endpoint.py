@@ -196,10 +196,7 @@ class Refusing(AllRanks):
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [
-        (CannotRun("too many blocks"), Status.UNSUPPORTED),
-        (OutOfMemory("too many bytes"), Status.OUT_OF_MEMORY),
-    ],
+    [(CannotRun("too many blocks"), Status.UNSUPPORTED), (OutOfMemory("bytes"), Status.OUT_OF_MEMORY)],
 )
 def test_what_shows_only_when_a_case_is_prepared_has_its_own_status(error: Exception, status: Status) -> None:
     report = rank_report(Refusing(error), CASE, Sampling())

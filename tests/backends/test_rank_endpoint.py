@@ -96,28 +96,21 @@ def test_a_launch_is_checked_on_the_data_of_its_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "source", "target", "own", "result"),
+    ("name", "whole", "taken", "made"),
     [
-        ("all_gather", 128, 128, 64, 128),
-        ("reduce_scatter", 128, 128, 128, 64),
-        ("gather", 128, 128, 64, 128),
-        ("scatter", 128, 128, 128, 64),
-        ("all_to_all", 128, 128, 128, 128),
-        ("all_reduce", 64, 64, 64, 64),
+        ("all_gather", 128, 64, 128), ("reduce_scatter", 128, 128, 64), ("gather", 128, 64, 128),
+        ("scatter", 128, 128, 64), ("all_to_all", 128, 128, 128), ("all_reduce", 64, 64, 64),
     ],
-)
+)  # fmt: skip
 def test_in_place_input_and_output_are_parts_of_one_buffer(
-    name: str, source: int, target: int, own: int, result: int
+    name: str, whole: int, taken: int, made: int
 ) -> None:
     endpoint = Copying(Mirror(["a", "a"]))
     endpoint.prepare(case(name, op="sum", in_place=True, root=0 if name in ("gather", "scatter") else -1))
-    sizes = [
-        len(part)
-        for part in (endpoint.own.source, endpoint.own.target, endpoint.own.input, endpoint.own.output)
-    ]
-    assert sizes == [source, target, own, result]
-    assert endpoint.own.source is endpoint.own.target
-    assert np.shares_memory(endpoint.own.input, endpoint.own.output)
+    own = endpoint.own
+    assert (len(own.source), len(own.input), len(own.output)) == (whole, taken, made)
+    assert own.source is own.target
+    assert np.shares_memory(own.input, own.output)
 
 
 def test_stamps_of_one_clock_are_kept_and_of_several_become_lengths() -> None:
@@ -133,10 +126,7 @@ def test_stamps_of_one_clock_are_kept_and_of_several_become_lengths() -> None:
 
 @pytest.mark.parametrize(
     ("concurrent", "available", "words"),
-    [
-        ("", 700, "1024 bytes on 2 ranks, 630 are"),
-        ("all_reduce", 1500, "2048 bytes on 2 ranks, 1350 are"),
-    ],
+    [("", 700, "1024 bytes on 2 ranks, 630 are"), ("all_reduce", 1500, "2048 bytes on 2 ranks, 1350 are")],
 )
 def test_memory_is_counted_host_by_host_and_of_both_collectives(
     monkeypatch: pytest.MonkeyPatch, concurrent: str, available: int, words: str
@@ -154,11 +144,8 @@ def test_the_leader_hears_only_of_changes() -> None:
     for sample in range(5):
         endpoint.watch(sample)
     endpoint.finish()
-    assert [position.activity for position in mirror.told] == [
-        Activity.PREPARING,
-        Activity.SAMPLING,
-        Activity.IDLE,
-    ]
+    told = [position.activity for position in mirror.told]
+    assert told == [Activity.PREPARING, Activity.SAMPLING, Activity.IDLE]
     assert endpoint.position().sample == 4
 
 
@@ -236,7 +223,5 @@ def test_buffers_of_uneven_blocks_are_as_long_as_the_blocks(traffic: str) -> Non
     endpoint = Copying(Mirror(["a", "a"]))
     asked = case("all_to_all_v", root=-1, traffic=traffic)
     endpoint.prepare(asked)
-    assert (len(endpoint.own.source), len(endpoint.own.target)) == (
-        asked.input_count(0),
-        asked.output_count(0),
-    )
+    lengths = len(endpoint.own.source), len(endpoint.own.target)
+    assert lengths == (asked.input_count(0), asked.output_count(0))

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.backends import open_backend
+from ccbench.backends import simulated
 from ccbench.backends.base import TeamRequest
 from ccbench.backends.simulated import BACKEND, CHECKED_ELEMENTS, NOISE_SIGMA, execute
 from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
-from ccbench.collectives import COLLECTIVES
+from ccbench.collectives import COLLECTIVES, OPS
 from ccbench.dtypes import CPU_DTYPES, item_bytes
 from ccbench.model.cluster import open_cluster, schedule_points
 from ccbench.model.machine import load_machine
@@ -20,35 +22,20 @@ from ccbench.schedules import algorithms_of, schedule_for
 from ccbench.schedules.schedule import Schedule
 from ccbench.stats import rounds_interval
 from ccbench.verification import check
+from tests.backends import measuring
 from tests.model.machines import price
 
 MACHINE = load_machine("cpu-shared-memory")
 
 
 def case_of(
-    collective: str = "all_reduce",
-    algorithm: str = "ring",
-    ranks: int = 4,
-    size_bytes: int = 4096,
-    dtype: str = "float32",
-    op: str = "sum",
-    root: int = 0,
-    in_place: bool = False,
-) -> Case:
-    row = COLLECTIVES[collective]
-    return Case(
-        suite="test",
-        backend="simulated",
-        collective=collective,
-        algorithm=algorithm,
-        dtype=dtype,
-        op=op if row.reduces else NO_OP,
-        size_bytes=size_bytes,
-        count=row.count_for(size_bytes, ranks, item_bytes(dtype)),
-        ranks=ranks,
-        root=root if row.rooted else NO_ROOT,
-        in_place=in_place,
-    )
+    collective: str = "all_reduce", algorithm: str = "ring", ranks: int = 4, size_bytes: int = 4096,
+    **changes: Any,
+) -> Case:  # fmt: skip
+    """The case of at most so many bytes in every group."""
+    blank = measuring.case_of("simulated", collective, algorithm, ranks, **changes)
+    count = COLLECTIVES[collective].count_for(size_bytes, blank.group_ranks, item_bytes(blank.dtype))
+    return measuring.case_of("simulated", collective, algorithm, ranks, count, **changes)
 
 
 UNEVEN_CASE = case_of("all_to_all_v", "default", 8)
@@ -59,25 +46,20 @@ def run(case: Case, sampling: Sampling | None = None, seed: int = 0) -> Measurem
     return team.run(case, sampling or Sampling())
 
 
-def test_it_is_found_by_name_and_always_works() -> None:
-    assert open_backend("simulated") is BACKEND
-    assert BACKEND.unavailable() is None
-
-
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.data())
 def test_every_algorithm_computes_the_right_result(data: st.DataObject) -> None:
     collective = data.draw(st.sampled_from(sorted(COLLECTIVES)))
-    ranks = data.draw(st.integers(1, 9))
+    row, ranks = COLLECTIVES[collective], data.draw(st.integers(1, 9))
     case = case_of(
         collective,
         data.draw(st.sampled_from(("default", *algorithms_of(collective)))),
         ranks,
         data.draw(st.integers(0, 40_000)),
-        data.draw(st.sampled_from(CPU_DTYPES)),
-        data.draw(st.sampled_from(("sum", "prod", "min", "max", "avg"))),
-        data.draw(st.integers(0, ranks - 1)),
-        data.draw(st.booleans()),
+        dtype=data.draw(st.sampled_from(CPU_DTYPES)),
+        op=data.draw(st.sampled_from(OPS)) if row.reduces else NO_OP,
+        root=data.draw(st.integers(0, ranks - 1)) if row.rooted else NO_ROOT,
+        in_place=data.draw(st.booleans()),
     )
     if BACKEND.unsupported(case):
         return
@@ -108,18 +90,21 @@ def test_samples_lie_around_the_models_price() -> None:
     assert np.log(samples).std() == pytest.approx(NOISE_SIGMA, rel=0.3)
 
 
-def test_a_seed_gives_the_same_samples_again_and_another_does_not() -> None:
-    case = case_of()
-    assert run(case, seed=1).samples_seconds == run(case, seed=1).samples_seconds
-    assert run(case, seed=1).samples_seconds != run(case, seed=2).samples_seconds
-    assert run(case).samples_seconds != run(replace(case, algorithm="two_shot")).samples_seconds
-
-
 def rounds(count: int, seed: int = 3) -> list[Measurement]:
     """Rounds to two cases in turn by one team; those to the first case."""
     team = BACKEND.open_team(TeamRequest(4, MACHINE, seed))
     mine, other = case_of(), case_of(algorithm="two_shot")
     return [(team.run(mine, Sampling()), team.run(other, Sampling()))[0] for _ in range(count)]
+
+
+def test_a_seed_gives_the_same_rounds_again_and_another_does_not() -> None:
+    def samples(measurements: list[Measurement]) -> list[tuple[float, ...]]:
+        return [measurement.samples_seconds for measurement in measurements]
+
+    assert samples(rounds(3)) == samples(rounds(3))
+    assert not set(samples(rounds(3))) & set(samples(rounds(3, seed=4)))
+    case = case_of()
+    assert run(case).samples_seconds != run(replace(case, algorithm="two_shot")).samples_seconds
 
 
 def test_every_round_draws_anew_so_that_rounds_have_an_interval() -> None:
@@ -133,26 +118,12 @@ def test_every_round_draws_anew_so_that_rounds_have_an_interval() -> None:
     assert interval.high / interval.low < 1 + 5 * NOISE_SIGMA
 
 
-def test_the_rounds_of_a_whole_run_are_the_same_again_for_one_seed() -> None:
-    def samples(measurements: list[Measurement]) -> list[tuple[float, ...]]:
-        return [measurement.samples_seconds for measurement in measurements]
-
-    assert samples(rounds(3)) == samples(rounds(3))
-    assert not set(samples(rounds(3))) & set(samples(rounds(3, seed=4)))
-
-
 def test_the_type_and_the_operation_count() -> None:
     def usual(dtype: str, op: str) -> float:
         return float(np.median(run(case_of(size_bytes=1 << 22, dtype=dtype, op=op)).samples_seconds))
 
     assert usual("float16", "sum") > 5 * usual("float32", "sum")
     assert usual("int8", "avg") > 5 * usual("int8", "sum")
-
-
-def test_what_is_simulated_says_so() -> None:
-    measurement = run(case_of())
-    assert measurement.simulated
-    assert measurement.backend_version == "model of cpu-shared-memory"
 
 
 def test_every_rank_has_a_sample_and_none_is_longer_than_the_whole() -> None:
@@ -206,7 +177,9 @@ def test_default_is_the_cheapest_algorithm_at_each_size() -> None:
 def test_a_large_case_is_checked_on_a_small_one_and_says_so() -> None:
     measurement = run(case_of(size_bytes=1 << 30))
     assert measurement.detail == f"result checked on a count of {CHECKED_ELEMENTS} instead of {1 << 28}"
-    assert run(case_of(size_bytes=4096)).detail == ""
+    small = run(case_of(size_bytes=4096))
+    assert (small.detail, small.simulated) == ("", True)
+    assert small.backend_version == "model of cpu-shared-memory"
 
 
 @pytest.mark.parametrize(
@@ -261,15 +234,8 @@ def test_a_cluster_of_gpus_gives_the_price_of_the_schedule_on_its_links() -> Non
     assert measured.backend_version == "model of 2 x hgx-h100 on ib-ndr-400x8"
 
 
-def grouped(
-    collective: str = "all_reduce", ranks: int = 8, size_bytes: int = 1 << 16, **asked: object
-) -> Case:
-    row = COLLECTIVES[collective]
-    blank = replace(case_of(collective, "default", ranks, size_bytes), **asked)  # type: ignore[arg-type]  # by name
-    count = row.count_for(size_bytes, blank.group_ranks, item_bytes(blank.dtype))
-    return replace(
-        blank, count=count, size_bytes=row.size_bytes(count, blank.group_ranks, item_bytes(blank.dtype))
-    )
+def grouped(collective: str = "all_reduce", ranks: int = 8, size_bytes: int = 1 << 16, **asked: Any) -> Case:
+    return case_of(collective, "default", ranks, size_bytes, **asked)
 
 
 GROUPINGS: tuple[dict[str, object], ...] = (
@@ -283,7 +249,7 @@ GROUPINGS: tuple[dict[str, object], ...] = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_every_group_gets_its_own_result_and_parts_end_with_the_launch(data: st.DataObject) -> None:
     collective = data.draw(st.sampled_from(sorted(COLLECTIVES)))
@@ -305,48 +271,35 @@ def test_every_group_gets_its_own_result_and_parts_end_with_the_launch(data: st.
     assert parts.min() > 0
 
 
-def test_ranks_that_stand_by_have_no_row() -> None:
+@pytest.mark.parametrize("pair", ["0>3", "6<>1"])
+def test_a_pair_moves_its_data_and_ranks_that_stand_by_have_no_row(pair: str) -> None:
+    measurement = run(grouped("send_recv", pair=pair))
+    assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0)
+    assert len(measurement.rank_samples_seconds) == 2
     assert len(run(grouped(groups="rank // 2")).rank_samples_seconds) == 8
     assert len(run(grouped(groups="rank // 2", active_group=1)).rank_samples_seconds) == 2
-    assert len(run(grouped("send_recv", pair="2>7")).rank_samples_seconds) == 2
 
 
-@pytest.mark.parametrize("pair", ["0>3", "6<>1"])
-def test_a_pair_moves_its_data(pair: str) -> None:
-    measurement = run(grouped("send_recv", pair=pair))
-    assert measurement.status is Status.OK
-    assert measurement.wrong_elements == 0
-
-
-def test_a_wrong_group_is_noticed_among_right_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ccbench.backends import simulated
-
+@pytest.mark.parametrize(
+    ("changes", "first"),
+    [
+        ({"groups": "rank // 2"}, lambda schedule, seed: seed == simulated.SEED),
+        ({"concurrent": "all_gather on rank // 2"}, lambda schedule, _: schedule.collective != "all_gather"),
+    ],
+)
+def test_a_wrong_group_or_what_is_wrong_concurrently_is_noticed_among_right_ones(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], first: Callable[[Schedule, int], bool]
+) -> None:
     right = simulated.execute
 
-    def second_is_stale(schedule: Schedule, case: Case, seed: int) -> list[np.ndarray]:
-        return right(schedule, case, seed if seed == simulated.SEED else seed + 1)
+    def later_are_stale(schedule: Schedule, case: Case, seed: int) -> list[np.ndarray]:
+        return right(schedule, case, seed if first(schedule, seed) else seed + 1)
 
-    monkeypatch.setattr(simulated, "execute", second_is_stale)
-    measurement = run(grouped(ranks=4, groups="rank // 2", size_bytes=4096, op="max", dtype="int64"))
+    monkeypatch.setattr(simulated, "execute", later_are_stale)
+    measurement = run(grouped(ranks=4, size_bytes=4096, op="max", dtype="int64", **changes))
     assert measurement.status is Status.WRONG
-    # Two ranks of 512 elements; by chance a few are right.
-    assert 0.9 * 2 * 512 < (measurement.wrong_elements or 0) <= 2 * 512
-
-
-def test_what_runs_beside_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ccbench.backends import simulated
-
-    right = simulated.execute
-
-    def nothing_is_gathered(schedule: Schedule, case: Case, seed: int) -> list[np.ndarray]:
-        outputs = right(schedule, case, seed)
-        return [one * 0 for one in outputs] if schedule.collective == "all_gather" else outputs
-
-    monkeypatch.setattr(simulated, "execute", nothing_is_gathered)
-    measurement = run(
-        grouped(ranks=4, concurrent="all_gather on rank // 2", size_bytes=4096, dtype="float64")
-    )
-    assert measurement.status is Status.WRONG
+    # Two ranks of 512 elements, or all four of a gathered 512; by chance a few are right.
+    assert 0.9 * 2 * 512 < (measurement.wrong_elements or 0) <= 4 * 512
 
 
 def test_groups_together_take_longer_than_one_alone_where_they_share_the_memory() -> None:

@@ -7,7 +7,7 @@ as a wrong result in some order, a wait too many as a deadlock in every order.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def run_in_random_order(compiled: CompiledCase, buffers: Buffers, launches: int,
     progress = [0] * compiled.layout.schedule.ranks
     # A rank that is favoured for a while drifts ahead, which is what uncovers missing waits.
     weights = [chooser.choice([1, 1, 20]) for _ in progress]
-    steps = {rank: _rank_steps(compiled, rank, buffers, progress, launches) for rank in compiled.programs}
+    steps = {rank: rank_steps(compiled, rank, buffers, progress, launches) for rank in compiled.programs}
     stuck = 0
     while steps:
         ranks = list(steps)
@@ -58,13 +58,15 @@ def run_in_random_order(compiled: CompiledCase, buffers: Buffers, launches: int,
             weights = [chooser.choice([1, 1, 20]) for _ in progress]
 
 
-def _rank_steps(
-    compiled: CompiledCase, rank: int, buffers: Buffers, progress: list[int], launches: int
-) -> Iterator[bool]:
+def rank_steps(
+    compiled: CompiledCase, rank: int, buffers: Buffers, progress: list[int], launches: int,
+    enter: Callable[[int], None] = lambda launch: None, leave: Callable[[int], None] = lambda launch: None,
+) -> Iterator[bool]:  # fmt: skip
     """Yields after every operation (True) and every look at a flag that was not there yet (False)."""
     program = compiled.programs[rank]
     for launch in range(launches):
         base = 1 + launch * compiled.stride
+        enter(launch)
         progress[rank] = base
         yield True
         for group in program.groups:
@@ -80,6 +82,8 @@ def _rank_steps(
         for peer, offset in program.exit_waits:
             while progress[peer] < base + offset:
                 yield False
+        leave(launch)
+        yield True
 
 
 def execute(operation: Operation, buffers: Buffers) -> None:
@@ -99,32 +103,33 @@ def compiled(schedule, count: int, in_place: bool) -> CompiledCase:  # type: ign
     return compile_case(Layout(schedule, count, in_place))
 
 
+def fill(compiled: CompiledCase, rank: int, buffers: Buffers, given: Array) -> None:
+    """Write a rank's input where it lies."""
+    done = 0
+    for place in compiled.layout.input_places(rank):
+        part = given[done : done + place.elements]
+        buffers[(rank, place.space)][place.offset : place.offset + place.elements] = part
+        done += place.elements
+
+
+def output_of(compiled: CompiledCase, rank: int, buffers: Buffers) -> Array:
+    """A copy of a rank's output in buffer order."""
+    parts = [
+        buffers[(rank, place.space)][place.offset : place.offset + place.elements]
+        for place in compiled.layout.output_places(rank)
+    ]
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
 def run_and_collect(
     case_compiled: CompiledCase, inputs: list[Array], launches: int, seed: int
 ) -> list[Array]:
-    """Fill inputs, run, and return every rank's output in buffer order; inputs must survive out of place."""
+    """Fill inputs, run, and return every rank's output; inputs must survive out of place."""
     layout = case_compiled.layout
     buffers = buffers_of(case_compiled, np.int64)
-    ranks = layout.schedule.ranks
-    for rank in range(ranks):
-        done = 0
-        for place in layout.input_places(rank):
-            buffers[(rank, place.space)][place.offset : place.offset + place.elements] = inputs[rank][
-                done : done + place.elements
-            ]
-            done += place.elements
+    for rank, given in enumerate(inputs):
+        fill(case_compiled, rank, buffers, given)
     run_in_random_order(case_compiled, buffers, launches, seed)
-    if not layout.in_place:
-        for rank in range(ranks):
-            if collective(layout.schedule.collective).moves_data:
-                assert np.array_equal(buffers[(rank, Space.INPUT)], inputs[rank])
-    return [
-        np.concatenate(
-            [np.empty(0, np.int64)]
-            + [
-                buffers[(rank, place.space)][place.offset : place.offset + place.elements]
-                for place in layout.output_places(rank)
-            ]
-        )
-        for rank in range(ranks)
-    ]
+    if not layout.in_place and collective(layout.schedule.collective).moves_data:
+        assert all(np.array_equal(buffers[(rank, Space.INPUT)], one) for rank, one in enumerate(inputs))
+    return [output_of(case_compiled, rank, buffers) for rank in range(len(inputs))]

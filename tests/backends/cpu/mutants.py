@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ccbench.backends.cpu.execution import Buffers
-from ccbench.backends.cpu.program import CompiledCase, Group, Program, Wait
+from ccbench.backends.cpu.program import CompiledCase, Group, Wait
 from ccbench.schedules.placement import Space
 from ccbench.verification import Array
-from tests.backends.cpu.interpreter import Deadlock, buffers_of, execute
+from tests.backends.cpu.interpreter import Deadlock, buffers_of, fill, output_of, rank_steps
 
 LAUNCHES = 3
 POISON = -99
@@ -137,14 +136,26 @@ def run_late(compiled: CompiledCase, inputs: list[list[Array]], late: int, seed:
     """Outputs [launch][rank] when rank ``late`` moves only while nobody else can, the others at random.
 
     Every launch has inputs of its own: a rank fills them in before it enters, and takes its output away when
-    it has left. So whoever touches its memory too early or too late is found out.
+    it has left; then all of it is poison. So whoever touches its memory too early or too late is found out.
     """
     chooser = random.Random(seed)
     ranks = list(compiled.programs)
     buffers = buffers_of(compiled, np.int64)
     progress = [0] * len(ranks)
     outputs: list[list[Array]] = [[np.empty(0, np.int64)] * len(ranks) for _ in inputs]
-    steps = {rank: _steps(compiled, rank, buffers, progress, inputs, outputs) for rank in ranks}
+
+    def steps_of(rank: int) -> Iterator[bool]:
+        def enter(launch: int) -> None:
+            fill(compiled, rank, buffers, inputs[launch][rank])
+
+        def leave(launch: int) -> None:
+            outputs[launch][rank] = output_of(compiled, rank, buffers)
+            for space in Space:
+                buffers[(rank, space)][:] = POISON
+
+        return rank_steps(compiled, rank, buffers, progress, len(inputs), enter, leave)
+
+    steps = {rank: steps_of(rank) for rank in ranks}
     while steps:
         order = [rank for rank in steps if rank != late]
         chooser.shuffle(order)
@@ -159,55 +170,3 @@ def run_late(compiled: CompiledCase, inputs: list[list[Array]], late: int, seed:
         else:
             raise Deadlock(f"progress {progress}, unfinished {sorted(steps)}")
     return outputs
-
-
-def _steps(
-    compiled: CompiledCase,
-    rank: int,
-    buffers: Buffers,
-    progress: list[int],
-    inputs: list[list[Array]],
-    outputs: list[list[Array]],
-) -> Iterator[bool]:
-    """True after every move, False for every look at a counter that is not there yet."""
-    program: Program = compiled.programs[rank]
-    for launch, given in enumerate(inputs):
-        base = 1 + launch * compiled.stride
-        _fill(compiled, rank, buffers, given[rank])
-        progress[rank] = base
-        yield True
-        for group in program.groups:
-            for peer, offset in group.waits:
-                while progress[peer] < base + offset:
-                    yield False
-            for loop in group.loops:
-                for operation in loop.operations:
-                    execute(operation, buffers)
-                    yield True
-            progress[rank] = base + group.post
-            yield True
-        for peer, offset in program.exit_waits:
-            while progress[peer] < base + offset:
-                yield False
-        outputs[launch][rank] = _taken(compiled, rank, buffers)
-        yield True
-
-
-def _fill(compiled: CompiledCase, rank: int, buffers: Buffers, given: Array) -> None:
-    done = 0
-    for place in compiled.layout.input_places(rank):
-        part = given[done : done + place.elements]
-        buffers[(rank, place.space)][place.offset : place.offset + place.elements] = part
-        done += place.elements
-
-
-def _taken(compiled: CompiledCase, rank: int, buffers: Buffers) -> Array:
-    """The rank's output; all its memory is poison afterwards."""
-    parts = [
-        buffers[(rank, place.space)][place.offset : place.offset + place.elements]
-        for place in compiled.layout.output_places(rank)
-    ]
-    output = np.concatenate([np.empty(0, np.int64), *parts])
-    for space in Space:
-        buffers[(rank, space)][:] = POISON
-    return output

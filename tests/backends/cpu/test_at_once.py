@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -15,13 +15,6 @@ from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.cpu.test_groups import QUICK, RANKS, case_of
 
 MATRIX = "[[0, 1, 2, 3], [4, 0, 0, 0], [0, 0, 0, 0], [9, 1, 1, 5]]"
-
-
-@pytest.fixture(scope="module")
-def team() -> Iterator[WorkerTeam]:
-    opened = WorkerTeam("cpu", RANKS)
-    yield opened
-    opened.close()
 
 
 # -- one group alone ---------------------------------------------------------------------------------------
@@ -71,6 +64,7 @@ def test_uneven_traffic_of_any_type_arrives_in_groups(team: WorkerTeam, dtype: s
 # -- two collectives beside each other ---------------------------------------------------------------------
 
 
+@pytest.mark.thinned(20)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize(
     "beside", ["all_gather on rank % 2", "reduce", "barrier on all", "all_to_all_v on all"]
@@ -119,7 +113,7 @@ OVERLAPPED = Sampling(
     ],
 )  # fmt: skip
 def test_a_collective_is_right_while_something_is_computed(
-    team: WorkerTeam, computing: str, changes: dict[str, object]
+    team: WorkerTeam, computing: str, changes: dict[str, Any]
 ) -> None:
     case = case_of("all_reduce", 20_000, mode="overlap", overlap_with=computing, **changes)
     measurement = team.run(case, OVERLAPPED)

@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
+from ccbench.cases import Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.dtypes import item_bytes
 from ccbench.runner.workers.team import WorkerTeam
 from ccbench.suite.model import IN_PLACE_COLLECTIVES
 from ccbench.verification import part_of, poison
+from tests.backends import measuring
 
 RANKS = 4
 QUICK = Sampling(rounds=1, budget_seconds=0.01, warmup_seconds=0.002, minimum_samples=3, maximum_samples=5)
-BLANK = Case("groups", "cpu", "all_reduce", "default", "float32", "sum", 0, 0, RANKS)
 
 
-@pytest.fixture(scope="module")
-def team() -> Iterator[WorkerTeam]:
-    opened = WorkerTeam("cpu", RANKS)
-    yield opened
-    opened.close()
+def case_of(
+    collective: str, count: int = 1000, algorithm: str = "default", ranks: int = RANKS, **changes: Any
+) -> Case:
+    return measuring.case_of("cpu", collective, algorithm, ranks, count, **changes)
 
 
-def case_of(collective: str, count: int = 1000, **changes: object) -> Case:
-    """A case of ``count`` elements whose root is the last rank of its group."""
-    row = COLLECTIVES[collective]
-    case = replace(BLANK, collective=collective, count=count if row.moves_data else 0, **changes)  # type: ignore[arg-type]  # fields by name
-    return replace(
-        case,
-        op=case.op if row.reduces else NO_OP,
-        root=case.group_ranks - 1 if row.rooted else NO_ROOT,
-        size_bytes=row.size_bytes(case.count, case.group_ranks, item_bytes(case.dtype)),
-    )
-
-
+@pytest.mark.thinned(20)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("groups", ["rank // 2", "rank % 2", "[[3, 0], [1, 2]]", "rank // 1", "[[2, 1]]"])
 def test_every_group_gets_its_own_result(team: WorkerTeam, collective: str, groups: str) -> None:

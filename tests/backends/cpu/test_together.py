@@ -132,7 +132,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @given(case=cases(), shuffle=st.integers(0, 2**32))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_both_are_right_in_any_order_and_never_stuck(case: Case, shuffle: int) -> None:
     assert World(case).run(shuffle) == []
 
@@ -213,10 +213,9 @@ def test_the_collective_goes_on_between_repetitions_whenever_it_can(
     script: list[bool], launches: int, repetitions: int, expected: str
 ) -> None:
     done: list[str] = []
-    waiter = Waiter(Control(1, 1), True)
     computed, communicated = while_computing(
         Scripted(script, done),  # type: ignore[arg-type]  # a program of the test's own
-        lambda: done.append("once"), launches, repetitions, waiter,
+        lambda: done.append("once"), launches, repetitions, Waiter(Control(1, 1), True),
     )  # fmt: skip
     assert " ".join(done) == expected
     assert communicated > 0

@@ -15,39 +15,11 @@ from ccbench.model.group_points import group_points
 from ccbench.model.group_systems import axis_placement
 from ccbench.model.library import LibraryRequest
 from ccbench.plan.communication import Communication
-from ccbench.plan.step import MEASURED, PREDICTED, MeasuredPoints, Price, Prices, measured_points
+from ccbench.plan.step import MEASURED, PREDICTED, MeasuredPoints, Prices, measured_points
 from ccbench.results import RunFolder, load_run
 from tests.results.samples import measured
 
 GIB = 2**30
-
-
-def price(machine: str, layout: Layout, axis: str, size: int = GIB, collective: str = "all_reduce") -> Price:
-    """One launch of a collective by all groups of an axis on one machine."""
-    asked = Communication(axis, layout.size(axis), collective, size, 1, "test", "forward", "layer", "only")
-    return Prices(open_cluster(machine)).price(layout, asked)
-
-
-def busbw(machine: str, tp: int) -> float:
-    """GB/s of groups of ``tp`` of the machine's eight, all at once: bytes per second of a device's links."""
-    found = price(machine, Layout(tp=tp, dp=8 // tp), "tp")
-    return 2 * (tp - 1) / tp * GIB / found.seconds / 1e9
-
-
-def test_groups_of_4_on_a_full_mesh_of_8_use_3_of_7_links() -> None:
-    # Each device of an Ascend 910B has a link to each of the seven others, and reaches three in a group of 4.
-    assert busbw("ascend-910b", 4) / busbw("ascend-910b", 8) == pytest.approx(3 / 7, rel=0.02)
-    assert busbw("ascend-910b", 2) / busbw("ascend-910b", 8) == pytest.approx(1 / 7, rel=0.05)
-
-
-def test_groups_of_2_4_and_8_behind_a_switch_fill_their_links() -> None:
-    # In rings: NVLS, which a library takes for eight, is no matter of links.
-    def gathered(tp: int) -> float:
-        found = price("dgx-a100", Layout(tp=tp, dp=8 // tp), "tp", collective="all_gather")
-        return (tp - 1) / tp * GIB / found.seconds / 1e9
-
-    assert gathered(4) / gathered(8) == pytest.approx(1.0, rel=0.05)
-    assert gathered(2) / gathered(8) == pytest.approx(1.0, rel=0.05)
 
 
 def test_groups_across_nodes_share_the_nics_and_are_named_so() -> None:

@@ -25,26 +25,20 @@ def planner(shape: ModelShape = SHAPE, nodes: int = 2) -> Planner:
     return Planner(shape, cluster, named_device("h100"), "bfloat16", Efficiency())
 
 
-def test_the_best_of_a_search_are_the_best_of_all_candidates() -> None:
+def test_the_best_of_a_search_are_the_best_of_all_candidates_none_shorter_than_its_bound() -> None:
     made = planner()
     found = search(made, SETTINGS, {}, 16, 5)
-    every = [
-        made.outcome(name_of(one), one)
-        for one in strategies(made, SETTINGS, {}, 16)
-        if made.fits(largest_memory(made.shape, one))
-    ]
-    seconds = sorted(one.step.seconds for one in every)
-    assert found.fitting == len(every)
+    seconds = []
+    for one in strategies(made, SETTINGS, {}, 16):
+        outcome = made.outcome(name_of(one), one)
+        assert outcome.step.seconds >= least_seconds(one, made.computing(one)) * (1 - 1e-9)
+        if made.fits(largest_memory(made.shape, one)):
+            seconds.append(outcome.step.seconds)
+    seconds.sort()
+    assert found.fitting == len(seconds)
     assert [one.step.seconds for one in found.best] == pytest.approx(seconds[:5])
     # Otherwise nothing was left out, and this test would not see a wrong bound.
     assert found.priced < found.fitting
-
-
-def test_no_step_is_shorter_than_its_bound() -> None:
-    made = planner()
-    for one in strategies(made, SETTINGS, {}, 16):
-        outcome = made.outcome("one", one)
-        assert outcome.step.seconds >= least_seconds(one, made.computing(one)) * (1 - 1e-9)
 
 
 def test_candidates_differ_and_divide() -> None:
@@ -73,7 +67,7 @@ def test_experts_are_split_too() -> None:
     made = planner(mixtral)
     sizes = list(layouts_of(made, SETTINGS, {}, 16))
     assert {one["ep"] for one in sizes} >= {1, 2, 4, 8}
-    best = search(made, SETTINGS, {}, 16, 3).best
+    best = search(made, SETTINGS, {"recompute": ("none",), "micro_batch": (1,)}, 16, 3).best
     assert any(one.strategy.layout.ep > 1 for one in best)
 
 
@@ -102,7 +96,8 @@ def test_virtual_stages_that_are_stated_are_tried_though_there_are_many() -> Non
 
 def test_a_matrix_of_traffic_says_how_many_ranks_hold_the_experts() -> None:
     mixtral = replace(named_shape("mixtral-8x7b"), layers=4)
-    found = search(planner(mixtral), {**SETTINGS, "traffic": "[[1, 2], [2, 1]]"}, {}, 16, 3)
+    settings = {**SETTINGS, "traffic": "[[1, 2], [2, 1]]"}
+    found = search(planner(mixtral), settings, {"recompute": ("none",)}, 16, 3)
     assert {one.strategy.layout.ep for one in found.best} == {2}
 
 

@@ -59,30 +59,53 @@ def test_where_no_groups_are_left_the_first_ones_reason_is_told(monkeypatch: pyt
         cases_of({"groups": "rank // 2"}, backend="cuda")
 
 
-def test_a_layout_that_a_number_of_ranks_cannot_form_is_left_out_there() -> None:
-    sweep = {"layout": {"tp": 2, "pp": 2}, "groups": ["all", "pp"]}
-    assert [case.groups for case in cases_of(sweep, ranks=6)] == [""]
-    assert [case.groups for case in cases_of(sweep, ranks=8)] == ["", "pp of tp2-cp1-ep1-dp2-pp2"]
+HALVES = {"groups": "rank // 2"}
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("sweep", "ranks", "field", "found"),
     [
-        ("concurrent", [ALL_GROUPS]),
-        ("isolated", [0]),
-        (["concurrent", "isolated"], [ALL_GROUPS, 0]),
-        (["isolated", "each"], [0, 1]),
+        # A layout that a number of ranks cannot form is left out there.
+        ({"layout": {"tp": 2, "pp": 2}, "groups": ["all", "pp"]}, 6, "groups", [""]),
+        (
+            {"layout": {"tp": 2, "pp": 2}, "groups": ["all", "pp"]},
+            8, "groups", ["", "pp of tp2-cp1-ep1-dp2-pp2"],
+        ),
+        # A matrix of traffic is for groups of as many ranks as it has rows.
+        (
+            {"collective": "all_to_all_v", "traffic": [[0, 1], [2, 0]], "groups": ["all", "rank // 2"]},
+            4, "groups", ["rank // 2"],
+        ),
+        ({**HALVES, "group_mode": ["concurrent", "isolated"]}, 4, "active_group", [ALL_GROUPS, 0]),
+        ({**HALVES, "group_mode": ["isolated", "each"]}, 4, "active_group", [0, 1]),
+        # One group is neither concurrent nor isolated.
+        ({"group_mode": ["isolated", "each", "concurrent"]}, 4, "active_group", [ALL_GROUPS]),
+        ({"groups": [[0, 2]], "group_mode": "isolated"}, 4, "active_group", [ALL_GROUPS]),
+        # Everybody computes, so no group is alone in mode overlap.
+        (
+            {**HALVES, "mode": ["isolated", "overlap"], "group_mode": ["concurrent", "isolated"]},
+            4, "active_group", [ALL_GROUPS, ALL_GROUPS, 0],
+        ),
+        (
+            {"mode": ["streaming", "overlap"], "overlap_with": "all"},
+            4, "overlap_with", ["", "matmul", "memory"],
+        ),
+        # Groups of its own that are the case's groups are not its own.
+        (
+            {"concurrent": ["all_gather on all", "all_gather", "all_gather on rank // 4"]},
+            4, "concurrent", ["all_gather"],
+        ),
+        # The same collective runs concurrently on other ranks only.
+        (
+            {**HALVES, "concurrent": ["nothing", "all_reduce", "all_reduce on rank % 2"]},
+            4, "concurrent", ["", "all_reduce on rank % 2"],
+        ),
     ],
-)
-def test_sharing_says_which_groups_run(asked: Any, found: list[int]) -> None:
-    assert [case.active_group for case in cases_of({"groups": "rank // 2", "group_mode": asked})] == found
-
-
-def test_one_group_is_neither_concurrent_nor_isolated() -> None:
-    (case,) = cases_of({"group_mode": ["isolated", "each", "concurrent"]})
-    assert case.active_group == ALL_GROUPS
-    (case,) = cases_of({"groups": [[0, 2]], "group_mode": "isolated"})
-    assert case.active_group == ALL_GROUPS
+)  # fmt: skip
+def test_values_that_go_together_become_cases_each_once(
+    sweep: dict[str, Any], ranks: int, field: str, found: list[Any]
+) -> None:
+    assert [getattr(case, field) for case in cases_of(sweep, ranks=ranks)] == found
 
 
 def test_what_runs_beside_has_groups_of_its_own_where_it_names_them() -> None:
@@ -94,18 +117,6 @@ def test_what_runs_beside_has_groups_of_its_own_where_it_names_them() -> None:
     assert [other.members for other in others if other] == [
         ((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 1, 2, 3),),
     ]  # fmt: skip
-
-
-def test_groups_of_its_own_that_are_the_cases_groups_are_not_its_own() -> None:
-    cases = cases_of({"concurrent": ["all_gather on all", "all_gather", "all_gather on rank // 4"]})
-    assert [case.concurrent for case in cases] == ["all_gather"]
-
-
-def test_the_same_collective_runs_beside_on_other_ranks_only() -> None:
-    cases = cases_of(
-        {"groups": "rank // 2", "concurrent": ["nothing", "all_reduce", "all_reduce on rank % 2"]}
-    )
-    assert [case.concurrent for case in cases] == ["", "all_reduce on rank % 2"]
 
 
 def test_nothing_runs_beside_a_pair_a_group_alone_a_barrier_or_a_computation() -> None:
@@ -131,28 +142,10 @@ def test_traffic_is_of_all_to_all_v_alone() -> None:
     ]  # fmt: skip
 
 
-def test_a_matrix_of_traffic_is_for_groups_of_as_many_ranks_as_it_has_rows() -> None:
-    sweep = {"collective": "all_to_all_v", "traffic": [[0, 1], [2, 0]], "groups": ["all", "rank // 2"]}
-    assert [case.groups for case in cases_of(sweep)] == ["rank // 2"]
-
-
 def test_the_size_of_uneven_traffic_is_the_largest_input() -> None:
     (case,) = cases_of({"collective": "all_to_all_v", "size": 4123, "traffic": [[0, 1], [2, 0]]}, ranks=2)
     assert case.size_bytes == 4120
     assert max(case.input_count(group_rank) for group_rank in range(2)) * 4 == 4120
-
-
-def test_something_is_computed_in_mode_overlap_only() -> None:
-    cases = cases_of({"mode": ["streaming", "overlap"], "overlap_with": "all"})
-    assert [(case.mode, case.overlap_with) for case in cases] == [
-        ("streaming", ""), ("overlap", "matmul"), ("overlap", "memory"),
-    ]  # fmt: skip
-
-
-def test_everybody_computes_so_no_group_is_alone_in_mode_overlap() -> None:
-    sweep = {"mode": ["isolated", "overlap"], "groups": "rank // 2", "group_mode": ["concurrent", "isolated"]}
-    found = [(case.mode, case.active_group) for case in cases_of(sweep)]
-    assert found == [("isolated", ALL_GROUPS), ("overlap", ALL_GROUPS), ("isolated", 0)]
 
 
 @pytest.mark.parametrize("backend", backend_names())

@@ -18,16 +18,10 @@ def made(layout: Layout, **settings: Any) -> Strategy:
     return Strategy(layout, **{"global_batch": 64, "sequence": 2048, **settings})
 
 
-def test_micro_batches_are_what_a_data_parallel_rank_has_of_the_global_batch() -> None:
+def test_batches_sequences_and_gradients_are_shared_among_ranks() -> None:
     assert made(Layout(tp=2, dp=4), micro_batch=2).micro_batches == 8
-
-
-def test_a_rank_has_its_part_of_a_sequence() -> None:
-    strategy = made(Layout(tp=2, cp=4), micro_batch=3, global_batch=3, sequence_parallel=True)
-    assert (strategy.rank_tokens, strategy.sharded_tokens) == (1536, 768)
-
-
-def test_gradients_are_shared_over_data_and_context_parallel_ranks() -> None:
+    split = made(Layout(tp=2, cp=4), micro_batch=3, global_batch=3, sequence_parallel=True)
+    assert (split.rank_tokens, split.sharded_tokens) == (1536, 768)
     assert (made(Layout(dp=4)).data_axis, made(Layout(dp=4)).data_ranks) == ("dp", 4)
     assert (made(Layout(dp=4, cp=2)).data_axis, made(Layout(dp=4, cp=2)).data_ranks) == ("dp-cp", 8)
 

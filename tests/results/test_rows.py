@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -46,11 +47,17 @@ def test_the_arrow_schema_carries_its_version_and_which_columns_may_be_null() ->
     assert str(schema.field("rank_samples_seconds").type).startswith("list<")
 
 
-def test_a_case_of_an_unknown_collective_has_no_bus_bandwidth() -> None:
+@pytest.mark.parametrize(
+    ("asked", "factor"), [({}, 1.5), ({"groups": "rank // 2"}, 1.0), ({"collective": "hypercube"}, None)]
+)
+def test_bus_bandwidth_is_of_the_ranks_of_one_group_and_of_collectives_with_a_known_factor(
+    asked: dict[str, Any], factor: float | None
+) -> None:
     one = measured()
-    row = row_of(replace(one, case=replace(one.case, collective="hypercube")), None, 0.95)
-    assert row["algbw_GB_s"] > 0
-    assert row["busbw_GB_s"] is None
+    row = row_of(replace(one, case=replace(one.case, **asked)), None, 0.95)
+    assert row["algbw_GB_s"] == pytest.approx(4096 / row["median_seconds"] / 1e9)
+    expected = None if factor is None else pytest.approx(factor * row["algbw_GB_s"])
+    assert row["busbw_GB_s"] == expected
 
 
 def test_samples_that_are_no_times_give_no_speed() -> None:

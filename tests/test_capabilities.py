@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ccbench.backends import made_by
+from ccbench.backends.base import lacked
 from ccbench.backends.gloo.endpoint import REDUCE_OPS
 from ccbench.backends.kernels import abi
 from ccbench.backends.mpi import calls as mpi_calls
 from ccbench.backends.nccl import PROTOCOL_VALUES, TRANSPORTS
-from ccbench.cases import AXIS, DECLARED, ONE_PROCESS, PROCESSES, backend_names
+from ccbench.cases import AXIS, DECLARED, ONE_PROCESS, PROCESSES, Case, backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 
@@ -45,6 +47,24 @@ def test_a_row_names_axes_and_values_that_a_suite_can_ask_for(name: str) -> None
         if isinstance(values, tuple) and known and axis != "in_place":
             assert set(values) <= set(known)
     assert set(DECLARED[name].not_in_place) <= set(COLLECTIVES)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("cpu", {}, None),
+        ("cpu", {"transport": "host"}, "cpu has no transport host; there is on nccl, cuda"),
+        ("cuda", {"mode": "overlap"}, "cuda has no mode overlap; it has streaming, isolated, graph, cold; "
+         "there is on cpu, nccl, mpi, gloo"),
+        ("cpu", {"ranks": 256}, None),
+        ("cpu", {"ranks": 257}, "257 ranks: cpu has at most 256"),
+    ],
+)  # fmt: skip
+def test_what_a_row_lacks_is_refused_with_who_has_it(
+    name: str, changes: dict[str, Any], said: str | None
+) -> None:
+    case = Case("s", name, "all_reduce", "default", "float32", "sum", 4096, 1024, 2)
+    assert lacked(name, replace(case, **changes)) == said
 
 
 def listed(name: str, axis: str) -> set[str]:

@@ -26,6 +26,21 @@ class Ended:
         """Stdout as JSON."""
         return json.loads(self.out)
 
+    @property
+    def done(self) -> Ended:
+        """Itself, where the command did what it was asked to."""
+        assert self.code == 0, self.err
+        return self
+
+    @property
+    def refused(self) -> Ended:
+        """Itself, where a mistake of the user ended it: one line and nothing on stdout."""
+        assert (self.code, self.out) == (2, "")
+        *notes, mistake = self.err.splitlines()
+        assert mistake.startswith(("ccbench: error: ", "Error: "))
+        assert all(line.startswith(("note: ", "Usage: ", "Try ")) or not line for line in notes)
+        return self
+
 
 Command = Callable[..., Ended]
 

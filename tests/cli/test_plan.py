@@ -34,8 +34,7 @@ def plan(tmp_path: Path) -> str:
 
 
 def test_the_textbook_example_is_a_command(ccbench: Command) -> None:
-    ended = ccbench("plan", str(PLANS / "gradients.yaml"))
-    assert ended.code == 0, ended.err
+    ended = ccbench("plan", str(PLANS / "gradients.yaml")).done
     assert "577,152 ms" in ended.out
     assert "576,001 ms" in ended.out
     assert "48,012 ms" in ended.out
@@ -44,8 +43,7 @@ def test_the_textbook_example_is_a_command(ccbench: Command) -> None:
 
 
 def test_each_communication_is_told_with_what_shows_and_what_limits_it(ccbench: Command, plan: str) -> None:
-    ended = ccbench("plan", plan, "--json")
-    assert ended.code == 0, ended.err
+    ended = ccbench("plan", plan, "--json").done
     (layout,) = ended.json["layouts"]
     parts = ("computing_seconds", "bubble_seconds", "exposed_seconds")
     assert layout["step_seconds"] == pytest.approx(sum(layout[name] for name in parts))
@@ -103,12 +101,10 @@ def test_devices_without_bfloat16_train_in_float16_unless_something_else_is_said
     ccbench: Command, plan: str
 ) -> None:
     Path(plan).write_text(PLAN.replace("layout: {tp: 8}", "layout: {dp: 16}"))
-    ended = ccbench("plan", plan, "--machine", "dgx-1v")
-    assert ended.code == 0, ended.err
+    ended = ccbench("plan", plan, "--machine", "dgx-1v").done
     assert "125 TFLOP/s float16 peak" in ended.out
     Path(plan).write_text(PLAN + "dtype: bfloat16\n")
-    ended = ccbench("plan", plan, "--machine", "dgx-1v")
-    assert ended.code == 2
+    ended = ccbench("plan", plan, "--machine", "dgx-1v").refused
     assert "small.yaml:8: dtype: device v100: no rate for dtype 'bfloat16'; one of float16" in ended.err
 
 
@@ -142,8 +138,7 @@ def test_measured_points_take_the_place_of_predictions(ccbench: Command, plan: s
 def test_measured_points_of_something_else_are_told_to_be_of_no_use(
     ccbench: Command, plan: str, tmp_path: Path
 ) -> None:
-    ended = ccbench("plan", plan, "--measured", write_measured(tmp_path, measured(2**20, 1e-3)))
-    assert ended.code == 0, ended.err
+    ended = ccbench("plan", plan, "--measured", write_measured(tmp_path, measured(2**20, 1e-3))).done
     assert "measured: none of" in ended.out
     assert "measured:" not in ccbench("plan", plan).out
 
@@ -151,14 +146,12 @@ def test_measured_points_of_something_else_are_told_to_be_of_no_use(
 def test_simulated_times_are_not_taken_for_measured_ones(ccbench: Command, plan: str, tmp_path: Path) -> None:
     one = measured(2**20, 1e-3)
     one = replace(one, case=replace(one.case, backend="simulated"), simulated=True)
-    ended = ccbench("plan", plan, "--measured", write_measured(tmp_path, one))
-    assert ended.code == 2
+    ended = ccbench("plan", plan, "--measured", write_measured(tmp_path, one)).refused
     assert "its times come from a model (backend simulated)" in ended.err
 
 
 def test_figures_are_left_in_a_folder(ccbench: Command, plan: str, tmp_path: Path) -> None:
-    ended = ccbench("plan", plan, "-o", "out")
-    assert ended.code == 0, ended.err
+    assert ccbench("plan", plan, "-o", "out").done
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "plan.txt", "plan.json", "step.svg", "step.png", "timeline.svg", "timeline.png",
     }  # fmt: skip
@@ -195,10 +188,8 @@ def test_mistakes_end_in_one_line_and_exit_code_2(
     ccbench: Command, plan: str, said: str, instead: str, arguments: tuple[str, ...], complaint: str
 ) -> None:
     Path(plan).write_text(PLAN.replace(said, instead) if said else PLAN)
-    ended = ccbench("plan", plan, *arguments)
-    assert ended.code == 2
+    ended = ccbench("plan", plan, *arguments).refused
     assert ("small.yaml" if complaint.startswith(":") else "") + complaint in ended.err
-    assert len(ended.err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -211,24 +202,18 @@ def test_mistakes_end_in_one_line_and_exit_code_2(
 def test_options_that_a_plan_has_no_use_for_are_refused(
     ccbench: Command, shipped: str, arguments: tuple[str, ...], complaint: str
 ) -> None:
-    ended = ccbench("plan", str(PLANS / f"{shipped}.yaml"), *arguments)
-    assert ended.code == 2
-    assert complaint in ended.err
+    assert complaint in ccbench("plan", str(PLANS / f"{shipped}.yaml"), *arguments).refused.err
 
 
 def test_a_plan_without_a_machine_asks_for_one(ccbench: Command, tmp_path: Path) -> None:
     (tmp_path / "bare.yaml").write_text("model: gpt2-xl\nglobal_batch: 8\nsequence: 1024\nlayout: dp8\n")
-    ended = ccbench("plan", "bare.yaml")
-    assert ended.code == 2
-    assert "machine: is missing" in ended.err
+    assert "machine: is missing" in ccbench("plan", "bare.yaml").refused.err
     assert ccbench("plan", "bare.yaml", "--machine", "hgx-h100").code == 0
 
 
 def test_a_layout_that_does_not_go_is_left_out_and_told(ccbench: Command, plan: str) -> None:
     Path(plan).write_text(PLAN.replace("layout: {tp: 8}", "layouts: [{tp: 3}, {tp: 8}]"))
-    ended = ccbench("plan", plan)
-    assert ended.code == 0, ended.err
-    assert "left out: tp3:" in ended.out
+    assert "left out: tp3:" in ccbench("plan", plan).done.out
 
 
 def test_lists_that_the_help_names_exist(ccbench: Command) -> None:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import shlex
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ccbench.analysis.health import HealthVerdict
 from ccbench.cases import Case, Status
+from ccbench.cli.run import MOST_LISTED, _exit_code, plan_lines
 from ccbench.errors import RunFolderError
 from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext, named_context
-from ccbench.runner.planning import Plan, RunOptions
-from ccbench.runner.run import RunOutcome
+from ccbench.runner.planning import Plan, RunOptions, plan_suite
+from ccbench.runner.progress import Progress
+from ccbench.runner.run import RunOutcome, run_suite
+from ccbench.suite.model import load_suite, read_suite
+from ccbench.topology.graph import Finding
 from tests.cli.conftest import Command
 
 CASE = Case("quick", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
@@ -58,8 +67,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
 
 
 def test_a_run_prints_table_verdicts_and_where_things_are(ccbench: Command, fakes: Fakes) -> None:
-    ended = ccbench("run", "quick")
-    assert ended.code == 0
+    ended = ccbench("run", "quick").done
     assert ended.out.splitlines() == ["a table 100 wide", "all is well", "wrote results/r/report/report.md"]
     assert ended.err == "run folder: results/r\n"
 
@@ -194,8 +202,7 @@ def test_no_report_draws_nothing(ccbench: Command, fakes: Fakes) -> None:
 
 
 def test_a_plan_lists_cases_and_runs_nothing(ccbench: Command, fakes: Fakes) -> None:
-    ended = ccbench("run", "quick", "--plan")
-    assert ended.code == 0
+    ended = ccbench("run", "quick", "--plan").done
     assert ended.out.splitlines() == [
         f"{CASE.case_id}  {CASE.label}  8 KiB a rank",
         "note: one note",
@@ -235,17 +242,16 @@ def test_a_signal_before_the_first_case_ends_with_its_code(
 
 
 def test_a_suite_runs_end_to_end_on_the_simulated_backend(ccbench: Command, tmp_path: Path) -> None:
-    ended = ccbench("run", "quick", "--backend", "simulated", "--only", "all_reduce", "-o", "made", "--json")
-    assert ended.code == 0, ended.err
+    ended = ccbench(
+        "run", "quick", "--backend", "simulated", "--only", "all_reduce", "-o", "made", "--json"
+    ).done
     assert ended.json["folder"] == "made"
     assert set(ended.json["counts"]) == {"ok"}
     assert (tmp_path / "made" / "run.json").is_file()
     assert len(list((tmp_path / "made" / "cases").glob("*.parquet"))) == ended.json["counts"]["ok"]
     for file in ended.json["files"]:
         assert (tmp_path / file).is_file()
-    again = ccbench("report", "made", "--json")
-    assert again.code == 0, again.err
-    assert again.json["files"]
+    assert ccbench("report", "made", "--json").done.json["files"]
 
 
 @pytest.mark.parametrize(
@@ -261,7 +267,197 @@ def test_a_suite_runs_end_to_end_on_the_simulated_backend(ccbench: Command, tmp_
 def test_options_that_cannot_be_are_refused_before_anything_is_asked(
     ccbench: Command, fakes: Fakes, options: tuple[str, ...], said: str
 ) -> None:
-    ended = ccbench("run", "quick", *options)
-    assert ended.code == 2
-    assert said in ended.err
+    assert said in ccbench("run", "quick", *options).refused.err
     assert fakes.options is None
+
+
+QUESTION = "question: How fast?\nbackends: [simulated]\n"
+ROUNDS = "sampling: {rounds: 6, minimum_samples: 6, warmup: 1 ms, minimum_sample: 100 us, budget: 6 ms}\n"
+
+
+def suite_file(folder: Path, sweep: str, more: str = "") -> Path:
+    path = folder / "tiny.yaml"
+    path.write_text(f"{QUESTION}sweep: {sweep}\n{more}")
+    return path
+
+
+def passing_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look at the clock takes the runner a second."""
+    seconds = count()
+    monkeypatch.setattr("ccbench.runner.run.time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+
+
+def test_a_run_out_of_time_before_the_last_rounds_is_partial_and_says_how_to_go_on(
+    ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = suite_file(tmp_path, "{collective: all_reduce, size: 1 KiB, ranks: 2}", ROUNDS)
+    folder = tmp_path / "r"
+    passing_seconds(monkeypatch)
+    ended = ccbench("run", str(file), "-o", str(folder), "--no-report", "--time-limit", "3500 ms")
+    assert ended.code == 5
+    assert "1 case not measured in as many rounds as planned" in ended.out
+    (told,) = [line for line in ended.err.splitlines() if "go on with" in line]
+    assert told.startswith(
+        "ccbench: not every case was measured in as many rounds as planned; go on with: ccbench run "
+    )
+    monkeypatch.undo()
+    again = run_suite(load_suite(file), RunOptions(resume=folder), Progress())
+    assert (again.exit_code, again.unfinished) == (0, 0)
+
+
+def test_the_plan_of_own_kernels_works_without_a_gpu_and_says_what_is_missing(
+    ccbench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: "no driver is here")
+    ended = ccbench("run", "own-kernels", "--plan", "--machine", "hgx-h100", "--ranks", "8").done
+    (told,) = [line for line in ended.out.splitlines() if "cannot run here" in line]
+    assert told.startswith(
+        "note: backend cuda cannot run here: no driver is here (planned for 8 ranks; --ranks "
+    )
+    asked = ccbench("run", "own-kernels", "--plan", "--machine", "hgx-h100", "--ranks", "8", "--json").json
+    assert any("no driver is here" in note for note in asked["notes"])
+    assert {"mesh_two_shot", "tree", "ll"} <= {case["label"].split()[1] for case in asked["cases"]}
+
+
+HEALTHY = HealthVerdict((), ())
+SICK = HealthVerdict((Finding("problem", "slow_rank", ("rank 2",), "late", ""),), ())
+DOUBTFUL = HealthVerdict((), (), "other load")
+
+
+def outcome(code: int, interrupted: bool = False) -> RunOutcome:
+    return RunOutcome(Path("r"), code, {Status.OK: 1}, interrupted, 0)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "run_code", "code"),
+    [
+        (HEALTHY, 0, 0), (SICK, 0, 1), (DOUBTFUL, 0, 3), (HEALTHY, 5, 5), (SICK, 5, 1), (DOUBTFUL, 4, 4),
+        (DOUBTFUL, 1, 1),
+    ],
+)  # fmt: skip
+def test_a_verdict_decides_the_exit_code_unless_worse_has_happened(
+    monkeypatch: pytest.MonkeyPatch, verdict: HealthVerdict, run_code: int, code: int
+) -> None:
+    monkeypatch.setattr("ccbench.results.load_run", lambda path: path)
+    monkeypatch.setattr("ccbench.analysis.health.health_of", lambda run: verdict)
+    assert _exit_code(outcome(run_code), judged=True) == code
+
+
+def test_without_a_verdict_or_after_a_signal_the_code_is_the_runs() -> None:
+    assert _exit_code(outcome(0), judged=False) == 0
+    assert _exit_code(outcome(130, interrupted=True), judged=True) == 130
+
+
+def planned(suite: str, machine: str = "hgx-h100") -> Plan:
+    return plan_suite(load_suite(suite), RunOptions(machine=machine, only_plan=True))
+
+
+def numbers(lines: list[str]) -> int:
+    """Cases that the lines add up to."""
+    return sum(int(line.split(": ")[1].split(" case")[0]) for line in lines[:-1])
+
+
+def test_few_cases_are_listed_one_by_one() -> None:
+    cases = tuple(
+        Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4 * count, count, 4) for count in range(1, 4)
+    )
+    lines = plan_lines(Plan(cases, 0, 0, 0.0, (), named_context("cpu-shared-memory")))
+    assert [line.split("  ")[0] for line in lines] == [case.case_id for case in cases]
+    assert all(line.endswith("us predicted") for line in lines)
+
+
+@pytest.mark.thinned(1)
+@pytest.mark.parametrize("suite", ["allreduce", "collectives", "p2p", "health", "dtypes"])
+def test_many_cases_are_summed_up_and_none_is_lost(suite: str) -> None:
+    plan = planned(suite)
+    lines = plan_lines(plan)
+    assert len(lines) <= MOST_LISTED + 1
+    assert lines[-1] == "every case: --json"
+    assert numbers(lines) == len(plan.cases) > MOST_LISTED
+
+
+def test_lines_say_sizes_bytes_and_what_a_machine_should_take() -> None:
+    lines = plan_lines(planned("allreduce"))
+    ring = next(line for line in lines if line.startswith("nccl all_reduce ring float32 sum, 8 ranks: "))
+    assert "14 cases, 8 B to 512 MiB; at most 1 GiB a rank; " in ring
+    assert ring.endswith("ms predicted")
+    assert any("protocol ll128" in line for line in lines)
+    assert any("in place, graph" in line for line in lines)
+
+
+def test_groups_alone_traffic_and_computations_are_counted() -> None:
+    sweep = (
+        "sweep: [{collective: all_to_all_v, traffic: [balanced, 'zipf:1', 'hot:0.5'], size: '8:1GiB:2'},"
+        "{collective: all_reduce, groups: rank // 2, group_mode: each, size: '8:1GiB:2'},"
+        "{collective: all_reduce, mode: overlap, overlap_with: all, size: '8:1GiB:2', concurrent: nothing}]"
+    )
+    plan = plan_suite(read_suite(sweep), RunOptions(backends=("cpu",), ranks=8, machine="cpu-shared-memory"))
+    lines = plan_lines(plan)
+    assert numbers(lines) == len(plan.cases)
+    assert any("groups rank // 2, group 3 alone: 28 cases" in line for line in lines)
+    assert any("traffic zipf:1: " in line for line in lines)
+    assert any("overlap, computing memory: 28 cases" in line for line in lines)
+
+
+@pytest.mark.exhaustive
+def test_groups_alone_of_many_cases_are_one_line() -> None:
+    sweep = "sweep: {collective: all, groups: rank // 2, group_mode: each, algorithm: all, size: '8:1GiB:2'}"
+    plan = plan_suite(read_suite(sweep), RunOptions(backends=("cpu",), ranks=16, machine="cpu-shared-memory"))
+    lines = plan_lines(plan)
+    assert len(lines) <= MOST_LISTED + 1
+    assert any("8 sets of groups at once" in line for line in lines)
+
+
+def test_pairs_are_counted_by_their_ways() -> None:
+    lines = plan_lines(planned("p2p"))
+    assert any(", 56 pairs one way: 112 cases" in line for line in lines)
+    assert any(", 28 pairs both ways: 56 cases" in line for line in lines)
+
+
+SRUN = Path(__file__).resolve().parents[1] / "fake_srun"
+SECRET = "hunter2andmore"
+VARIABLES = ("CUDA_CREDS", "MPICH_PASS", "I_MPI_HYDRA_PW", "NCCL_OF_MY_OWN")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="gloo needs torch")
+def test_secrets_of_the_launcher_and_of_variables_are_in_nothing_that_a_run_leaves(
+    ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.setenv(name, SECRET)
+    suite = tmp_path / "one.yaml"
+    suite.write_text(
+        "sweep: [{collective: all_reduce, size: [8 B, 16 B]}]\n"
+        "sampling: {rounds: 1, budget: 5 ms, warmup: 1 ms}\n"
+    )
+    launch = f"env DB_TOKEN={SECRET} NCCL_ALGO=Ring {SRUN} -n 2"
+    run = ("run", str(suite), "--backend", "gloo", "--launch", launch)
+    ended = ccbench(*run, "-o", "run").done
+    reported = ccbench("report", "run")
+    printed = ccbench("run", str(suite), "--backend", "gloo", "--launch", launch, "--resume", "run", "--json")
+    stopped = ccbench(*run, "-o", "short", "--time-limit", "1 ms")
+    assert f"--launch 'env '\"'\"'DB_TOKEN=<redacted>'\"'\"' NCCL_ALGO=Ring {SRUN} -n 2'" in stopped.err
+    for one in (ended, reported, printed, stopped):
+        assert SECRET not in one.out + one.err
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"run.json", "report.html", "report.md"} <= {path.name for path in files}
+    assert any(path.suffix == ".parquet" for path in files)
+    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
+    manifest = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert manifest["options"]["launch"] == f"env 'DB_TOKEN=<redacted>' NCCL_ALGO=Ring {SRUN} -n 2"
+    assert {manifest["environment"]["variables"][name] for name in VARIABLES} == {"<redacted>"}
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        f"sh -c 'echo cannot log in with {SECRET} >&2; exit 3' sh DB_TOKEN={SECRET}",
+        f"DB_TOKEN={SECRET} mpirun -n 2",
+        f"mpirun -x DB_TOKEN={SECRET} 'and no end",
+    ],
+)
+def test_errors_about_a_launcher_do_not_tell_its_secrets(ccbench: Command, launch: str) -> None:
+    ended = ccbench("run", "quick", "--backend", "gloo", "--launch", launch)
+    assert ended.code in (2, 3)
+    assert SECRET not in ended.out + ended.err

@@ -162,12 +162,6 @@ def test_empty_all_failed_and_mixed_runs_have_tables(tmp_path: Path) -> None:
     assert "mpi" in text
 
 
-def test_every_case_is_a_row_of_the_markdown_table(run: Run) -> None:
-    lines = markdown_table(case_table(points_of(run))).splitlines()
-    assert len(lines) == 2 + len(run.cases)
-    assert len({line.count(" | ") for line in lines}) == 1
-
-
 @settings(max_examples=20, deadline=None)
 @given(text=st.sampled_from(["a|b", "<script>", "x\ny", "`", "$", "=1+1"]) | st.text(max_size=20))
 def test_no_name_breaks_markdown_or_csv(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.analysis.findings import LEFT_OUT, findings_of
-from ccbench.cases import Measurement
+from ccbench.analysis.findings import LEFT_OUT, findings_of, provenance
+from ccbench.cases import Measurement, Status
 from ccbench.report.baselines import baseline_lines, beside, comparable_points
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of
-from ccbench.report.wording import footnote, points_of, verdict_lines
+from ccbench.report.wording import footnote, meaning_of, points_of, verdict_lines
 from ccbench.report.writing import Drawn, markdown_report
-from ccbench.results import Run
+from ccbench.results import Point, Run
 
-from .synthetic import case, emulated, flagged, sweep, write_run
+from .synthetic import Edit, case, emulated, failed, flagged, sweep, write_run
 
 WHY = "times of an emulation say nothing about any device"
 
@@ -48,17 +48,13 @@ def of_topic(run: Run, topic: str) -> list[Figure]:
     return [figure for figure in figures_of(points_of(run)) if figure.topic == topic]
 
 
-def test_emulated_algorithms_are_not_ranked_and_have_no_crossovers(tmp_path: Path) -> None:
-    assert of_topic(emulated_run(tmp_path / "run"), "algorithms") == []
-
-
 def test_only_measured_algorithms_race_where_some_are_emulated(tmp_path: Path) -> None:
     (race,) = of_topic(mixed_run(tmp_path / "run"), "algorithms")
     assert {one.label for one in race.series} == {"ring", "tree"}
     assert min(value for one in race.series for value in one.y) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("topic", ["bandwidth", "prediction", "ranks"])
+@pytest.mark.parametrize("topic", ["algorithms", "bandwidth", "prediction", "ranks"])
 def test_emulated_times_are_in_no_figure_of(tmp_path: Path, topic: str) -> None:
     assert of_topic(emulated_run(tmp_path / "run"), topic) == []
     mixed = of_topic(mixed_run(tmp_path / "mixed"), topic)
@@ -87,6 +83,7 @@ def test_emulated_barriers_are_drawn_apart_too(tmp_path: Path) -> None:
 
 def test_a_run_without_any_real_time_names_no_peak_and_says_why(tmp_path: Path) -> None:
     lines = verdict_lines(emulated_run(tmp_path / "run"))
+    assert lines[0].startswith("EMULATION: 18 of 18 cases emulated: ")
     assert not any(word in line for line in lines for word in ("Peak", "GB/s", "prediction;", "bound"))
     assert any(f"the times are {LEFT_OUT}. Do: " in line for line in lines)
     assert WHY in LEFT_OUT
@@ -147,3 +144,41 @@ def test_loopback_and_simulated_figures_stay_where_they_were(tmp_path: Path) -> 
     simulated = write_run(tmp_path / "simulated", cases, simulated=True)
     assert len(of_topic(simulated, "algorithms")) == 1
     assert verdict_lines(simulated)[0].startswith("SIMULATED: ")
+
+
+def simulated(one: Measurement) -> Measurement:
+    return replace(one, simulated=True)
+
+
+def unsupported(one: Measurement) -> Measurement:
+    return failed(one, Status.UNSUPPORTED, "not here")
+
+
+def points(folder: Path, *edits: Edit | None) -> list[Point]:
+    chosen = {index: edit for index, edit in enumerate(edits) if edit is not None}
+    return list(points_of(write_run(folder, list(sweep())[: len(edits)], chosen)))
+
+
+@pytest.mark.parametrize(
+    ("edits", "label"),
+    [
+        ((None, None), ""),
+        ((simulated, simulated), "SIMULATED"),
+        ((emulated, emulated), "EMULATION"),
+        ((emulated, unsupported), "EMULATION"),
+        ((emulated, None), "PARTLY EMULATION"),
+        ((simulated, None), "PARTLY SIMULATED"),
+        ((simulated, emulated), "SIMULATED AND EMULATION"),
+        ((simulated, emulated, None), "PARTLY SIMULATED AND EMULATION"),
+        ((unsupported,), ""),
+    ],
+)
+def test_the_label_says_what_times_are(tmp_path: Path, edits: tuple[Edit | None, ...], label: str) -> None:
+    assert provenance(points(tmp_path / "run", *edits)) == label
+
+
+def test_small_print_says_that_emulated_times_mean_nothing(tmp_path: Path) -> None:
+    lines = footnote(points(tmp_path / "run", emulated))
+    assert any(line.startswith("EMULATION: cpu ran GPU kernels on a CPU: results are real") for line in lines)
+    assert "say nothing about any device" in meaning_of("EMULATION")
+    assert "model" in meaning_of("SIMULATED")

@@ -81,26 +81,12 @@ def test_versions_that_have_several_words_are_told_apart(tmp_path: Path) -> None
     assert f"# measured with {'; '.join(versions)}\n" in table.text
 
 
-def test_a_placement_that_was_not_measured_is_not_available(tmp_path: Path) -> None:
-    (table,) = _tables(tmp_path, sweep())
-    for row in _rows(table):
-        assert len(row) == 13
-        assert row[9:] == ["N/A"] * 4
-
-
-def test_bandwidths_follow_from_size_and_time(tmp_path: Path) -> None:
-    (table,) = _tables(tmp_path, sweep("all_gather"))
-    for row in _rows(table):
-        size, time, algbw, busbw = float(row[0]), float(row[5]), float(row[6]), float(row[7])
-        assert size / time / 1e3 == pytest.approx(algbw, abs=0.006, rel=0.01)
-        assert algbw * 0.75 == pytest.approx(busbw, abs=0.01)
-
-
 def test_cases_without_a_result_have_no_numbers_and_a_remark(tmp_path: Path) -> None:
     edits = {0: lambda one: failed(one, Status.TIMED_OUT, "rank 1 hung"), 1: wrong}
     (table,) = _tables(tmp_path, sweep(), edits)
     rows = _rows(table)
-    assert rows[0][5:9] == ["N/A"] * 4
+    assert rows[0][5:] == ["N/A"] * 8
+    assert rows[2][9:] == ["N/A"] * 4
     assert rows[1][5:9] == ["N/A", "N/A", "N/A", "3"]
     assert "# 1024 B out of place: timed_out rank 1 hung" in table.text
     assert "# Out of bounds values : 1 FAILED" in table.text
@@ -123,12 +109,6 @@ def test_the_average_is_over_all_rows_and_placements(tmp_path: Path) -> None:
     average = float(table.text.split("# Avg bus bandwidth    :")[1].split()[0])
     rates = [float(row[7]) for row in _rows(table)]
     assert average == pytest.approx(sum(rates) / len(rates), abs=0.01)
-
-
-def test_a_simulated_run_says_so_and_barriers_move_nothing(tmp_path: Path) -> None:
-    (table,) = _tables(tmp_path, [case("barrier", "dissemination", 0)], simulated=True)
-    assert "# SIMULATED: times come from a model" in table.text
-    assert _rows(table)[0][6:8] == ["0.00", "0.00"]
 
 
 def test_an_empty_run_has_no_table_and_a_failed_one_no_average(tmp_path: Path) -> None:
@@ -183,14 +163,6 @@ def test_importing_the_text_gives_the_same_figures(tmp_path: Path, name: str) ->
     _same_figures(run, back_again(tmp_path, run))
 
 
-def test_uneven_traffic_comes_back_as_a_program_whose_traffic_is_not_known(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", sweep("all_to_all_v", last=14))
-    back = back_again(tmp_path, run)
-    assert set(back.cases["collective"]) == {"alltoallv"}
-    times = [sorted(one.cases["median_seconds"]) for one in (run, back)]
-    assert times[1] == pytest.approx(times[0], rel=1e-3)
-
-
 def test_statuses_come_back_with_their_reasons(tmp_path: Path) -> None:
     edits = {
         0: lambda one: failed(one, Status.TIMED_OUT, "rank 1 hung"),
@@ -212,11 +184,13 @@ def test_barriers_come_back_though_nccl_tests_has_no_program_for_them(tmp_path: 
     (table,) = nccl_tests_tables(points_of(run))
     assert "barrier_perf: nccl-tests has no such program" in table.text
     assert "Collective test starting" not in table.text
+    assert _rows(table)[0][6:8] == ["0.00", "0.00"]
     _same_figures(run, _imported(tmp_path / "back", (table,)))
 
 
 def test_times_of_a_model_come_back_as_such(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep(backend="simulated"), simulated=True)
+    assert "# SIMULATED: times come from a model" in nccl_tests_tables(points_of(run))[0].text
     back = back_again(tmp_path, run)
     assert back.cases["simulated"].all()
     measured = write_run(tmp_path / "measured", sweep())
@@ -259,13 +233,18 @@ def test_every_case_comes_back_with_its_own_flags(tmp_path: Path) -> None:
     _same_figures(run, back)
 
 
-def test_uneven_traffic_is_a_table_of_alltoallv_that_says_so(tmp_path: Path) -> None:
+def test_uneven_traffic_is_a_table_of_alltoallv_that_says_so_and_comes_back(tmp_path: Path) -> None:
     cases = [case("all_to_all_v", "direct", 2**power, traffic="hot:0.5") for power in (10, 20)]
-    (table,) = nccl_tests_tables(points_of(write_run(tmp_path / "run", cases)))
+    run = write_run(tmp_path / "run", cases)
+    (table,) = nccl_tests_tables(points_of(run))
     assert table.text.splitlines()[0] == "# Collective test starting: alltoallv_perf"
     assert "traffic hot:0.5" in table.text
     size, count, *_ = next(line for line in table.text.splitlines() if line.startswith(" ")).split()
     assert int(size) == int(count) * 4 * 4  # what one rank sends to all four; count is one block
+    back = back_again(tmp_path, run)
+    assert set(back.cases["collective"]) == {"alltoallv"}
+    times = [sorted(one.cases["median_seconds"]) for one in (run, back)]
+    assert times[1] == pytest.approx(times[0], rel=1e-3)
 
 
 def test_an_imported_run_prints_its_figures_again(tmp_path: Path) -> None:
@@ -357,7 +336,7 @@ def test_an_empty_run_is_still_a_valid_text(tmp_path: Path) -> None:
     assert found["ccbench_run_unreadable_files"][0].value == 0
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_no_text_can_break_a_line_or_a_label(run: Run, host: str, version: str) -> None:
     manifest = {"environment": {"host": {"name": host}}, "versions": {"ccbench": version}}

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ccbench.cases import Measurement, Status
-from ccbench.report.curves import MOST_SERIES, approximate_size, joinable
-from ccbench.report.figure import Figure, Kind
+from ccbench.report.curves import MOST_SERIES, approximate_size, joinable, leads
+from ccbench.report.figure import MOST_TICKS, Axis, Figure, Kind, limits, tick_text, tick_values
 from ccbench.report.figures import figures_of
 from ccbench.report.wording import points_of
+from ccbench.stats import Interval
 from ccbench.units import percent
 
 from .synthetic import Edit, case, failed, flagged, prediction, sweep, write_run
@@ -314,3 +319,146 @@ def test_a_baseline_is_drawn_but_not_raced(tmp_path: Path) -> None:
 )
 def test_estimated_sizes_have_two_digits(size: float, text: str) -> None:
     assert approximate_size(size) == text
+
+
+SIZE = Axis("size", "bytes", "log2")
+TIME = Axis("time", "seconds", "log10")
+
+
+def _texts(axis: Axis, values: list[float]) -> list[str]:
+    low, high = limits(axis, values)
+    return [tick_text(axis, value) for value in tick_values(axis, low, high) or []]
+
+
+def test_sizes_are_written_in_binary_units_at_powers_of_two() -> None:
+    assert _texts(SIZE, [1024.0, 65536.0]) == [
+        "1 KiB", "2 KiB", "4 KiB", "8 KiB", "16 KiB", "32 KiB", "64 KiB",
+    ]  # fmt: skip
+    assert "1 MiB" in _texts(SIZE, [8.0, 2.0**34])
+
+
+def test_few_sizes_that_lie_apart_are_their_own_ticks() -> None:
+    sizes = [64.0, 512.0, 4096.0, 3 * 2.0**20]
+    assert tick_values(SIZE, *limits(SIZE, sizes), sizes) == sizes
+    close = [64.0, 80.0, 2.0**20]
+    assert tick_values(SIZE, *limits(SIZE, close), close) != close
+
+
+def test_times_are_written_in_us_and_ms() -> None:
+    assert _texts(TIME, [3e-6, 2e-3]) == [
+        "5 us", "10 us", "20 us", "50 us", "100 us", "200 us", "500 us", "1 ms", "2 ms",
+    ]  # fmt: skip
+
+
+@given(st.floats(1e-9, 1e3), st.floats(1, 1e9))
+def test_a_time_axis_never_lacks_ticks_and_never_crowds(low: float, factor: float) -> None:
+    begin, end = limits(TIME, [low, low * factor])
+    places = tick_values(TIME, begin, end)
+    assert places is not None
+    assert 1 <= len(places) <= MOST_TICKS
+    assert begin < low
+    assert end > low * factor
+
+
+@given(st.integers(0, 40), st.integers(0, 30))
+def test_a_size_axis_never_lacks_ticks_and_never_crowds(power: int, span: int) -> None:
+    begin, end = limits(SIZE, [2.0**power, 2.0 ** (power + span)])
+    places = tick_values(SIZE, begin, end)
+    assert places is not None
+    assert 1 <= len(places) <= MOST_TICKS + 1
+
+
+def test_ranks_are_whole_numbers_thinned_when_many() -> None:
+    rank = Axis("rank", "rank", "linear")
+    assert tick_values(rank, *limits(rank, [0.0, 3.0])) == [0.0, 1.0, 2.0, 3.0]
+    many = tick_values(rank, *limits(rank, [0.0, 511.0]))
+    assert many is not None
+    assert len(many) <= 16
+
+
+def _curve(alpha_seconds: float, beta: float, sizes: list[int], width: float = 0.01) -> dict[int, Interval]:
+    times = {size: alpha_seconds + beta * size for size in sizes}
+    return {s: Interval(t * (1 - width), t, t * (1 + width), 0.95) for s, t in times.items()}
+
+
+SIZES = [2**power for power in range(8, 25, 2)]
+
+
+def test_the_crossing_of_two_lines_is_found_between_its_neighbours() -> None:
+    curves = {"tree": _curve(1e-6, 4e-10, SIZES), "ring": _curve(9e-6, 1e-10, SIZES)}
+    found, (crossing,) = leads(curves)
+    exact = 8e-6 / 3e-10
+    assert crossing.low_bytes < exact < crossing.high_bytes
+    assert crossing.size_bytes == pytest.approx(exact, rel=0.15)
+    assert [one.name for one in found] == ["tree", "ring"]
+    assert found[0].high_bytes == found[1].low_bytes == crossing.size_bytes
+
+
+def test_power_laws_cross_exactly_because_lines_are_straight_on_log_log_axes() -> None:
+    def curve(scale: float, power: float) -> dict[int, Interval]:
+        return {size: Interval(t, t, t, 1.0) for size in SIZES if (t := scale * size**power)}
+
+    _, (crossing,) = leads({"a": curve(1e-9, 1.0), "b": curve(3e-8, 0.7)})
+    assert crossing.size_bytes == pytest.approx(30 ** (1 / 0.3), rel=1e-6)
+
+
+def test_algorithms_that_cannot_be_told_apart_do_not_take_turns() -> None:
+    def wobbly(sign: float) -> dict[int, Interval]:
+        times = {size: 1e-6 * (1 + sign * 0.01 * (-1) ** i) for i, size in enumerate(SIZES)}
+        return {size: Interval(0.97 * t, t, 1.03 * t, 0.95) for size, t in times.items()}
+
+    found, crossings = leads({"a": wobbly(1.0), "b": wobbly(-1.0)})
+    assert crossings == ()
+    assert len(found) == 1
+
+
+def test_a_twin_of_the_leader_hides_no_crossover() -> None:
+    ring = _curve(9e-6, 1e-10, SIZES)
+    _, crossings = leads({"tree": _curve(1e-6, 4e-10, SIZES), "ring": ring, "default": dict(ring)})
+    assert len(crossings) == 1
+
+
+def test_a_leader_that_was_not_measured_further_on_is_followed_without_a_crossover() -> None:
+    ring, tree = _curve(1e-6, 1e-10, SIZES[:4]), _curve(2e-6, 2e-10, SIZES)
+    other = _curve(3e-6, 3e-10, SIZES)
+    found, crossings = leads({"ring": ring, "tree": tree, "other": other})
+    assert [one.name for one in found] == ["ring", "tree"]
+    assert crossings == ()
+    assert found[1].low_bytes == SIZES[4]
+
+
+def test_a_lead_is_broken_where_only_one_was_measured() -> None:
+    gap = [*SIZES[:3], *SIZES[5:]]
+    found, crossings = leads({"ring": _curve(1e-6, 1e-10, gap), "tree": _curve(2e-6, 2e-10, SIZES)})
+    assert [(one.name, one.low_bytes, one.high_bytes) for one in found] == [
+        ("ring", SIZES[0], SIZES[2]),
+        ("ring", SIZES[5], SIZES[-1]),
+    ]
+    assert crossings == ()
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from("abcd"),
+        st.dictionaries(
+            st.sampled_from(SIZES),
+            st.floats(1e-7, 1.0).map(lambda t: Interval(0.98 * t, t, 1.02 * t, 0.95)),
+        ),
+    )
+)
+def test_a_lead_covers_only_sizes_that_decide_and_crossings_lie_where_they_say(
+    curves: dict[str, dict[int, Interval]],
+) -> None:
+    found, crossings = leads(curves)
+    for earlier, later in pairwise(found):
+        assert earlier.high_bytes <= later.low_bytes
+    for lead in found:
+        assert lead.low_bytes <= lead.high_bytes
+        for size in {size for curve in curves.values() for size in curve}:
+            if lead.low_bytes <= size <= lead.high_bytes:
+                assert size in curves[lead.name]
+                assert sum(size in curve for curve in curves.values()) > 1
+    for one in crossings:
+        assert one.low_bytes * (1 - 1e-9) <= one.size_bytes <= one.high_bytes * (1 + 1e-9)
+        assert curves[one.after][one.high_bytes].median < curves[one.before][one.high_bytes].median
+        assert math.isfinite(one.size_bytes)

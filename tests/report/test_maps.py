@@ -132,14 +132,6 @@ def test_cells_have_three_digits(number: float | None, text: str) -> None:
     assert short(number) == text
 
 
-@pytest.mark.parametrize("form", ["png", "svg"])
-def test_a_map_is_drawn_and_the_same_map_is_the_same_file(form: str) -> None:
-    figure = pair_figures(made(slow=2.0), "host node7")[-1]
-    first = render(figure, form)
-    assert first == render(figure, form)
-    assert len(first) > 2000
-
-
 def lightness(figure: Figure, *cells: tuple[int, int]) -> list[float]:
     """Mean of red, green and blue of cells of the map as it is drawn."""
     from matplotlib.figure import Figure as Canvas

@@ -69,17 +69,6 @@ def test_a_bar_for_every_number_of_devices_that_holds_the_model(figures: dict[st
     assert len(bars.tops) == len(bars.names)
 
 
-@pytest.mark.parametrize(("form", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_every_figure_is_drawn(figures: dict[str, PlanFigure], form: str, start: bytes) -> None:
-    for figure in figures.values():
-        assert figure.render(form).startswith(start)
-
-
-def test_the_same_plan_gives_the_same_picture(figures: dict[str, PlanFigure]) -> None:
-    for figure in figures.values():
-        assert figure.render("svg") == figure.render("svg")
-
-
 def test_gradients_of_stated_times_have_a_figure_of_their_own(tmp_path: Path) -> None:
     text = "gradients: {layers: 96, per_layer: 12, compute: 1 ms, communicate: 500 ms}"
     (figure,) = plan_figures(plan_out(read_plan(text), Asked()))

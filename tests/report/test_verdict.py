@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.analysis.findings import findings_of
-from ccbench.cases import MORE_ROUNDS, Measurement, Status
+from ccbench.cases import Measurement, Status
 from ccbench.report.wording import points_of, verdict_lines
 from ccbench.results import Manifest
 
@@ -47,19 +47,6 @@ def test_the_worst_comes_first(tmp_path: Path) -> None:
     assert "rank 2 hung. Do: look at the rank named first" in hung
     assert doubt.startswith("Doubt: 1 of 6 cases flagged: clock fell; ")
     assert re.fullmatch(r"\.\.\. and \d findings more, in the report's page", more)
-
-
-def test_a_case_far_above_its_prediction_is_named(tmp_path: Path) -> None:
-    lines = verdict_lines(write_run(tmp_path / "run", sweep(), {4: _slow(3.0)}))
-    (gap,) = [line for line in lines if "slower than predicted" in line]
-    assert "256 KiB" in gap
-    assert "3x the prediction" in gap
-
-
-def test_a_run_that_ended_early_says_so(tmp_path: Path) -> None:
-    edits = {0: lambda one: replace(one, stop_reason=MORE_ROUNDS)}
-    lines = verdict_lines(write_run(tmp_path / "run", sweep(), edits))
-    assert any(line.startswith("Doubt: 1 case not measured in as many rounds as planned; ") for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -129,20 +116,12 @@ def test_unreadable_files_are_counted_and_named(tmp_path: Path) -> None:
     assert told[-1].startswith("Problem: 7 files of the run cannot be read; 0.parquet: cut; 1.parquet: cut; ")
 
 
-def test_a_simulated_run_is_never_called_measured(tmp_path: Path) -> None:
-    lines = verdict_lines(write_run(tmp_path / "run", sweep(), simulated=True))
-    assert lines[0].startswith("SIMULATED: 9 of 9 cases computed by a model")
-
-
 def test_empty_and_failed_runs_and_unreadable_files_are_told(tmp_path: Path) -> None:
     assert verdict_lines(write_run(tmp_path / "empty", []))[0] == "The run holds no case."
     edits = {number: lambda one: failed(one, Status.FAILED, "no") for number in range(9)}
     lines = verdict_lines(write_run(tmp_path / "failed", sweep(), edits))
     assert lines[0] == "0 of 9 cases measured: all_reduce on cpu."
     assert lines[1].startswith("Problem: 9 cases failed; ")
-    run = write_run(tmp_path / "cut", sweep())
-    lines = verdict_lines(replace(run, problems=("x.parquet: cannot be read",)))
-    assert any("1 file of the run cannot be read; x.parquet: cannot be read" in line for line in lines)
     empty = replace(write_run(tmp_path / "unread", []), problems=("x.parquet: cannot be read",))
     assert not any("no case's file" in line for line in verdict_lines(empty))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from ccbench.topology.graph import DeviceKind, LinkKind
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from tests.model.fabrics import nvlink_mesh, nvswitch, ring
 from tests.model.graphs import CUBE_MESH
+from tests.topology.graphs import graph
 
 WIRE = Wire(50e9, 1e-6)
 FAR = Wire(25e9, 9e-6)
@@ -181,6 +183,16 @@ def test_links_have_names_kinds_and_counts() -> None:
     assert fabric.link_bytes_per_second[row].tolist() == [450e9] * 2
     assert fabric.link_counts[row].tolist() == [18, 18]
     assert fabric.topology().device("nvswitch0").kind is DeviceKind.NVSWITCH
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_routes_with_equally_many_hops_the_faster_one_is_taken(order: tuple[int, int]) -> None:
+    ways = [graph(f"gpu0 pcie{way}", f"pcie{way} gpu1", rate=rate) for way, rate in enumerate((10e9, 20e9))]
+    first, second = (ways[way] for way in order)
+    devices = (*first.devices, second.devices[1])
+    routes = routes_by_search(replace(first, devices=devices, links=(*first.links, *second.links)))
+    (row,) = routes.route([0], [1])
+    assert [routes.link_name(link) for link in row] == ["gpu0 -> pcie1", "pcie1 -> gpu1"]
 
 
 def test_a_rank_reaches_itself_by_no_link_and_no_flows_are_no_rows() -> None:

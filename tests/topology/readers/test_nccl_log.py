@@ -111,15 +111,6 @@ def test_lost_blanks_do_not_move_a_net_away_from_its_card() -> None:
     assert nic.attributes["ports"][0]["net"] == "NET/0"
 
 
-def test_an_nvswitch_in_the_tree_is_the_class() -> None:
-    switched = BOX.replace("NVL[80.0] - GPU/83000", "NVL[80.0] - NVS/0").replace(
-        "NVL[80.0] - GPU/3000", "NVL[80.0] - NVS/0"
-    )
-    topology = read(switched)
-    assert topology.topology_class is TopologyClass.NVSWITCH
-    assert topology.facts["nvswitch_count"] is None  # NCCL draws one for all
-
-
 def test_a_tree_without_nvlinks_is_pcie_only_when_it_is_whole() -> None:
     without = "".join(line for line in BOX.splitlines(keepends=True) if "NVL" not in line)
     assert read(without).topology_class is TopologyClass.PCIE

@@ -277,14 +277,6 @@ def test_xgmi_has_the_rate_of_its_architecture(gcn: str, per_link: float | None)
     assert topology.facts["xgmi_groups"] == [["0", "1"]]
 
 
-def test_links_to_itself_are_left_out_and_the_class_is_that_of_pairs() -> None:
-    topology = read(system(cpu(gpu(A, nvlink(A, 12)), gpu(B, nvlink(B, 12)))))
-    assert not [link for link in topology.links if link.kind is LinkKind.NVLINK]
-    assert [kind for kind, _ in noticed(topology)] == ["self_link", "self_link"]
-    assert topology.facts["nvlink_self_targets"] == 2
-    assert topology.topology_class is TopologyClass.NVLINK_BRIDGE
-
-
 def test_links_to_gpus_that_are_not_in_the_file_leave_the_class_open() -> None:
     topology = read(system(cpu(gpu(A, nvlink(B), nvlink(C)), gpu(B, nvlink(A), nvlink(C)))))
     assert noticed(topology)[:2] == [("missing_peer", 6), ("missing_peer", 12)]

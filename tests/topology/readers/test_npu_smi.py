@@ -28,12 +28,6 @@ def test_every_hccs_cell_is_a_link_without_a_rate() -> None:
     assert topology.facts["hccs_links_per_npu"] == [2, 2, 2]
 
 
-def test_affinity_is_what_follows_the_labels() -> None:
-    topology = read(TEXT)
-    assert topology.facts["cpu_affinity"] == {"NPU0": "0-23,96-119", "NPU1": "0-23", "NPU2": "24-47"}
-    assert topology.gpus[2].attributes["cpu_affinity"] == "24-47"
-
-
 @pytest.mark.parametrize(
     ("label", "expected"),
     [

@@ -227,17 +227,6 @@ def test_a_table_without_numbers_of_links_warns_that_pci_only_output_hides_them(
     assert kinds(read(matrix_text(2, "NODE") + legend + "  NV#  = a bonded set of # NVLinks\n")) == set()
 
 
-def test_peer_statuses_stand_beside_the_matrix_and_alone() -> None:
-    statuses = "\n \tGPU0\tGPU1\t\n GPU0\tX\tCNS\t\n GPU1\tOK\tX\t\n"
-    together = read(PAIR + statuses)
-    assert together.facts["p2p_matrix"] == [["X", "CNS"], ["OK", "X"]]
-    assert together.topology_class is TopologyClass.NVLINK_BRIDGE
-    alone = read(statuses)
-    assert alone.facts["status_values"] == ["CNS", "OK"]
-    assert (len(alone.gpus), alone.links, alone.topology_class) == (2, (), TopologyClass.UNKNOWN)
-    assert kinds(alone) == {"not_visible"}
-
-
 def test_cpu_queries_are_answers_by_cpu() -> None:
     text = "The GPUs that have an affinity with CPU 48 are:\n0, 1\n"
     assert read(text).facts["48"] == [0, 1]

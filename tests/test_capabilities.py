@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -100,16 +101,21 @@ ALSO_MEANING = {
 """Name of a backend -> how often it is written outside ccbench/backends, at most, and what it means there."""
 
 
-def quoted(word: str) -> list[str]:
-    """Where ``word`` is a text by itself; in ``topology`` and ``machine`` it is a kind of device."""
+@cache
+def modules() -> dict[Path, ast.AST]:
+    """All others; in ``topology`` and ``machine`` a backend's name is a kind of device."""
     apart = ("backends", "topology", "machine")
-    others = [file for file in PACKAGE.rglob("*.py") if file.relative_to(PACKAGE).parts[0] not in apart]
-    texts = {file: file.read_text(encoding="utf-8") for file in others}
+    others = [file.relative_to(PACKAGE) for file in sorted(PACKAGE.rglob("*.py"))]
+    others = [file for file in others if file.parts[0] not in apart]
+    return {file: ast.parse((PACKAGE / file).read_text(encoding="utf-8")) for file in others}
+
+
+def quoted(word: str) -> list[str]:
+    """Where ``word`` is a text by itself."""
     return [
-        f"{file.relative_to(PACKAGE)}:{node.lineno}"
-        for file, text in sorted(texts.items())
-        if word in text
-        for node in constants(ast.parse(text), compared=word == "simulated")
+        f"{file}:{node.lineno}"
+        for file, tree in modules().items()
+        for node in constants(tree, compared=word == "simulated")
         if node.value == word
     ]
 

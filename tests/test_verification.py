@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES, OPS, collective, reference, sent_elements
 from ccbench.dtypes import CPU_DTYPES, EXACT_LIMIT, item_bytes, numpy_dtype
-from ccbench.verification import PERIOD_ELEMENTS, check, fill, poison
+from ccbench.verification import PERIOD_ELEMENTS, Part, check, fill, part_of, poison
 from tests.tiers import examples
 
 Outputs = list[np.ndarray[Any, Any]]
@@ -392,3 +392,39 @@ def test_averages_that_are_sums_of_rounded_parts_do_not_drift_in_place() -> None
     for _ in range(1000):
         buffers = [_folded([buffer * np.float32(1 / 3) for buffer in buffers], "sum")] * 3
     assert check(case, 0, buffers[0], 5, 1000) is None
+
+
+# -- parts -------------------------------------------------------------------------------------------------
+
+
+def parts_of(name: str, **asked: str) -> list[Part | None]:
+    """The parts of four ranks."""
+    case = replace(case_of(name, "float32", "sum", 1000, 4), **asked)  # type: ignore[arg-type]  # texts
+    return [part_of(case, rank) for rank in range(4)]
+
+
+def test_data_of_another_group_are_wrong_data() -> None:
+    mine, _, other, _ = parts = parts_of("all_gather", groups="rank // 2")
+    assert mine
+    assert other
+    blocks = np.empty((2, 2, 1000), np.float32)
+    for part, block in zip(parts, blocks.reshape(4, 1000), strict=True):
+        assert part
+        part.fill(block, seed=7)
+    own, strange = blocks.reshape(2, 2000)
+    assert mine.check(own, 7, 1) is None
+    strayed = mine.check(strange, 7, 1)
+    assert strayed
+    assert strayed.wrong_elements > 1000
+    poison(strange)
+    spoilt = other.check(strange, 7, 1)
+    assert spoilt
+    assert spoilt.rank == 2
+
+
+def test_who_is_in_no_group_has_no_part_and_a_source_gets_nothing() -> None:
+    outside, target, _, source = parts_of("send_recv", pair="3>1")
+    assert outside is None
+    assert source
+    assert target
+    assert (source.receives, target.receives, target.group_rank) == (False, True, 1)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ccbench.cases import Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.runner.workers.team import WorkerTeam
 from ccbench.suite.model import IN_PLACE_COLLECTIVES
-from ccbench.verification import part_of, poison
 from tests.backends import measuring
 
 RANKS = 4
@@ -53,32 +51,3 @@ def test_cases_of_all_ranks_and_of_some_follow_each_other(team: WorkerTeam) -> N
         case_of("all_gather", groups="rank % 2"), case_of("send_recv", pair="0<>1"), case_of("barrier"),
     ]  # fmt: skip
     assert [team.run(case, QUICK).status for case in cases] == [Status.OK] * len(cases)
-
-
-def test_data_of_another_group_are_wrong_data() -> None:
-    case = case_of("all_gather", groups="rank // 2")
-    mine, other = part_of(case, 0), part_of(case, 2)
-    assert mine
-    assert other
-    block = np.empty((2, 2, case.count), np.float32)
-    for rank in range(RANKS):
-        part = part_of(case, rank)
-        assert part
-        part.fill(block[rank // 2, rank % 2], seed=7)
-    assert mine.check(block[0].reshape(-1), 7, 1) is None
-    strayed = mine.check(block[1].reshape(-1), 7, 1)
-    assert strayed
-    assert strayed.wrong_elements > case.count
-    poison(block[1])
-    spoilt = other.check(block[1].reshape(-1), 7, 1)
-    assert spoilt
-    assert spoilt.rank == 2
-
-
-def test_who_is_in_no_group_has_no_part_and_a_source_gets_nothing() -> None:
-    case = case_of("send_recv", pair="3>1")
-    assert part_of(case, 0) is None
-    source, target = part_of(case, 3), part_of(case, 1)
-    assert source
-    assert target
-    assert (source.receives, target.receives, target.group_rank) == (False, True, 1)

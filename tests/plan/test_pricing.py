@@ -1,15 +1,17 @@
-"""Prices of groups where they stand: full meshes, switches, nodes, and measured points in their place."""
+"""Prices of groups where they stand, and measured points in their place."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ccbench.cases import Status
+from ccbench.cases import Conditions, Status
 from ccbench.errors import UsageError
 from ccbench.groups import Layout
+from ccbench.machine.flags import Flag
 from ccbench.model.cluster import open_cluster
 from ccbench.model.group_points import group_points
 from ccbench.model.group_systems import axis_placement
@@ -17,7 +19,7 @@ from ccbench.model.library import LibraryRequest
 from ccbench.plan.communication import Communication
 from ccbench.plan.step import MEASURED, PREDICTED, MeasuredPoints, Prices, measured_points
 from ccbench.results import RunFolder, load_run
-from tests.results.samples import measured
+from tests.results.samples import CASE, measured
 
 GIB = 2**30
 
@@ -99,18 +101,31 @@ def test_of_several_measured_ways_the_fastest_counts(tmp_path: Path) -> None:
     )
 
 
+def of_case(**asked: Any) -> dict[str, Any]:
+    return {"case": replace(CASE, **asked)}
+
+
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    "change",
     [
-        ({"simulated": True}, "its times come from a model"),
-        ({"status": Status.FAILED, "samples_seconds": ()}, "holds no measured collective"),
+        {"simulated": True},
+        {"status": Status.FAILED, "samples_seconds": ()},
+        {"conditions": Conditions(flags=(Flag.EMULATION,))},
+        # A step launches one collective of all groups, with nothing else at the same time.
+        of_case(concurrent="all_gather"),
+        of_case(mode="overlap", overlap_with="matmul"),
+        of_case(aggregation=4),
+        of_case(groups="rank // 2", active_group=0),
+        of_case(collective="send_recv", op="none", pair="0>1"),
     ],
+    ids=str,
 )
-def test_runs_without_anything_measured_are_refused(
-    tmp_path: Path, change: dict[str, object], complaint: str
+def test_what_was_not_measured_or_not_as_a_step_has_it_is_refused(
+    tmp_path: Path, change: dict[str, Any]
 ) -> None:
     with RunFolder.create(tmp_path / "run", {"suite": "plan"}) as made:
-        made.write(replace(measured(rank_samples_seconds=()), **change), None, 0.95)  # type: ignore[arg-type]
+        made.write(replace(measured(rank_samples_seconds=()), **change), None, 0.95)
+    complaint = "its times come from a model" if "simulated" in change else "holds no measured collective"
     with pytest.raises(UsageError, match=complaint):
         measured_points([load_run(tmp_path / "run")])
 

@@ -60,6 +60,22 @@ def test_bus_bandwidth_is_of_the_ranks_of_one_group_and_of_collectives_with_a_kn
     assert row["busbw_GB_s"] == expected
 
 
+@pytest.mark.parametrize(
+    ("waiting", "slowest"),
+    [
+        # Ranks end together: a late one does not wait while the others wait for it.
+        ((2e-5, 0.0, 2e-5, 2e-5), 1),
+        ((2e-5, 2e-5, 2e-5, 2e-5), None),
+        ((), 2),
+    ],
+)
+def test_the_slowest_rank_is_the_one_that_the_others_wait_for(
+    waiting: tuple[float, ...], slowest: int | None
+) -> None:
+    one = measured(rank_waiting_seconds=tuple((seconds,) for seconds in waiting))
+    assert row_of(one, None, 0.95)["slowest_rank"] == slowest
+
+
 def test_samples_that_are_no_times_give_no_speed() -> None:
     for bad in (float("nan"), float("inf"), -1.0):
         row = row_of(measured(samples_seconds=(1e-4, bad)), None, 0.95)

@@ -422,32 +422,26 @@ def two_prices(
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "added"), [("mpi:ring", 0.5), ("mpi:recursive_doubling", 1.0), ("mpi:rabenseifner", 0.5)]
+    ("collective", "algorithm", "backend", "in_place", "copied", "added"),
+    [
+        # What two ranks do themselves, in sizes: the input is copied, and what comes is added.
+        ("all_reduce", "mpi:ring", "mpi", False, 1.0, 0.5),
+        ("all_reduce", "mpi:recursive_doubling", "mpi", False, 1.0, 1.0),
+        ("all_reduce", "mpi:rabenseifner", "mpi", False, 1.0, 0.5),
+        ("all_reduce", "mpi:ring", "mpi", True, 0.0, 0.5),
+        ("all_gather", "mpi:ring", "mpi", False, 0.5, 0.0),  # its own block
+        ("broadcast", "", "mpi", False, 0.0, 0.0),
+        ("send_recv", "", "mpi", False, 0.0, 0.0),
+        ("barrier", "", "mpi", False, 0.0, 0.0),
+        ("all_reduce", "", "gloo", False, 0.0, 0.0),  # in its input, while it sends
+    ],
 )
-def test_an_all_reduce_copies_its_input_and_adds_what_it_gets(algorithm: str, added: float) -> None:
-    whole, messages = two_prices("all_reduce", 2, LARGE, algorithm)
-    assert whole - messages == pytest.approx(LARGE / COPIED + added * LARGE / ADDED)
-
-
-def test_in_place_nothing_is_copied() -> None:
-    whole, messages = two_prices("all_reduce", 2, LARGE, "mpi:ring", in_place=True)
-    assert whole - messages == pytest.approx(LARGE / 2 / ADDED)
-
-
-def test_of_what_is_gathered_a_rank_copies_its_own_block() -> None:
-    whole, messages = two_prices("all_gather", 2, LARGE, "mpi:ring")
-    assert whole - messages == pytest.approx(LARGE / 2 / COPIED)
-
-
-@pytest.mark.parametrize("collective", ["broadcast", "send_recv", "barrier"])
-def test_what_neither_copies_nor_adds_takes_its_messages(collective: str) -> None:
-    whole, messages = two_prices(collective, 2, LARGE if collective != "barrier" else 0)
-    assert whole == messages
-
-
-def test_gloo_reduces_in_its_input_and_adds_while_it_sends() -> None:
-    whole, messages = two_prices("all_reduce", 2, LARGE, backend="gloo")
-    assert whole == messages
+def test_on_one_host_ranks_also_copy_and_add(
+    collective: str, algorithm: str, backend: str, in_place: bool, copied: float, added: float
+) -> None:
+    size = 0 if collective == "barrier" else LARGE
+    whole, messages = two_prices(collective, 2, size, algorithm, backend, in_place=in_place)
+    assert whole - messages == pytest.approx(size * (copied / COPIED + added / ADDED))
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])

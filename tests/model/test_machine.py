@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,11 +92,19 @@ def test_missing_and_unwritable_paths_are_named(tmp_path: Path) -> None:
         save_machine(toy(), tmp_path / "no-folder" / "toy.yaml")
 
 
-def test_a_peak_below_a_rate_that_was_seen_is_refused() -> None:
-    with pytest.raises(MachineError, match="less than 2 x copy"):
-        replace(toy().fabric, peak_traffic=flat(1.9e9, 8e9))
-    with pytest.raises(MachineError, match="less than 3 x reduce"):
-        replace(toy().fabric, peak_traffic=flat(2e9, 8e9), reduce=flat(5e8, 4e9))
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"peak_traffic": flat(1.9e9, 8e9)}, "less than 2 x copy"),
+        ({"peak_traffic": flat(2e9, 8e9), "reduce": flat(5e8, 4e9)}, "less than 3 x reduce"),
+        ({"peak_traffic": flat(9e9, 8e9)}, "peak_traffic: all_cores lies below one_process"),
+        ({"operation_seconds": 0.0}, "operation_seconds: 0, but no call is free"),
+        ({"best_flag_latency_seconds": 2e-6}, "best_flag_latency_seconds: larger than flag_latency"),
+    ],
+)
+def test_numbers_of_a_host_that_contradict_each_other_are_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(MachineError, match=said):
+        replace(toy().fabric, **changes)
 
 
 UNKNOWN = "is not a type and one of sum, prod, min, max, average"

@@ -113,11 +113,7 @@ def test_phases_in_which_all_send_alike_are_recognised(
 def test_names_with_a_number_fix_the_pieces() -> None:
     assert traffic_for("broadcast", "chain:8", 4).pieces_under_way == 8
     assert traffic_for("broadcast", "chain", 4).pieces_under_way is None
-
-
-def test_a_schedule_keeps_its_pieces() -> None:
-    schedule = schedule_for("broadcast", "chain:8", 4)
-    assert traffic_of(schedule).pieces == 8
+    assert traffic_of(schedule_for("broadcast", "chain:8", 4)).pieces == 8
 
 
 @pytest.mark.parametrize(

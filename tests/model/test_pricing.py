@@ -104,8 +104,9 @@ def test_a_barrier_moves_no_bytes_whatever_its_count() -> None:
 
 
 def test_a_launch_without_work_still_costs_a_call() -> None:
-    found = price(schedule_for("all_reduce", "ring", 1), 0, 4, toy())
-    assert found.predicted_seconds == CALL
+    for in_place in (False, True):
+        found = price(schedule_for("all_reduce", "ring", 1), 0, 4, toy(), in_place=in_place)
+        assert found.predicted_seconds == CALL
 
 
 @pytest.mark.parametrize("in_place", [False, True])

@@ -27,9 +27,8 @@ def observations(noise: float = 0.0) -> list[Observation]:
     return [observed(*one, noise, seed) for seed, one in enumerate(wanted)]
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.05])
-def test_planted_constants_are_found_again(noise: float) -> None:
-    found = fit(observations(noise), prior_weight=0.1, most_evaluations=8).table
+def test_planted_constants_are_found_again() -> None:
+    found = fit(observations(0.05), prior_weight=0.1, most_evaluations=8).table
     for name, value in PLANTED.items():
         start = BY_NAME[name].start
         assert abs(np.log(found[name] / value)) < 0.5 * abs(np.log(start / value)), name

@@ -290,11 +290,6 @@ def test_links_that_gpus_share_slow_a_collective_that_was_not_measured() -> None
     assert point.calibrated_seconds > float(plain[0])
 
 
-def test_what_the_library_does_not_have_is_refused() -> None:
-    with pytest.raises(MachineError, match="there are"):
-        calibrated_points(calibrated(nodes=1), LibraryRequest("all_reduce", (8,), algorithm="nvlstree"))
-
-
 @pytest.mark.parametrize(("sweeps", "apart"), [(1, 0.04), (20, 0.003)])
 def test_planted_scales_are_found_again(sweeps: int, apart: float) -> None:
     """The pull towards one is worth a point or so, and vanishes as points become many."""

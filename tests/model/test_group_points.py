@@ -224,18 +224,6 @@ def test_an_axis_stands_as_its_listed_groups_do(layout: Layout, axis: str, gpus_
     assert (found.ranks, found.nodes) == (listed.ranks, listed.nodes)
 
 
-@pytest.mark.parametrize(
-    ("axis", "expected"),
-    [
-        ("tp", GroupPlacement(4, 4, 1, 2, ((0, 1, 2, 3), (4, 5, 6, 7)))),
-        ("dp", GroupPlacement(4, 2, 2, 4, ((0, 4), (1, 5), (2, 6), (3, 7)))),
-        ("pp", GroupPlacement(8192, 1, 8192, 8, tuple((gpu,) for gpu in range(8)))),
-    ],
-)
-def test_the_placement_of_131072_ranks_is_a_few_numbers(axis: str, expected: GroupPlacement) -> None:
-    assert axis_placement(Layout(tp=4, dp=4, pp=8192), axis, 8) == expected
-
-
 def test_an_axis_that_nodes_cut_unevenly_is_refused() -> None:
     with pytest.raises(UsageError, match="unevenly"):
         axis_placement(Layout(tp=6, dp=4), "tp", 8)

@@ -10,7 +10,7 @@ from ccbench.model.library import Intra, LibrarySystem, NetworkPorts
 from ccbench.model.library.shapes import Shape, busy_nics, links_share, shapes
 from ccbench.schedules import schedule_for
 from ccbench.schedules.schedule import sent_pieces
-from tests.model.library.systems import A100, B200, COLLECTIVES, H100, MI300X, NDR, V100_CUBE, clustered, lone
+from tests.model.library.systems import A100, B200, H100, MI300X, NDR, V100_CUBE, clustered, lone
 
 
 def shape(collective: str, algorithm: str, system: LibrarySystem) -> Shape:
@@ -131,11 +131,6 @@ def test_collnet_walks_a_chain_where_no_switch_joins_the_gpus() -> None:
 def test_pat_needs_one_gpu_a_node() -> None:
     assert shape("reduce_scatter", "pat", lone(16)).network_hops == 4
     assert "pat" not in {found.algorithm for found in shapes("reduce_scatter", clustered(H100, 4))}
-
-
-@pytest.mark.parametrize("collective", COLLECTIVES)
-def test_one_rank_has_no_algorithm(collective: str) -> None:
-    assert shapes(collective, replace(A100, ranks_per_node=1)) == ()
 
 
 def test_a_collective_that_is_not_modelled_is_refused_with_the_list() -> None:

@@ -49,11 +49,11 @@ def wrong_elements(endpoint: Any, case: Case, sampling: Sampling = SAMPLING) -> 
     return mismatch.wrong_elements if mismatch else 0
 
 
-def launched(endpoint: Any, case: Case, launches: int = 1) -> None:
-    """Launch ``case`` on the data of seed 1, for the test to look at what is there before it ends."""
+def launched(endpoint: Any, case: Case, launches: int = 1, seed: int = 1) -> None:
+    """Launch ``case`` on the data of ``seed``, for the test to look at what is there before it ends."""
     endpoint.prepare(case)
     endpoint.poison()
-    endpoint.refill(1)
+    endpoint.refill(seed)
     endpoint.launch(launches)
 
 

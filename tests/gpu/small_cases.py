@@ -11,6 +11,7 @@ import sys
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.runtime import open_cuda
 from ccbench.backends.cuda.single_process import CudaEndpoint
+from tests.backends.measuring import launched
 
 from .cases import POINTS, case_of
 
@@ -27,10 +28,7 @@ def main() -> None:
             continue
         for transport in ("default", "host"):
             case = case_of(collective, algorithm, RANKS, 1003, transport=transport)
-            endpoint.prepare(case)
-            endpoint.poison()
-            endpoint.refill(1)
-            endpoint.launch(2)
+            launched(endpoint, case, 2)
             mismatch = endpoint.check(1, 2)
             wrong += [f"{case.label}: {mismatch}"] if mismatch else []
             endpoint.finish()

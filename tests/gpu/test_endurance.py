@@ -9,7 +9,7 @@ import pytest
 from ccbench.backends.cuda.blocking_kernel import BlockingKernel, BlockingKernelTimedOut, SharedWords
 from ccbench.backends.cuda.endpoint import CollectiveFailed
 from ccbench.backends.cuda.runtime import Cuda, Modules
-from tests.backends.measuring import launch_without_last_rank
+from tests.backends.measuring import launch_without_last_rank, launched
 
 from .cases import case_of
 from .conftest import Opened
@@ -49,10 +49,7 @@ def test_collectives_of_all_kinds_follow_each_other_without_a_pause(opened: Open
     endpoint = opened(4)
     for turn in range(50):
         for collective in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "send_recv"):
-            endpoint.prepare(case_of(collective, "ring", 4, 1000 + 37 * turn))
-            endpoint.poison()
-            endpoint.refill(turn)
-            endpoint.launch(3)
+            launched(endpoint, case_of(collective, "ring", 4, 1000 + 37 * turn), 3, turn)
             assert endpoint.check(turn, 3) is None
             endpoint.finish()
 
@@ -109,10 +106,7 @@ def test_modules_that_were_unloaded_are_loaded_again(opened: Opened, cuda: Cuda)
     (group,) = endpoint.contexts
     group._modules = Modules(cuda, group.facts, most=2)
     for seed, algorithm in enumerate(2 * ("ring", "tree", "mesh_two_shot", "ll")):
-        endpoint.prepare(case_of("all_reduce", algorithm, 2))
-        endpoint.poison()
-        endpoint.refill(seed)
-        endpoint.launch(3)
+        launched(endpoint, case_of("all_reduce", algorithm, 2), 3, seed)
         assert endpoint.check(seed, 3) is None
         endpoint.finish()
 

@@ -8,7 +8,7 @@ from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.backends.kernels.sources import unsupported
-from tests.backends.measuring import wrong_elements
+from tests.backends.measuring import launched, wrong_elements
 
 from .cases import SAMPLING, STAGED, case_of
 from .conftest import Opened
@@ -17,10 +17,7 @@ from .conftest import Opened
 def test_transports_take_turns(opened: Opened) -> None:
     endpoint = opened(4)
     for seed, transport in enumerate(3 * ("default", "host")):
-        endpoint.prepare(case_of("all_reduce", "ring", 4, 5003, transport=transport))
-        endpoint.poison()
-        endpoint.refill(seed)
-        endpoint.launch(5)
+        launched(endpoint, case_of("all_reduce", "ring", 4, 5003, transport=transport), 5, seed)
         assert endpoint.check(seed, 5) is None
         endpoint.finish()
 

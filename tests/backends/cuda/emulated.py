@@ -30,7 +30,7 @@ from ccbench.backends.kernels.building import Build, built
 from ccbench.backends.kernels.host_engine import ENGINES, OPTIONS, RECORD
 from ccbench.backends.kernels.sources import Program, entries
 
-LANES = 8
+LANES = 4
 STREAM_STRIDE = 1_000_000
 BLOCKING = "blocking"
 CALL_SECONDS = 10e-6

@@ -5,30 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from ccbench.backends import cuda
-from ccbench.backends.cuda import BACKEND, driver_missing, ipc, single_process, sources_digest
+from ccbench.backends.cuda import BACKEND, driver_missing, single_process, sources_digest
 from ccbench.backends.cuda import runtime as modules
-from ccbench.backends.cuda.runtime import Cuda, do_all, open_cuda
+from ccbench.backends.cuda.runtime import Cuda, open_cuda
 from ccbench.backends.kernels.compiler import CompilationFailed
-from ccbench.cases import PROCESSES, Case
+from ccbench.cases import PER_GPU, PROCESSES, Case
 from ccbench.errors import BackendUnavailable, MissingDependency
 from ccbench.machine.files import Files
 from ccbench.runner import planning
 
-from .cases import Opened
-from .emulated import CudaError, EmulatedRuntime
-
-
-def case_of(mode: str, processes: str) -> Case:
-    return Case(
-        "s", "cuda", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2, mode=mode, processes=processes
-    )
+from .cases import Opened, case_of
+from .emulated import CudaError
 
 
 def test_a_machine_without_a_driver_is_told_about_the_emulation(tmp_path: Path) -> None:
@@ -42,13 +35,6 @@ def test_a_device_file_of_the_driver_is_enough_to_try(tmp_path: Path, file: str)
     (tmp_path / "dev").mkdir()
     (tmp_path / file).touch()
     assert driver_missing(tmp_path) is None
-
-
-def test_every_device_may_address_every_other_one_and_enabling_it_twice_is_fine() -> None:
-    runtime = EmulatedRuntime(devices=3)
-    for _ in range(2):
-        Cuda(runtime, runtime).enable_peers(range(3))
-    assert runtime.enabled == {(one, other) for one in range(3) for other in range(3) if one != other}
 
 
 def test_a_container_without_devices_is_told_how_to_get_them(tmp_path: Path) -> None:
@@ -124,11 +110,32 @@ def test_streams_of_one_device_have_queues_of_their_own_before_cuda_starts(
     assert seen == ["32"]
 
 
-@pytest.mark.parametrize("processes", PROCESSES)
-def test_modes_are_the_same_whether_one_process_drives_all_or_each_its_own(processes: str) -> None:
-    modes = ("streaming", "isolated", "graph", "cold")
-    assert [mode for mode in modes if BACKEND.unsupported(case_of(mode, processes))] == []
-    assert f"it has {', '.join(modes)};" in str(BACKEND.unsupported(case_of("persistent", processes)))
+CUDA_MODES = ("streaming", "isolated", "graph", "cold")
+RING = partial(case_of, "all_reduce", "ring", 4)
+UNEVEN = partial(case_of, "all_to_all_v", "default", 4)
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        *((RING(mode=mode, processes=one), "") for mode in CUDA_MODES for one in PROCESSES),
+        *((RING(mode="persistent", processes=one), f"it has {', '.join(CUDA_MODES)};") for one in PROCESSES),
+        (RING(groups="rank // 2", active_group=1), ""),
+        (
+            RING(groups="rank // 2", active_group=1, processes=PER_GPU),
+            "cuda has no groups with processes: per_gpu; write processes: one",
+        ),
+        (UNEVEN(traffic=""), ""),
+        (UNEVEN(traffic="zipf:1.2"), "cuda has no traffic zipf:1.2"),
+        (RING(transport="host"), ""),
+        (RING(transport="host", processes=PER_GPU), "cuda has no transport with processes: per_gpu"),
+        (RING(transport="network"), "network"),
+    ],
+    ids=lambda one: one.label if isinstance(one, Case) else "",
+)
+def test_what_cannot_run_says_why(case: Case, words: str) -> None:
+    refused = BACKEND.unsupported(case)
+    assert words in refused if refused and words else refused is None
 
 
 def test_the_version_changes_with_any_kernel_source(tmp_path: Path) -> None:
@@ -189,58 +196,10 @@ def test_auto_ranks_are_gpus_only_for_backends_that_drive_them(tmp_path: Path) -
     assert planning.automatic_ranks(("cuda", "cpu"), tmp_path) == planning.automatic_ranks()
 
 
-def test_allocations_are_whole_pages_and_other_errors_pass_through() -> None:
-    runtime = EmulatedRuntime()
-    cuda_calls = Cuda(runtime, runtime)
-    at = cuda_calls.allocate(1)
-    assert len(runtime.allocated[at]) >= 2 << 20
-    cuda_calls.free(at)
-    cuda_calls.free(0)
-    assert not runtime.allocated
-
-    def broken(size: int) -> int:
-        raise CudaError(700)
-
-    runtime.malloc = broken  # type: ignore[method-assign]  # a device that died
-    with pytest.raises(CudaError, match="700"):
-        cuda_calls.allocate(1)
-
-
-@pytest.mark.parametrize(
-    ("module", "made"), [(single_process, single_process.CudaWorkerGroup), (ipc, ipc.IpcWorkerGroup)]
-)
-def test_a_device_that_cannot_be_had_is_one_sentence(
-    module: ModuleType,
-    made: type[single_process.CudaWorkerGroup | ipc.IpcWorkerGroup],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_device_that_cannot_be_had_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def exclusive() -> Cuda:
         raise CudaError(46)
 
-    monkeypatch.setattr(module, "open_cuda", exclusive)
+    monkeypatch.setattr(single_process, "open_cuda", exclusive)
     with pytest.raises(BackendUnavailable, match="CUDA does not start: CudaError: cudaError 46"):
-        made(2, 16).endpoint(0)
-
-
-def failing(name: str, done: list[str]) -> Callable[[], None]:
-    def step() -> None:
-        done.append(name)
-        if name.isupper():
-            raise ValueError(name)
-
-    return step
-
-
-def test_every_step_is_taken_and_the_first_error_is_the_one_that_is_raised() -> None:
-    done: list[str] = []
-    with pytest.raises(ValueError, match="B") as raised:
-        do_all([failing(name, done) for name in ("a", "B", "c", "D", "E")])
-    assert done == ["a", "B", "c", "D", "E"]
-    later = [raised.value.__context__, raised.value.__context__ and raised.value.__context__.__context__]
-    assert [str(one) for one in later] == ["D", "E"]
-
-
-def test_steps_that_all_succeed_raise_nothing() -> None:
-    done: list[str] = []
-    do_all([failing(name, done) for name in ("a", "b")])
-    assert done == ["a", "b"]
+        single_process.CudaWorkerGroup(2, 16).endpoint(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.gpu_copy import CudaCopies
 from ccbench.backends.cuda.blocking_kernel import (
     MOST_BLOCKED,
     MOST_ITEMS_BLOCKED,
@@ -15,21 +16,27 @@ from ccbench.backends.cuda.blocking_kernel import (
     most_blocked,
     open_blocking_kernel,
 )
+from ccbench.backends.cuda.runtime import Cuda
 from ccbench.errors import BackendUnavailable
 from tests.backends.kernels.nvrtc import compiled
 from tests.backends.measuring import launched
 
 from . import emulated
 from .cases import Opened, case_of
-from .emulated import BLOCKING, CALL_SECONDS, LAUNCH_SECONDS, CudaError
+from .emulated import BLOCKING, CALL_SECONDS, LAUNCH_SECONDS, CudaError, EmulatedRuntime
 
 
-@pytest.mark.parametrize("mode", ["isolated", "cold"])
 @pytest.mark.parametrize("devices", [1, 2])
-def test_a_launch_alone_takes_what_the_device_takes(opened: Opened, mode: str, devices: int) -> None:
+@pytest.mark.parametrize(
+    ("mode", "launches"),
+    [("isolated", 3), ("cold", 3), ("streaming", 2 * MOST_BLOCKED), ("graph", 2 * MOST_BLOCKED)],
+)
+def test_launches_take_what_the_device_takes_and_the_first_of_a_row_waits_for_nobody(
+    opened: Opened, mode: str, launches: int, devices: int
+) -> None:
     endpoint, _ = opened(2, devices=devices)
-    launched(endpoint, case_of("all_reduce", "ring", 2, mode=mode), 3)
-    assert endpoint.device_seconds() == pytest.approx(3 * LAUNCH_SECONDS, rel=1e-9)
+    launched(endpoint, case_of("all_reduce", "ring", 2, mode=mode), launches)
+    assert endpoint.device_seconds() == pytest.approx(launches * LAUNCH_SECONDS, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +49,7 @@ def test_there_is_no_blocking_kernel_where_launches_wait_for_their_end_and_the_d
     endpoint, runtime = opened(2)
     launched(endpoint, case_of("all_reduce", "ring", 2, mode="isolated"))
     assert BLOCKING not in runtime.loads
+    assert endpoint.device_seconds() >= LAUNCH_SECONDS + CALL_SECONDS
     assert endpoint.remark().endswith(f"because nothing holds devices back ({name}={value})")
 
 
@@ -55,24 +63,6 @@ def test_one_process_does_not_launch_on_several_devices_where_launches_wait_for_
     opened(4, devices=2)
 
 
-def test_without_the_gate_the_hosts_calls_are_in_it(opened: Opened) -> None:
-    endpoint, _ = opened(2)
-    endpoint.prepare(case_of("all_reduce", "ring", 2, mode="isolated"))
-    endpoint.refill(1)
-    endpoint._blocking = None
-    endpoint.launch(1)
-    assert endpoint.device_seconds() >= LAUNCH_SECONDS + CALL_SECONDS
-
-
-@pytest.mark.parametrize("mode", ["streaming", "graph"])
-def test_the_first_launch_of_a_row_waits_for_nobody_either(opened: Opened, mode: str) -> None:
-    endpoint, _ = opened(2, devices=2)
-    endpoint.prepare(case_of("all_reduce", "ring", 2, mode=mode))
-    endpoint.refill(1)
-    endpoint.launch(2 * MOST_BLOCKED)
-    assert endpoint.device_seconds() == pytest.approx(2 * MOST_BLOCKED * LAUNCH_SECONDS, rel=1e-9)
-
-
 @pytest.mark.parametrize("devices", [1, 2, 4])
 def test_streaming_has_the_hosts_share_and_a_graph_has_none_at_any_number_of_devices(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, devices: int
@@ -82,9 +72,7 @@ def test_streaming_has_the_hosts_share_and_a_graph_has_none_at_any_number_of_dev
     endpoint, _ = opened(devices, devices=devices)
     took, behind = {}, {}
     for mode in ("streaming", "graph"):
-        endpoint.prepare(case_of("all_reduce", "ring", devices, mode=mode))
-        endpoint.refill(1)
-        endpoint.launch(64)
+        launched(endpoint, case_of("all_reduce", "ring", devices, mode=mode), 64)
         took[mode] = endpoint.device_seconds() / 64
         behind[mode] = endpoint.facts().blocked_launches
     assert took["graph"] == pytest.approx(emulated.LAUNCH_SECONDS)
@@ -149,9 +137,7 @@ def test_a_launch_that_fails_releases_the_devices(opened: Opened) -> None:
 def test_every_device_loads_the_gate_once_and_none_keeps_its_word(opened: Opened) -> None:
     endpoint, runtime = opened(4, devices=2)
     for count in (1, 3000):
-        endpoint.prepare(case_of("all_reduce", "ring", 4, count))
-        endpoint.refill(1)
-        endpoint.launch(2)
+        launched(endpoint, case_of("all_reduce", "ring", 4, count), 2)
         endpoint.finish()
     assert runtime.loads.count(BLOCKING) == 2
     endpoint.close()
@@ -192,3 +178,28 @@ def test_the_gate_compiles_and_spills_nothing(architecture: int) -> None:
     assert resources.spill_bytes == 0
     assert resources.registers <= 64
     assert "asm" not in SOURCE
+
+
+@pytest.mark.parametrize("times", [1, 3, MOST_BLOCKED, 3 * MOST_BLOCKED])
+def test_copies_are_right_and_their_time_has_no_call_of_the_hosts_in_it(times: int) -> None:
+    runtime = EmulatedRuntime()
+    copies = CudaCopies(4096, Cuda(runtime, runtime))
+    copies.fill(7)
+    copies.poison()
+    seconds = copies.copy(times)
+    late = max(0, times - MOST_BLOCKED)  # asked for after the release
+    assert seconds <= late * 4 * CALL_SECONDS
+    assert copies.wrong_bytes(7) == 0
+    assert BLOCKING in runtime.loads
+
+
+def test_without_a_blocking_kernel_they_are_timed_as_far_as_that_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CCBENCH_BLOCKING_KERNEL", "off")
+    runtime = EmulatedRuntime()
+    copies = CudaCopies(4096, Cuda(runtime, runtime))
+    copies.fill(7)
+    assert copies.copy(2) >= CALL_SECONDS
+    assert copies.wrong_bytes(7) == 0
+    assert BLOCKING not in runtime.loads

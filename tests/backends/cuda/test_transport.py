@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.cuda import BACKEND
 from ccbench.backends.cuda.communicator import (
     BOTH,
     NOTHING,
@@ -19,7 +16,6 @@ from ccbench.backends.cuda.communicator import (
 )
 from ccbench.backends.kernels.layout import ZEROED, work_areas
 from ccbench.backends.kernels.sources import KernelEntry, entries
-from ccbench.cases import PER_GPU
 from tests.backends.measuring import launched, spoilt, wrong_elements
 
 from .cases import POINTS, Opened, case_of, close_clean
@@ -34,7 +30,7 @@ def kinds(runtime: EmulatedRuntime, device: int, view: np.void, names: tuple[str
     return {runtime.kind_of(one, device, peers=False) if one else "none" for one in addresses}
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
 def test_every_kernel_is_right_on_devices_that_see_only_pinned_memory_of_each_other(
     opened: Opened, collective: str, algorithm: str
@@ -62,7 +58,7 @@ def test_every_kernel_is_right_on_devices_that_see_only_pinned_memory_of_each_ot
     close_clean(endpoint, runtime)
 
 
-@pytest.mark.thinned(14)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("mode", ["streaming", "graph", "isolated", "cold"])
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(
@@ -142,14 +138,6 @@ def test_too_little_memory_to_pin_is_out_of_memory_and_leaves_nothing(opened: Op
         endpoint.prepare(case_of("all_reduce", "ring", 2, transport="host"))
     assert not runtime.allocated
     assert wrong_elements(endpoint, case_of("all_reduce", "ring", 2, transport="host")) == 0
-
-
-def test_only_one_process_stages() -> None:
-    case = case_of("all_reduce", "ring", 2, transport="host")
-    assert BACKEND.unsupported(case) is None
-    per_gpu = replace(case, processes=PER_GPU)
-    assert "cuda has no transport with processes: per_gpu" in str(BACKEND.unsupported(per_gpu))
-    assert "network" in str(BACKEND.unsupported(replace(case, transport="network")))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
-"""Modules are loaded once and not kept for ever; what calls that fail leave behind is given back."""
+"""Calls of CUDA: modules are loaded once and not kept for ever, what calls that fail leave is given back."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 
 from ccbench.backends.base import OutOfMemory
-from ccbench.backends.cuda.runtime import Cuda, Modules
+from ccbench.backends.cuda.runtime import Cuda, Modules, do_all
 from ccbench.backends.kernels.sources import Program
 from tests.backends.measuring import launched
 
@@ -92,3 +94,45 @@ def test_closing_gives_back_all_it_can_and_raises_the_first_error(opened: Opened
     assert str(raised.value.__context__) == "second"
     assert before > 0
     assert not any((runtime.allocated, runtime.pinned, runtime.modules, runtime.graphs))
+
+
+def test_every_device_may_address_every_other_one_and_enabling_it_twice_is_fine() -> None:
+    runtime = EmulatedRuntime(devices=3)
+    for _ in range(2):
+        Cuda(runtime, runtime).enable_peers(range(3))
+    assert runtime.enabled == {(one, other) for one in range(3) for other in range(3) if one != other}
+
+
+def test_allocations_are_whole_pages_and_other_errors_pass_through() -> None:
+    runtime = EmulatedRuntime()
+    cuda_calls = Cuda(runtime, runtime)
+    at = cuda_calls.allocate(1)
+    assert len(runtime.allocated[at]) >= 2 << 20
+    cuda_calls.free(at)
+    cuda_calls.free(0)
+    assert not runtime.allocated
+
+    def broken(size: int) -> int:
+        raise CudaError(700)
+
+    runtime.malloc = broken  # type: ignore[method-assign]  # a device that died
+    with pytest.raises(CudaError, match="700"):
+        cuda_calls.allocate(1)
+
+
+def failing(name: str, done: list[str]) -> Callable[[], None]:
+    def step() -> None:
+        done.append(name)
+        if name.isupper():
+            raise ValueError(name)
+
+    return step
+
+
+def test_every_step_is_taken_and_the_first_error_is_the_one_that_is_raised() -> None:
+    done: list[str] = []
+    with pytest.raises(ValueError, match="B") as raised:
+        do_all([failing(name, done) for name in ("a", "B", "c", "D", "E")])
+    assert done == ["a", "B", "c", "D", "E"]
+    later = [raised.value.__context__, raised.value.__context__ and raised.value.__context__.__context__]
+    assert [str(one) for one in later] == ["D", "E"]

@@ -1,15 +1,14 @@
-"""NVRTC by ctypes: compiles for GPUs that are not here. The library is the nvidia-cuda-nvrtc wheel's."""
+"""What NVRTC tells of kernels that it compiles for GPUs that are not here."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import importlib.util
 import re
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
+from ccbench.backends.kernels.compiler import Nvrtc, nvrtc
 from ccbench.backends.kernels.sources import Program
+from ccbench.errors import MissingDependency
 
 ABSENT = "no NVRTC here: pip install nvidia-cuda-nvrtc-cu12"
 
@@ -24,51 +23,31 @@ class Compiled:
     cubin_bytes: int
 
 
-@functools.lru_cache(maxsize=1)
+class Telling(Nvrtc):
+    """Keeps the log and the PTX of the program that it compiled last."""
+
+    def _text(self, handle: ctypes.c_void_p, what: str) -> bytes:
+        if what == "CUBIN":
+            self.log, self.ptx = (super(Telling, self)._text(handle, one) for one in ("ProgramLog", "PTX"))
+        return super()._text(handle, what)
+
+
 def library() -> ctypes.CDLL | None:
-    """NVRTC, of whichever wheel is installed, or None."""
-    package = importlib.util.find_spec("nvidia")
-    for root in (package.submodule_search_locations or []) if package else []:
-        for found in sorted(Path(root).glob("*/lib/libnvrtc.so.*")):
-            if re.fullmatch(r"libnvrtc\.so\.\d+", found.name):
-                return ctypes.CDLL(str(found))
-    return None
+    """NVRTC, or None."""
+    try:
+        return nvrtc()._library
+    except MissingDependency:
+        return None
 
 
 def compiled(program: Program, architecture: int) -> Compiled:
-    """``program`` for sm_<architecture>; AssertionError with the compiler's log where it fails."""
-    nvrtc = library()
-    assert nvrtc is not None, ABSENT
-    handle = ctypes.c_void_p()
-    headers = [(name.encode(), text.encode()) for name, text in program.headers.items()]
-    strings = ctypes.c_char_p * len(headers)
-    made = nvrtc.nvrtcCreateProgram(
-        ctypes.byref(handle),
-        program.text.encode(),
-        b"program.cu",
-        len(headers),
-        strings(*[text for _, text in headers]),
-        strings(*[name for name, _ in headers]),
-    )
-    assert made == 0
-    try:
-        options = [*program.options, f"-arch=sm_{architecture}", "--ptxas-options=-v"]
-        words = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
-        result = nvrtc.nvrtcCompileProgram(handle, len(options), words)
-        log = _text(nvrtc, handle, "ProgramLog")
-        assert result == 0, log
-        spills = [int(number) for number in re.findall(r"(\d+) bytes spill", log)]
-        (registers,) = re.findall(r"Used (\d+) registers", log)
-        cubin = ctypes.c_size_t()
-        nvrtc.nvrtcGetCUBINSize(handle, ctypes.byref(cubin))
-        return Compiled(int(registers), sum(spills), _text(nvrtc, handle, "PTX"), cubin.value)
-    finally:
-        nvrtc.nvrtcDestroyProgram(ctypes.byref(handle))
-
-
-def _text(nvrtc: ctypes.CDLL, handle: ctypes.c_void_p, what: str) -> str:
-    size = ctypes.c_size_t()
-    getattr(nvrtc, f"nvrtcGet{what}Size")(handle, ctypes.byref(size))
-    buffer = ctypes.create_string_buffer(size.value)
-    getattr(nvrtc, f"nvrtcGet{what}")(handle, buffer)
-    return buffer.value.decode()
+    """``program`` for sm_<architecture>; CompilationFailed with the compiler's first error where it fails."""
+    found = library()
+    assert found is not None, ABSENT
+    telling = Telling(found)
+    program = replace(program, options=(*program.options, "--ptxas-options=-v"))
+    cubin = telling.compile(program, architecture)
+    log = telling.log.decode()
+    (registers,) = re.findall(r"Used (\d+) registers", log)
+    spills = map(int, re.findall(r"(\d+) bytes spill", log))
+    return Compiled(int(registers), sum(spills), telling.ptx.rstrip(b"\0").decode(), len(cubin))

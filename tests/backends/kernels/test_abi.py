@@ -1,18 +1,21 @@
-"""The structures of Python and of the kernels are the same, field by field."""
+"""A built library has the structures that Python has, field by field, and the arithmetic of NumPy."""
 
 from __future__ import annotations
 
+import ctypes
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ccbench.backends.kernels import abi, host_engine
+from ccbench.backends.kernels.abi import OPS, TYPE_BYTES, TYPES
 from ccbench.backends.kernels.building import Build, built
+from ccbench.backends.kernels.host_engine import loaded
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import UsageError
-
-from . import library
+from tests.backends.kernels.orders import Array, combined, finished, numpy_type, same, values, whole
 
 STRUCTURES: dict[str, np.dtype[Any]] = {
     "Arguments": abi.ARGUMENTS,
@@ -23,9 +26,40 @@ STRUCTURES: dict[str, np.dtype[Any]] = {
 }
 
 
+def structures(path: Path) -> dict[str, int]:
+    """Sizes and offsets of the structures as a built library has them."""
+    function = loaded(path).ccb_host_layout
+    function.restype = ctypes.c_char_p
+    lines = function().decode().splitlines()
+    return {name: int(value) for name, value in (line.split() for line in lines)}
+
+
+def computed(
+    path: Path, dtype: str, op: str, first: Array, second: Array | None = None, ranks: int = 1
+) -> Array:
+    """The kernels' arithmetic alone: elements combined, or without ``second`` an average's total divided."""
+    given = [None if one is None else np.ascontiguousarray(one).view(np.uint64) for one in (first, second)]
+    assert given[0] is not None
+    result = np.empty_like(given[0])
+    loaded(path).ccb_host_words(
+        ctypes.c_int(abi.type_number(dtype)),
+        ctypes.c_int(abi.op_number(op)),
+        ctypes.c_int(ranks),
+        ctypes.c_longlong(len(result)),
+        *(ctypes.c_void_p(None if one is None else one.ctypes.data) for one in given),
+        ctypes.c_void_p(result.ctypes.data),
+    )
+    return result.view(first.dtype)
+
+
 @pytest.fixture(scope="module")
-def layout() -> dict[str, int]:
-    return library.layout(built(Build("barrier.cu")))
+def library() -> Path:
+    return built(Build("barrier.cu"))
+
+
+@pytest.fixture(scope="module")
+def layout(library: Path) -> dict[str, int]:
+    return structures(library)
 
 
 @pytest.mark.parametrize("name", STRUCTURES)
@@ -68,3 +102,53 @@ def test_unknown_names_list_the_known_ones() -> None:
         abi.type_number("float7")
     with pytest.raises(UsageError, match="avg"):
         abi.op_number("median")
+
+
+# -- arithmetic ----------------------------------------------------------------------------------------------
+
+SAMPLES = 1 << 14
+
+
+def operands(dtype: str) -> tuple[Array, Array]:
+    """Every pair of 8-bit numbers, or many of 16 bits and more: any bits, and ordinary values."""
+    kind = numpy_type(dtype)
+    generator = np.random.default_rng(7)
+    if kind.itemsize == 1:
+        every = np.arange(256, dtype=np.uint8)
+        return np.repeat(every, 256).view(kind), np.tile(every, 256).view(kind)
+    bits = generator.integers(0, 256, (2, SAMPLES * kind.itemsize), np.uint8).view(kind)
+    ordinary = [values(dtype, SAMPLES, generator) for _ in range(2)]
+    return np.concatenate([bits[0], ordinary[0]]), np.concatenate([bits[1], ordinary[1]])
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_two_elements_combine_as_in_numpy(dtype: str, op: str, library: Path) -> None:
+    received, own = operands(dtype)
+    assert same(computed(library, dtype, op, received, own), combined(received, own, op))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7, 8, 127, 300])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_an_average_is_divided_as_in_numpy(dtype: str, ranks: int, library: Path) -> None:
+    total, _ = operands(dtype)
+    if whole(total):
+        total = total[: 1 << 12]
+    assert same(computed(library, dtype, "avg", total, ranks=ranks), finished(total, "avg", ranks))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3", "float8_e5m2"])
+def test_narrow_floats_round_like_their_own_numpy_type(dtype: str, library: Path) -> None:
+    """Not only like our reference: the types' own addition and product, where those are defined."""
+    received, own = operands(dtype)
+    with np.errstate(all="ignore"):
+        for op, expected in (("sum", received + own), ("prod", received * own)):
+            assert same(computed(library, dtype, op, received, own), expected.astype(received.dtype))
+
+
+def test_elements_of_a_word_do_not_touch_each_other(library: Path) -> None:
+    ones = np.full(8, 0xFF, np.uint8)
+    other = np.array([1, 0, 1, 0, 2, 0, 0, 1], np.uint8)
+    seen = computed(library, "uint8", "sum", ones, other)
+    assert seen.tolist() == [0, 255, 0, 255, 1, 255, 255, 0]
+    assert sorted(TYPE_BYTES.values())[0] == 1

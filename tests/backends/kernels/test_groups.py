@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -23,9 +24,74 @@ from ccbench.backends.kernels.host_engine import (
     communicator_bytes,
 )
 from ccbench.backends.kernels.layout import ZEROED, WorkAreas
-from tests.backends.kernels.cases import KernelCase
-from tests.backends.kernels.groups import TWO_GROUPS, grouped_world, run_in_groups
-from tests.backends.kernels.in_a_row import ENTRIES
+from ccbench.collectives import collective
+from tests.backends.kernels.cases import (
+    ENTRIES,
+    REAL_LIMIT_NANOSECONDS,
+    KernelCase,
+    launch_of,
+    trials_of,
+    world_for,
+)
+from tests.backends.kernels.worlds import Prepared, Reference, check
+
+Members = Sequence[int]
+TWO_GROUPS = ((0, 2, 4), (5, 1, 3))
+
+
+class Group:
+    """A world as one group sees it: its members count from 0; everything else is the world's."""
+
+    def __init__(self, world: HostWorld, members: Members) -> None:
+        self.world = world
+        self.ranks = len(members)
+        self.communicator = world.communicator(members)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.world, name)
+
+
+def grouped_world(case: KernelCase, groups: Sequence[Members]) -> tuple[HostWorld, list[Group]]:
+    """Room for all ranks of all groups; ``case.ranks`` is of one group."""
+    world = world_for(replace(case, ranks=sum(map(len, groups))))
+    return world, [Group(world, members) for members in groups]
+
+
+def run_in_groups(
+    case: KernelCase,
+    seed: int,
+    build: Build | None = None,
+    groups: Sequence[Members] = TWO_GROUPS,
+    engine: Literal["fibers", "threads"] = "fibers",
+) -> None:
+    """Four launches of every group, each group's in a row, the groups at once, on different data; then all
+    outputs. AssertionError where one is wrong, else what the engine raises.
+    """
+    world, each = grouped_world(case, groups)
+    launched: list[list[tuple[Prepared, Reference]]] = []
+    for number, group in enumerate(each):
+        seen = cast(HostWorld, group)
+        trials = trials_of(case, seed + 100 * number)
+        # Groups are at different launches at any time.
+        launched.append([launch_of(case, seen, trial) for trial in trials[number:] + trials[:number]])
+    calls: list[HostCall] = [
+        replace(one.call, communicator=group.communicator)
+        for group, mine in zip(each, launched, strict=True)
+        for one, _ in mine
+    ]
+    options = HostOptions(
+        engine,
+        case.lanes,
+        seed,
+        devices=case.ranks if case.drifting else 1,
+        limit_nanoseconds=REAL_LIMIT_NANOSECONDS if engine == "threads" else 0,
+    )
+    world.run(build or Build(case.kernel_file), calls, options)
+    for group, mine in zip(each, launched, strict=True):
+        for one, reference in mine:
+            if collective(one.trial.collective).moves_data:
+                check(cast(HostWorld, group), one, reference)
+
 
 OF_EACH_FILE = ("ring_all_reduce", "tree_all_reduce", "ll_all_reduce", "mesh_two_shot_all_reduce")
 

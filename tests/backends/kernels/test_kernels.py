@@ -16,8 +16,17 @@ from ccbench.backends.kernels.abi import OPS, TYPES
 from ccbench.backends.kernels.host_engine import KernelDeadlock
 from ccbench.backends.kernels.sources import KernelEntry, entries
 from tests.backends.kernels import cases
-from tests.backends.kernels.cases import KernelCase, collective_of, launch_of, world_for
-from tests.backends.kernels.in_a_row import ENTRIES, SCHEDULES, case_of, parameters_of, run_in_a_row
+from tests.backends.kernels.cases import (
+    ENTRIES,
+    SCHEDULES,
+    KernelCase,
+    case_of,
+    collective_of,
+    launch_of,
+    parameters_of,
+    run_in_a_row,
+    world_for,
+)
 from tests.backends.kernels.worlds import Trial
 
 REDUCING = [name for name in ENTRIES if entries()[name].reduces]

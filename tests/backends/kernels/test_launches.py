@@ -20,8 +20,15 @@ from ccbench.backends.kernels.host_engine import (
 )
 from ccbench.backends.kernels.programs import compiled_program
 from ccbench.backends.kernels.sources import channel_trees, tree_plan
-from tests.backends.kernels.cases import KernelCase, collective_of, prepared_launch, run_case, world_for
-from tests.backends.kernels.in_a_row import ENTRIES, run_in_a_row
+from tests.backends.kernels.cases import (
+    ENTRIES,
+    KernelCase,
+    collective_of,
+    prepared_launch,
+    run_case,
+    run_in_a_row,
+    world_for,
+)
 from tests.backends.kernels.orders import same
 from tests.backends.kernels.references import ll_reference, mesh_reference, packets_bytes, tree_reference
 from tests.backends.kernels.schedule_reference import schedule_of

@@ -40,7 +40,7 @@ def sent_and_received(programs: list[RankProgram]) -> tuple[dict[tuple[int, int]
 
 
 @pytest.mark.parametrize(("collective", "name", "ranks"), CASES)
-def test_what_is_sent_is_received_in_the_same_order_in_place_or_not(
+def test_units_fit_write_no_input_and_receive_what_is_sent_in_the_same_order_in_place_or_not(
     collective: str, name: str, ranks: int
 ) -> None:
     programs, traffic = rank_programs(made(collective, name, ranks), in_place=False)
@@ -49,6 +49,11 @@ def test_what_is_sent_is_received_in_the_same_order_in_place_or_not(
     assert sum(map(len, sent.values())) == len(traffic.entries)
     in_place, _ = rank_programs(made(collective, name, ranks), in_place=True)
     assert sent_and_received(in_place) == (sent, received)
+    for unit in (unit for program in programs for unit in program.units):
+        assert unit.fits
+        assert unit.words <= UNIT_WORDS
+        assert all(one.kind is not Kind.INPUT for one in unit.targets)
+    assert traffic.longest <= MESSAGE_PIECES
 
 
 @pytest.mark.parametrize(("collective", "name", "ranks"), CASES)
@@ -76,17 +81,6 @@ def test_a_pass_runs_to_its_end_with_two_messages_in_flight(
                 position[rank] += 1
                 moved = True
     assert position == [2 * len(program.units) for program in programs]
-
-
-@pytest.mark.parametrize(("collective", "name", "ranks"), CASES)
-def test_units_fit_and_never_write_an_input(collective: str, name: str, ranks: int) -> None:
-    programs, traffic = rank_programs(made(collective, name, ranks), in_place=False)
-    for program in programs:
-        for unit in program.units:
-            assert unit.fits
-            assert unit.words <= UNIT_WORDS
-            assert all(one.kind is not Kind.INPUT for one in unit.targets)
-    assert traffic.longest <= MESSAGE_PIECES
 
 
 def test_the_ring_costs_one_synchronisation_a_step_and_stores_nothing_on_the_way() -> None:

@@ -22,8 +22,7 @@ from ccbench.backends.kernels.host_engine import (
     KernelRace,
 )
 from ccbench.backends.kernels.sources import kernel_folder
-from tests.backends.kernels.cases import KernelCase, run_case
-from tests.backends.kernels.in_a_row import ENTRIES, SCHEDULES, run_in_a_row
+from tests.backends.kernels.cases import ENTRIES, SCHEDULES, KernelCase, run_case, run_in_a_row
 from tests.backends.kernels.mutation import mutants, mutated, outcome, shipped_sources
 
 OFTENER = (

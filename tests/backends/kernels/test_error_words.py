@@ -43,6 +43,7 @@ def give_up(case: KernelCase, away: tuple[int, ...], sanitize: bool, seed: int) 
     return world
 
 
+@pytest.mark.thinned(len(CASES))
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("name", CASES)
 def test_two_ranks_that_stay_away_are_one_lanes_word_and_no_race(name: str, seed: int) -> None:

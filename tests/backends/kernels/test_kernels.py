@@ -75,6 +75,7 @@ def test_every_pair_of_a_schedule_and_a_parameter_gives_what_numpy_gives() -> No
     assert ran > 400
 
 
+@pytest.mark.thinned(len(SCHEDULES))
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_runs_on_every_number_of_ranks_that_it_exists_for(name: str, in_place: bool) -> None:
@@ -83,6 +84,7 @@ def test_every_schedule_runs_on_every_number_of_ranks_that_it_exists_for(name: s
         assert run_in_a_row(replace(case, in_place=in_place, drifting=ranks == 4), ranks)
 
 
+@pytest.mark.thinned(len(TYPES))
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_every_type_and_op_gives_what_numpy_gives(dtype: str, op: str) -> None:

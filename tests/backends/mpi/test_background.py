@@ -71,6 +71,10 @@ def test_groups_have_uneven_traffic_of_their_own(four: WorkerTeam) -> None:
     ran(four, UNEVEN, traffic="hot:0.9", groups="rank % 2")
 
 
+def test_everybody_sends_to_the_right_and_hears_from_the_left(four: WorkerTeam) -> None:
+    ran(four, "send_recv")
+
+
 # -- one group alone --------------------------------------------------------------------------------------
 
 

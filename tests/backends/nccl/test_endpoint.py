@@ -19,7 +19,7 @@ from ccbench.backends.endpoint import DeviceTimed, PerProcessEndpoint
 from ccbench.backends.nccl import diagnostics as hangs
 from ccbench.backends.nccl import endpoint as endpoint_module
 from ccbench.backends.nccl.diagnostics import CollectiveHung
-from ccbench.backends.nccl.launches import MAIN_STREAM, RankContext
+from ccbench.backends.nccl.launches import CONCURRENT_STREAM, MAIN_STREAM, RankContext
 from ccbench.cases import UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
@@ -216,12 +216,19 @@ def test_what_runs_beside_starts_when_the_own_collective_may(monkeypatch: pytest
     assert waiting == [one.context.stream(one.part.stream).handle for one in beside]
 
 
-def test_the_slowest_device_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("slower", [MAIN_STREAM, CONCURRENT_STREAM])
+def test_the_slower_collective_counts_on_the_slowest_device(
+    slower: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     endpoint, _ = opened(3)
-    endpoint.prepare(case_of("all_reduce", 3))
-    monkeypatch.setattr(RankContext, "elapsed_seconds", lambda context, lane: (2.0, 3.0, 1.0)[context.rank])
+    endpoint.prepare(case_of("all_reduce", 3, concurrent="all_gather"))
+    monkeypatch.setattr(
+        RankContext,
+        "elapsed_seconds",
+        lambda context, lane: (2.0, 3.0, 1.0)[context.rank] + (lane == slower),
+    )
     endpoint.launch(1)
-    assert endpoint.device_seconds() == 3.0
+    assert endpoint.device_seconds() == 4.0
 
 
 @pytest.mark.parametrize("pair", ["0>3", "3>0", "0<>3", "2<>1"])

@@ -89,7 +89,7 @@ def launched(
     return endpoint, world
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("hosts", [ONE_HOST, ("a", "b", "b")], ids=["one host", "two hosts"])
 @pytest.mark.parametrize(
     "case",

@@ -118,7 +118,6 @@ def of_case(**asked: Any) -> dict[str, Any]:
         of_case(groups="rank // 2", active_group=0),
         of_case(collective="send_recv", op="none", pair="0>1"),
     ],
-    ids=str,
 )
 def test_what_was_not_measured_or_not_as_a_step_has_it_is_refused(
     tmp_path: Path, change: dict[str, Any]

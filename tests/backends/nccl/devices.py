@@ -119,7 +119,7 @@ class World:
     """The machine: ``devices`` GPUs and the processes that use them, with NCCL ``version``.
 
     patience_seconds: how long a wait lasts when other processes could still do something about it. seconds:
-    the time that the furthest stream has come to. stopped, held: devices and streams that do not go on.
+    the time that the furthest stream has come to. stopped: devices that do not go on.
     """
 
     def __init__(self, devices: int = 4, version: int = 22809, patience_seconds: float = 2.0) -> None:
@@ -134,7 +134,6 @@ class World:
         self.seconds = 0.0
         self.processes = 0
         self.stopped: set[int] = set()
-        self.held: set[int] = set()
         self.deadlocks: list[str] = []
         self.cliques: dict[bytes, Any] = {}
         self.handles = iter(range(0x1000, 1 << 40, 0x10))
@@ -161,7 +160,7 @@ class World:
             while progress:
                 progress = False
                 for stream in list(self.streams.values()):
-                    if stream.device in self.stopped or stream.handle in self.held:
+                    if stream.device in self.stopped:
                         continue
                     while stream.queue and self._attempt(stream.queue[0]):
                         stream.queue.popleft()

@@ -3,24 +3,71 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.nccl.collectives import Call, nccl_calls, prepared
+from ccbench.backends.nccl.communicators import Communicator, communicators_of
 from ccbench.backends.nccl.library import RESULTS, Nccl, NcclFailed, loaded_library, open_nccl
+from ccbench.dtypes import numpy_dtype
 from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
 from ccbench.groups import Pair
 from ccbench.machine.files import Files
 from tests.backends.cuda.emulated import CudaError
 
-from .bench import NEW, OLD, Bench, all_reduce
 from .double import Process, World
+
+OLD, NEW = 21903, 22809
+"""NCCL without and with calls of its own for all-to-all, gather and scatter."""
+
+
+class Bench:
+    """One process with a communicator, a stream and buffers on each device."""
+
+    def __init__(self, ranks: int, version: int = NEW, **process: Any) -> None:
+        self.world = World(devices=ranks, version=version)
+        self.process = Process(self.world, **process)
+        self.nccl: Nccl = self.process.nccl
+        self.comms: list[Communicator] = communicators_of(self.nccl, range(ranks))
+        self.streams = []
+        for device in range(ranks):
+            self.process.runtime.setDevice(device)
+            self.streams.append(self.process.runtime.streamCreateWithFlags(1))
+
+    def place(self, values: NDArray[Any], device: int) -> int:
+        self.process.runtime.setDevice(device)
+        address = self.process.runtime.malloc(values.nbytes)
+        self.world.view(address, values.nbytes, device)[...] = values.view(np.uint8)
+        return address
+
+    def read(self, address: int, dtype: str, count: int, device: int) -> NDArray[Any]:
+        kind = numpy_dtype(dtype)
+        values: NDArray[Any] = self.world.view(address, count * kind.itemsize, device).copy().view(kind)
+        return values
+
+    def wait(self) -> None:
+        for stream in self.streams:
+            self.process.runtime.streamSynchronize(stream)
+        assert self.process.exceptions == []
+
+    def close(self) -> None:
+        for comm in self.comms:
+            comm.destroy()
+        assert self.process.members == {}
+        assert self.process.exceptions == []
+
+
+def all_reduce(bench: Bench, addresses: Sequence[int], count: int = 2) -> None:
+    for comm, address, stream in zip(bench.comms, addresses, bench.streams, strict=True):
+        prepared(comm, Call("all_reduce", address, address, count, "int64", "sum"), stream)()
 
 
 def interrupted(bench: Bench, ask: Callable[[], object]) -> None:

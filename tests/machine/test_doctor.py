@@ -19,61 +19,34 @@ def test_a_healthy_machine_needs_nothing(tmp_path: Path) -> None:
         assert (one.status, one.advice) == ("ok", ""), one
 
 
+ALLOWED = "proc/self/status"
+GOVERNOR = f"{CPU}/cpu1/cpufreq/scaling_governor"
+CLOCK = "sys/devices/system/clocksource/clocksource0/current_clocksource"
+HUGE_PAGES = "sys/kernel/mm/transparent_hugepage/shmem_enabled"
+MEMORY = "proc/meminfo"
+GUEST = "flags : fpu hypervisor\n"
+SWAPPED = "MemAvailable: 16777216 kB\nSwapTotal: 4096 kB\nSwapFree: 0 kB\n"
+
+
+def limited(**limits: str) -> dict[str, str | None]:
+    """In a container with this limit."""
+    files = {f"sys/fs/cgroup/{name.replace('_', '.')}": limit for name, limit in limits.items()}
+    return {"proc/self/cgroup": "0::/\n", **files}
+
+
 SICKNESSES: list[tuple[str, dict[str, str | None], str, str, str]] = [
-    (
-        "cores",
-        {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "150000 100000\n"},
-        "problem",
-        "may use the time of 1.5",
-        "cpuset",
-    ),
-    ("cores", {"proc/self/status": "Cpus_allowed_list: 0\n"}, "problem", "8 online, 1 allowed", "two cores"),
-    ("cores", {"proc/self/status": "Cpus_allowed_list: 0-3\n"}, "note", "4 allowed", "somebody else"),
+    ("cores", limited(cpu_max="150000 100000\n"), "problem", "may use the time of 1.5", "cpuset"),
+    ("cores", {ALLOWED: "Cpus_allowed_list: 0\n"}, "problem", "8 online, 1 allowed", "two cores"),
+    ("cores", {ALLOWED: "Cpus_allowed_list: 0-3\n"}, "note", "4 allowed", "somebody else"),
     ("SMT", {f"{CPU}/smt/active": "1\n"}, "note", "on, 2 threads", "one rank a core"),
-    (
-        "governor",
-        {f"{CPU}/cpu1/cpufreq/scaling_governor": "powersave\n"},
-        "note",
-        "performance on 1, powersave on 1",
-        "cpupower",
-    ),
-    (
-        "virtual machine",
-        {"proc/cpuinfo": "flags : fpu hypervisor\n"},
-        "note",
-        "hypervisor flag",
-        "interleaved in one run",
-    ),
+    ("governor", {GOVERNOR: "powersave\n"}, "note", "performance on 1, powersave on 1", "cpupower"),
+    ("virtual machine", {"proc/cpuinfo": GUEST}, "note", "hypervisor flag", "interleaved in one run"),
     ("load", {"proc/loadavg": "2.5 0 0 1/1 1\n"}, "note", "2.5 over the last minute on 8", "wait, or stop"),
-    ("memory", {"proc/meminfo": "MemAvailable: 1048576 kB\n"}, "problem", "1.0 GiB to use", "free memory"),
-    (
-        "memory",
-        {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": str(GIB)},
-        "problem",
-        "the container's limit is 1.0 GiB",
-        "lower the sizes",
-    ),
-    (
-        "swap",
-        {"proc/meminfo": "MemAvailable: 16777216 kB\nSwapTotal: 4096 kB\nSwapFree: 0 kB\n"},
-        "note",
-        "4.0 MiB in use",
-        "disk",
-    ),
-    (
-        "huge pages",
-        {"sys/kernel/mm/transparent_hugepage/shmem_enabled": "always advise [never]\n"},
-        "note",
-        "never for shared memory",
-        "shmem_enabled",
-    ),
-    (
-        "clock source",
-        {"sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet\n"},
-        "note",
-        "hpet",
-        "clocksource=tsc",
-    ),
+    ("memory", {MEMORY: "MemAvailable: 1048576 kB\n"}, "problem", "1.0 GiB to use", "free memory"),
+    ("memory", limited(memory_max=str(GIB)), "problem", "container's limit is 1.0 GiB", "lower the sizes"),
+    ("swap", {MEMORY: SWAPPED}, "note", "4.0 MiB in use", "disk"),
+    ("huge pages", {HUGE_PAGES: "always [never]\n"}, "note", "never for shared memory", "shmem_enabled"),
+    ("clock source", {CLOCK: "hpet\n"}, "note", "hpet", "clocksource=tsc"),
 ]
 
 
@@ -94,20 +67,28 @@ def test_a_machine_that_tells_nothing_is_still_examined(tmp_path: Path) -> None:
     assert all(one.seen for one in checks.values())
 
 
-def test_a_small_shared_memory_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LaidOut, "space_bytes", lambda files, path: (64 << 20, 64 << 20))
+@pytest.mark.parametrize(
+    ("space", "seen", "advice"),
+    [
+        (
+            (64 << 20, 64 << 20),
+            "64.0 MiB, 64.0 MiB free",
+            ["cpu backend", "NCCL", "--shm-size=1g --ulimit memlock=-1", "--cap-add SYS_NICE"],
+        ),
+        (None, "there is none, or it cannot be read", ["NCCL"]),
+    ],
+)
+def test_a_small_or_missing_shared_memory_is_a_problem(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    space: tuple[int, int] | None,
+    seen: str,
+    advice: list[str],
+) -> None:
+    monkeypatch.setattr(LaidOut, "space_bytes", lambda files, path: space)
     found = check(tmp_path, "/dev/shm")
-    assert found.status == "problem"
-    assert found.seen == "64.0 MiB, 64.0 MiB free"
-    for words in ("cpu backend", "NCCL", "--shm-size=1g --ulimit memlock=-1", "--cap-add SYS_NICE"):
-        assert words in found.advice
-
-
-def test_a_missing_shared_memory_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LaidOut, "space_bytes", lambda files, path: None)
-    found = check(tmp_path, "/dev/shm")
-    assert (found.status, found.seen) == ("problem", "there is none, or it cannot be read")
-    assert "NCCL" in found.advice
+    assert (found.status, found.seen) == ("problem", seen)
+    assert all(words in found.advice for words in advice)
 
 
 @pytest.mark.parametrize(("step_seconds", "status"), [(1e-7, "ok"), (0.016, "note"), (0.0, "problem")])

@@ -61,7 +61,9 @@ def chain_of(fabric: Fabric, source: int, target: int) -> str:
         (A100, 4, "ib-hdr-200x8", "266.667"),
         (H100, 2, "ib-ndr-400x8", "533.3"),
         (H100, 16, "ib-ndr-400x8", "426.7"),
-        (nvswitch(72, 18, 50e9).topology(), 8, "ib-ndr-400x72", "951.7"),
+        pytest.param(
+            *(nvswitch(72, 18, 50e9).topology(), 8, "ib-ndr-400x72", "951.7"), marks=pytest.mark.exhaustive
+        ),
     ],
 )
 @pytest.mark.parametrize("shape", ["", "/rails"])

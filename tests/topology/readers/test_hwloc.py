@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import DeviceKind, Link, LinkKind, Topology, TopologyClass
+from ccbench.topology.graph import DeviceKind, LinkKind, TopologyClass
 from ccbench.topology.readers.hwloc import read
+from tests.topology.graphs import the_link
 
 GPU = '<info name="GPUModel" value="{model}"/>'
 
@@ -68,27 +69,20 @@ def matrix(rows: list[list[int]], keys: str) -> str:
     )
 
 
-def link(topology: Topology, source: str, target: str, kind: LinkKind) -> Link:
-    (found,) = (
-        each for each in topology.links if (each.source, each.target, each.kind) == (source, target, kind)
-    )
-    return found
-
-
 TWO = document(gpu(0) + gpu(1), matrix([[1000000, 50000], [50000, 1000000]], "OSDev:20 OSDev:21"))
 
 
 def test_ports_of_one_switch_are_one_device_and_root_ports_belong_to_the_cpu() -> None:
     topology = read(TWO)
     assert [device.name for device in topology.of_kind(DeviceKind.PCIE_SWITCH)] == ["pcie0"]
-    assert link(topology, "pcie0", "cpu0", LinkKind.PCIE).bytes_per_second == pytest.approx(7.876923e9)
-    assert link(topology, "gpu1", "pcie0", LinkKind.PCIE).bytes_per_second == pytest.approx(15.753846e9)
+    assert the_link(topology, "pcie0", "cpu0", LinkKind.PCIE).bytes_per_second == pytest.approx(7.876923e9)
+    assert the_link(topology, "gpu1", "pcie0", LinkKind.PCIE).bytes_per_second == pytest.approx(15.753846e9)
 
 
 def test_a_link_is_as_fast_as_its_slower_end() -> None:
     topology = read(document(gpu(0, port_speed="3.9")))
-    assert link(topology, "gpu0", "pcie0", LinkKind.PCIE).bytes_per_second == pytest.approx(3.9e9)
-    assert link(topology, "nic0", "cpu0", LinkKind.PCIE).bytes_per_second == pytest.approx(1.0e9)
+    assert the_link(topology, "gpu0", "pcie0", LinkKind.PCIE).bytes_per_second == pytest.approx(3.9e9)
+    assert the_link(topology, "nic0", "cpu0", LinkKind.PCIE).bytes_per_second == pytest.approx(1.0e9)
 
 
 def test_the_console_chip_is_no_gpu_and_gpu_memory_is_no_cpu() -> None:
@@ -120,7 +114,7 @@ def test_links_are_counted_from_the_models_rate_of_one(model: str, megabytes: in
     rows = [[1000000, megabytes], [megabytes, 1000000]]
     text = document(gpu(0, model=model) + gpu(1, model=model), matrix(rows, "OSDev:20 OSDev:21"))
     topology = read(text)
-    nvlink = link(topology, "gpu0", "gpu1", LinkKind.NVLINK)
+    nvlink = the_link(topology, "gpu0", "gpu1", LinkKind.NVLINK)
     assert nvlink.bytes_per_second == megabytes * 1e6
     assert topology.facts["nvlinks_per_gpu"] == (None if links is None else [links, links])
     assert topology.topology_class is TopologyClass.NVLINK_BRIDGE
@@ -149,7 +143,7 @@ def test_version_1_files_have_numa_nodes_around_their_sockets() -> None:
       <object type="NUMANode" os_index="1" cpuset="0x2" nodeset="0x2"/></object></topology>"""
     topology = read(text)
     assert [device.numa_node for device in topology.gpus] == [0]
-    assert link(topology, "gpu0", "cpu0", LinkKind.PCIE).bytes_per_second == pytest.approx(15.75e9)
+    assert the_link(topology, "gpu0", "cpu0", LinkKind.PCIE).bytes_per_second == pytest.approx(15.75e9)
 
 
 def test_entities_are_refused() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ccbench.topology.graph import DeviceKind, Link, LinkKind, Topology, TopologyClass
+from ccbench.topology.graph import DeviceKind, LinkKind, TopologyClass
 from ccbench.topology.readers import read_text
 from ccbench.topology.readers.nccl_log import MOST_NOTICES, read
 from ccbench.topology.readers.nccl_log import entries as lines_of
+from tests.topology.graphs import the_link
 
 BOX = """\
 === System : maxBw 80.0 totalBw 80.0 ===
@@ -42,13 +43,6 @@ def prefixed(text: str, prefix: str) -> str:
     return "".join(f"{prefix}{line}\n" for line in text.splitlines())
 
 
-def link(topology: Topology, source: str, target: str, kind: LinkKind) -> Link:
-    (found,) = (
-        each for each in topology.links if (each.source, each.target, each.kind) == (source, target, kind)
-    )
-    return found
-
-
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_what_stands_before_a_line_does_not_matter(prefix: str) -> None:
     plain, dressed = read(BOX), read(prefixed(BOX, prefix))
@@ -76,13 +70,13 @@ def test_links_have_the_printed_rates_in_both_directions() -> None:
         ("gpu0", "gpu1", LinkKind.NVLINK, 80e9),
         ("cpu0", "cpu1", LinkKind.INTER_SOCKET, 16e9),
     ):
-        assert link(topology, source, target, kind).bytes_per_second == rate
-        assert link(topology, target, source, kind).bytes_per_second == rate
+        assert the_link(topology, source, target, kind).bytes_per_second == rate
+        assert the_link(topology, target, source, kind).bytes_per_second == rate
 
 
 def test_5000_is_no_rate_but_nccls_word_for_no_limit() -> None:
     topology = read(BOX.replace("SYS[16.0]", "SYS[5000.0]"))
-    assert link(topology, "cpu0", "cpu1", LinkKind.INTER_SOCKET).bytes_per_second is None
+    assert the_link(topology, "cpu0", "cpu1", LinkKind.INTER_SOCKET).bytes_per_second is None
     assert topology.facts["sys_bw"] == 5000.0
 
 
@@ -94,8 +88,8 @@ def test_a_gpu_below_its_dev_node_is_one_device() -> None:
     )
     topology = read(newer)
     assert len(topology.gpus) == 2
-    assert link(topology, "gpu0", "gpu1", LinkKind.NVLINK).bytes_per_second == 80e9
-    assert link(topology, "cpu1", "gpu1", LinkKind.PCIE).bytes_per_second == 24e9
+    assert the_link(topology, "gpu0", "gpu1", LinkKind.NVLINK).bytes_per_second == 80e9
+    assert the_link(topology, "cpu1", "gpu1", LinkKind.PCIE).bytes_per_second == 24e9
 
 
 def test_dumps_of_interleaved_ranks_are_not_mixed() -> None:
@@ -258,7 +252,7 @@ def test_a_table_of_paths_alone_and_of_a_second_socket_is_read(prefix: str) -> N
     assert topology.source == "nccl_log"
     assert [device.name for device in topology.devices] == ["gpu0", "gpu1", "nvswitch0", "cpu1"]
     assert topology.topology_class is TopologyClass.NVSWITCH
-    assert link(topology, "gpu1", "cpu1", LinkKind.PCIE).bytes_per_second == 48e9
+    assert the_link(topology, "gpu1", "cpu1", LinkKind.PCIE).bytes_per_second == 48e9
     assert (topology.facts["rows"], topology.facts["cpu_count"]) == (2, 1)
 
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from ccbench.topology.graph import DeviceKind, Link, LinkKind, Topology, TopologyClass
+from ccbench.topology.graph import DeviceKind, LinkKind, Topology, TopologyClass
 from ccbench.topology.readers.nccl_xml import PcieLink, read
 from tests.topology.dumps import entries, names, needs_dumps, text_of
+from tests.topology.graphs import the_link
 
 DUMPS = [entry for entry in entries("nccl_xml") if "graph XML" not in entry["kind"]]
 
@@ -42,12 +43,6 @@ def xgmi(target: str, count: int = 1) -> str:
 
 def noticed(topology: Topology) -> list[tuple[str, int | None]]:
     return [(notice.kind, notice.line) for notice in topology.notices]
-
-
-def the_link(topology: Topology, source: str, target: str, kind: LinkKind) -> Link:
-    found = [li for li in topology.links if (li.source, li.target, li.kind) == (source, target, kind)]
-    assert len(found) == 1
-    return found[0]
 
 
 def is_two_way(topology: Topology) -> bool:
@@ -94,9 +89,9 @@ def test_gpus_and_nics_hang_below_switches_with_the_rates_the_file_states() -> N
     assert [device.name for device in topology.devices] == ["cpu0", "pcie0", "gpu0", "nic0"]
     assert topology.device("cpu0").attributes["cores"] == 12
     assert all(device.numa_node == 0 for device in topology.devices)
-    assert the_link(topology, "cpu0", "pcie0", LinkKind.PCIE).bytes_per_second == pytest.approx(
-        63.015e9, rel=1e-4
-    )
+    switch, nic = ("cpu0", "pcie0", LinkKind.PCIE), ("pcie0", "nic0", LinkKind.PCIE)
+    assert the_link(topology, *switch).bytes_per_second == pytest.approx(63.015e9, rel=1e-4)
+    assert the_link(topology, *nic).bytes_per_second == pytest.approx(15.754e9, rel=1e-4)
     above_gpu = the_link(topology, "gpu0", "pcie0", LinkKind.PCIE)
     assert above_gpu.bytes_per_second == pytest.approx(31.508e9, rel=1e-4)
     assert above_gpu.attributes == {
@@ -105,9 +100,6 @@ def test_gpus_and_nics_hang_below_switches_with_the_rates_the_file_states() -> N
         "gigatransfers": 16.0,
         "width": 16,
     }
-    assert the_link(topology, "pcie0", "nic0", LinkKind.PCIE).bytes_per_second == pytest.approx(
-        15.754e9, rel=1e-4
-    )
     assert topology.notices == ()
     assert topology.topology_class is TopologyClass.SINGLE_GPU
 
@@ -324,12 +316,8 @@ def test_hosts_of_one_file_share_the_hidden_switch_and_nothing_else() -> None:
         cpu(gpu(A, switch), gpu(B, switch, dev=1), more=f'host_hash="{host}"') for host in ("0xb", "0xa")
     ]
     topology = read(system(*hosts))
-    assert [(gpu.name, gpu.node, gpu.bus_id) for gpu in topology.gpus] == [
-        ("n0.gpu0", 0, A),
-        ("n0.gpu1", 0, B),
-        ("n1.gpu0", 1, A),
-        ("n1.gpu1", 1, B),
-    ]
+    gpus = [("n0.gpu0", 0, A), ("n0.gpu1", 0, B), ("n1.gpu0", 1, A), ("n1.gpu1", 1, B)]
+    assert [(gpu.name, gpu.node, gpu.bus_id) for gpu in topology.gpus] == gpus
     (shared,) = topology.of_kind(DeviceKind.NVSWITCH)
     assert shared.node == -1
     assert Counter(link.source for link in topology.links if link.target == shared.name) == Counter(
@@ -364,11 +352,8 @@ def test_a_deep_and_wide_tree_is_read_in_linear_time() -> None:
 def test_parts_of_one_device_are_several_gpus_and_one_physical() -> None:
     parts = '<gpu dev="0" sm="90" rank="0"/><gpu dev="1" sm="90" rank="1"/>'
     topology = read(system(cpu(pci(A, "0x120000", parts), gpu(B, dev=2))))
-    assert [(gpu.name, gpu.bus_id, gpu.attributes["dev"]) for gpu in topology.gpus] == [
-        ("gpu0", A, "0"),
-        ("gpu1", A, "1"),
-        ("gpu2", B, "2"),
-    ]
+    gpus = [(gpu.name, gpu.bus_id, gpu.attributes["dev"]) for gpu in topology.gpus]
+    assert gpus == [("gpu0", A, "0"), ("gpu1", A, "1"), ("gpu2", B, "2")]
     assert (topology.facts["gpu_count"], topology.facts["gpu_physical_count"]) == (3, 2)
     assert ("repeated_bus_id", 3) in noticed(topology)
     assert is_two_way(topology)

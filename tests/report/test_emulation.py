@@ -54,11 +54,10 @@ def test_only_measured_algorithms_race_where_some_are_emulated(tmp_path: Path) -
     assert min(value for one in race.series for value in one.y) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("topic", ["algorithms", "bandwidth", "prediction", "ranks"])
-def test_emulated_times_are_in_no_figure_of(tmp_path: Path, topic: str) -> None:
-    assert of_topic(emulated_run(tmp_path / "run"), topic) == []
-    mixed = of_topic(mixed_run(tmp_path / "mixed"), topic)
-    assert mixed
+def test_emulated_times_are_in_no_figure_but_that_of_time(tmp_path: Path) -> None:
+    assert {one.topic for one in figures_of(points_of(emulated_run(tmp_path / "run")))} == {"time"}
+    mixed = [one for one in figures_of(points_of(mixed_run(tmp_path / "mixed"))) if one.topic != "time"]
+    assert {one.topic for one in mixed} == {"algorithms", "bandwidth", "prediction", "ranks"}
     for figure in mixed:
         assert "EMULATION" not in figure.title
         assert "cuda-host" not in figure.subtitle + figure.key

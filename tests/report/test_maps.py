@@ -68,6 +68,16 @@ def test_cells_have_numbers_and_their_links_where_links_differ() -> None:
     assert switch.texts[0][0] == ""
 
 
+def test_cells_are_microseconds_or_bytes_of_a_nanosecond() -> None:
+    matrices = made()
+    figures = pair_figures(matrices)
+    for matrix, figure in ((matrices[0], figures[0]), (matrices[-1], figures[-1])):
+        seconds = matrix.time(0, 1)
+        assert seconds
+        expected = seconds * 1e6 if matrix.is_latency else matrix.size_bytes / seconds / 1e9
+        assert grid_of(figure).values[0][1] == pytest.approx(expected)
+
+
 def test_beyond_sixteen_ranks_cells_have_no_numbers() -> None:
     random = np.random.default_rng(5)
     many = machines.pairs(random, 17, sizes=(8,))

@@ -7,7 +7,6 @@ texts that end in a zero byte.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -91,20 +90,14 @@ class Browser:
 
     def open(self, page: Path, width: int = 1200, height: int = 900, dark: bool = False) -> None:
         """Load a page from disk at a size of the window, and wait until it is there."""
-        self.size(width, height)
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+            mobile=False,
+        )  # fmt: skip
         scheme = "dark" if dark else "light"
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.call("Page.navigate", url=page.resolve().as_uri())
         self.wait("document.readyState === 'complete' && location.protocol === 'file:'")
-
-    def size(self, width: int, height: int) -> None:
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
 
     def value(self, expression: str) -> Any:
         """What a JavaScript expression gives; promises are waited for."""
@@ -130,11 +123,6 @@ class Browser:
         for kind in ("keyDown", "keyUp"):
             extra = {"text": text} if text and kind == "keyDown" else {}
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **extra)
-
-    def picture(self, whole: bool = False) -> bytes:
-        """What the window shows, or the whole page, as PNG."""
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        return base64.b64decode(answer["data"])
 
 
 @contextmanager

@@ -281,21 +281,22 @@ def test_a_pair_moves_its_data_and_ranks_that_stand_by_have_no_row(pair: str) ->
 
 
 @pytest.mark.parametrize(
-    ("changes", "first"),
+    ("changes", "is_right"),
     [
-        ({"groups": "rank // 2"}, lambda schedule, seed: seed == simulated.SEED),
+        ({"groups": "rank // 2"}, lambda _, seed: seed == simulated.SEED),
+        ({"groups": "rank // 2"}, lambda _, seed: seed != simulated.SEED),
         ({"concurrent": "all_gather on rank // 2"}, lambda schedule, _: schedule.collective != "all_gather"),
     ],
 )
 def test_a_wrong_group_or_what_is_wrong_concurrently_is_noticed_among_right_ones(
-    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], first: Callable[[Schedule, int], bool]
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], is_right: Callable[[Schedule, int], bool]
 ) -> None:
     right = simulated.execute
 
-    def later_are_stale(schedule: Schedule, case: Case, seed: int) -> list[np.ndarray]:
-        return right(schedule, case, seed if first(schedule, seed) else seed + 1)
+    def others_are_stale(schedule: Schedule, case: Case, seed: int) -> list[np.ndarray]:
+        return right(schedule, case, seed if is_right(schedule, seed) else seed + 1)
 
-    monkeypatch.setattr(simulated, "execute", later_are_stale)
+    monkeypatch.setattr(simulated, "execute", others_are_stale)
     measurement = run(grouped(ranks=4, size_bytes=4096, op="max", dtype="int64", **changes))
     assert measurement.status is Status.WRONG
     # Two ranks of 512 elements, or all four of a gathered 512; by chance a few are right.

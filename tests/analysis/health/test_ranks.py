@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccbench.analysis.slow_ranks import (
@@ -58,6 +58,7 @@ def test_the_rank_that_is_given_half_of_what_others_are_is_named(rank: int) -> N
     }
 
 
+@example([STARVED, 1.0, 1.0, 1.0])
 @given(st.lists(st.floats(STARVED, 1.0), min_size=RANKS, max_size=RANKS))
 def test_nobody_is_named_while_all_get_about_as_much(shares: list[float]) -> None:
     assert starved_ranks(rows(shares)) == {}

@@ -77,8 +77,10 @@ def test_a_rank_that_stays_stopped_is_not_waited_for_until_a_distant_limit(
         os.kill(rank.pid, signal.SIGSTOP)
         places = [Place("here", process, "", "") for process in (os.getpid(), rank.pid)]
         leader.members = [Member(place, end[0], True) for place, end in zip(places, ends, strict=True)]
-        measurement, usable = leader.run(CASE, Sampling(time_limit_seconds=10_000.0), runner[0])
-        rank.kill()
+        try:
+            measurement, usable = leader.run(CASE, Sampling(time_limit_seconds=10_000.0), runner[0])
+        finally:
+            rank.kill()
     assert (measurement.status, usable) == (Status.TIMED_OUT, False)
     assert f"rank 1 (process {rank.pid}) is stopped by a signal" in measurement.detail
     for connection in (*ends[0], *ends[1], *runner):

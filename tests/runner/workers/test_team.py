@@ -6,14 +6,16 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
 
 from ccbench.cases import Case, Measurement, Sampling, Status
-from ccbench.errors import BackendUnavailable
+from ccbench.errors import BackendUnavailable, Hung
 from ccbench.machine.host import state
 from ccbench.runner.workers import team as teams
+from ccbench.runner.workers.messages import GroupRequest, Refusal
 from ccbench.runner.workers.team import WorkerTeam
 from tests.faults import traces
 
@@ -88,6 +90,17 @@ def test_a_leader_that_cannot_start_is_an_error_not_a_hang(
         WorkerTeam("cpu", 2)
     assert capfd.readouterr().err == ""
     assert not leader()
+
+
+def test_a_start_that_hung_has_the_exit_code_of_a_hang() -> None:
+    team = object.__new__(WorkerTeam)
+    leader, team._connection = Pipe()
+    leader.send(Refusal("the library did not start", Hung.exit_code))
+    with pytest.raises(BackendUnavailable, match="the library did not start") as raised:
+        team._start(GroupRequest("mpi", 2, None), 10.0)
+    assert raised.value.exit_code == Hung.exit_code
+    leader.close()
+    team._connection.close()
 
 
 def test_a_leader_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

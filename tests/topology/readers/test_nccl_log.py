@@ -119,6 +119,9 @@ def test_a_link_to_itself_and_a_broken_line_are_named_with_their_line() -> None:
     assert notices["damaged_line"] == 7
 
 
+FIRST_TREE = {"0": {"parent": None, "children": [1, 8]}}
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -130,7 +133,7 @@ def test_a_link_to_itself_and_a_broken_line_are_named_with_their_line() -> None:
 )
 def test_trees_are_read_in_every_spelling(line: str) -> None:
     topology = read(f"NCCL INFO {line}\n")
-    assert topology.facts["tree_edges_known"] == {"0": {"parent": None, "children": [1, 8]}}
+    assert topology.facts["tree_edges_known"] == FIRST_TREE
 
 
 def ring_lines(ranks: int, printed: int, ending: str = "") -> str:
@@ -165,10 +168,18 @@ def test_ranks_own_lines_that_make_two_loops_close_no_ring() -> None:
     assert read(text).facts["rings"] == {}
 
 
-def test_rings_of_a_second_communicator_do_not_replace_the_first() -> None:
-    text = "NCCL INFO Channel 00/01 : 0 1 2\nNCCL INFO Channel 00/01 : 0 2 1\n"
-    topology = read(text)
-    assert topology.facts["rings"] == {"00": [0, 1, 2]}
+@pytest.mark.parametrize(
+    ("first", "second", "fact", "found"),
+    [
+        ("Channel 00/01 : 0 1 2", "Channel 00/01 : 0 2 1", "rings", {"00": [0, 1, 2]}),
+        ("Tree 0 : -1 -> 0 -> 1/8/-1", "Tree 0 : 1 -> 0 -> 2/-1/-1", "tree_edges_known", FIRST_TREE),
+    ],
+)
+def test_lines_of_a_second_communicator_do_not_replace_the_firsts(
+    first: str, second: str, fact: str, found: object
+) -> None:
+    topology = read(f"NCCL INFO {first}\nNCCL INFO {second}\n")
+    assert topology.facts[fact] == found
     assert [notice.line for notice in topology.notices if notice.kind == "unsupported"] == [2]
 
 

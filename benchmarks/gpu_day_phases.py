@@ -29,7 +29,7 @@ FILES = {
 OWN_STEPS = ("test_two_streams", "test_compute_sanitizer")
 
 ON_DOUBLES = (
-    "not (ipc or share_a_gpu or killed or never_comes_ends or nobody_opens or ten_thousand or schedule "
+    "not (ipc or share_a_gpu or killed or never_comes_ends or nobody_releases or ten_thousand or schedule "
     "or measures and not -2])"
 )
 """Tests that are rehearsed: the doubles know one process only, have a clock of their own, and are slow."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 from benchmarks import gpu_day
 from benchmarks.gpu_day import FAILED, NOT_REACHED, OVER, PASSED, SKIPPED, STOPPED, Day, Ending
-from benchmarks.gpu_day_phases import PHASES, ROOT, Phase, Step
+from benchmarks.gpu_day_phases import ON_DOUBLES, PHASES, ROOT, Phase, Step
 from ccbench.backends import open_backend
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.compiler import Nvrtc, nvrtc
@@ -223,6 +224,8 @@ def test_every_file_of_gpu_tests_is_in_a_phase_and_every_module_is_there() -> No
     assert {file.name for file in (ROOT / "tests" / "gpu").glob("test_*.py")} == {
         word.removeprefix("tests/gpu/") for word in words if word.startswith("tests/gpu/")
     }
+    names = "".join(file.read_text() for file in (ROOT / "tests" / "gpu").glob("*.py"))
+    assert all(word in names for word in re.findall(r"[a-z_]{6,}", ON_DOUBLES))  # what rehearsals leave out
     modules = [words[place + 1] for place, word in enumerate(words) if word == "-m"]
     assert len(modules) == len([step for phase in PHASES for step in phase.steps if not step.program])
     assert all(find_spec(name) for name in modules)

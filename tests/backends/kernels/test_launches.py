@@ -55,6 +55,11 @@ TREES = KernelCase("", then="tree_all_reduce", ranks=5, slot_bytes=64, count=300
 FOLLOWING = {
     "an all-gather behind a reduce": (replace(AHEAD, then="ring_all_gather", then_count=25), 1, 100),
     "a broadcast behind a reduce": (replace(AHEAD, then="ring_broadcast"), 1, 100),
+    "a tree's broadcast behind a reduce": (
+        replace(AHEAD, entry="tree_reduce", then="tree_broadcast", then_root=3, count=25),
+        1,
+        20,
+    ),
     "a tree behind a broadcast": (replace(TREES, entry="tree_broadcast"), 4, 8),
     "a tree behind a tree": (replace(TREES, entry="tree_all_reduce"), 4, 8),
 }

@@ -141,7 +141,7 @@ def test_outliers_beyond_the_inner_and_outer_fences_are_told_apart() -> None:
     middle = [10.0, 11.0, 12.0, 13.0, 14.0, 12.0, 11.0, 13.0, 12.0]
     assert tukey_outliers([*middle, 18.0, 40.0]) == ((9,), (10,))
     assert tukey_outliers([6.0, -16.0, *middle]) == ((0,), (1,))
-    assert tukey_outliers([1.0] * 10) == ((), ())
+    assert tukey_outliers([1.0] * 10) == tukey_outliers([1.0, 9.0]) == ((), ())
     assert tukey_outliers([1.0] * 10 + [1.1]) == ((), (10,))
 
 

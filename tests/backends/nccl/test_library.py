@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.nccl.collectives import Call, nccl_calls, prepared
-from ccbench.backends.nccl.communicators import Communicator, communicators_of
+from ccbench.backends.nccl.communicators import Communicator, communicator_of, communicators_of
 from ccbench.backends.nccl.library import RESULTS, Nccl, NcclFailed, loaded_library, open_nccl
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
@@ -142,6 +142,14 @@ def test_what_nccl_does_not_have_is_named_with_the_version_that_has_it() -> None
         nccl.dtype_number("complex64")
     with pytest.raises(UsageError, match="NCCL has no 'premulsum' by name"):
         nccl.op_number("premulsum")
+
+
+def test_ranks_that_have_one_device_or_never_come_are_refused_in_nccls_words() -> None:
+    nccl = Process(World(devices=2, patience_seconds=0.05)).nccl
+    with pytest.raises(NcclFailed, match=r"ncclCommInitRank: ncclInvalidUsage.*Duplicate GPU"):
+        communicators_of(nccl, [0, 0])
+    with pytest.raises(NcclFailed, match="deadlock: ncclCommInitRank"):
+        communicator_of(nccl, 2, nccl.unique_id(), 0, 0)
 
 
 def test_too_old_or_two_libraries_are_refused() -> None:

@@ -37,7 +37,7 @@ from ccbench.results import Point, Run, open_run
 from ccbench.results.importers.pricing import is_other_model
 from ccbench.results.importers.runs import UNKNOWN_COLLECTIVE
 from ccbench.results.loading import PREFIX
-from ccbench.results.points import IMPOSSIBLE
+from ccbench.results.points import BOUND_TOLERANCE
 from ccbench.topology.node_nics import is_other_network
 from ccbench.units import format_change
 
@@ -446,7 +446,7 @@ def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
         obstacle = Cause.SIMULATED, "the times were computed from the model themselves"
     if not obstacle and not predicted:
         obstacle = Cause.NO_PREDICTION, "no prediction was made; give the machine when running or importing"
-    if not obstacle and side.bound_seconds and seconds < IMPOSSIBLE * side.bound_seconds:
+    if not obstacle and side.bound_seconds and seconds < BOUND_TOLERANCE * side.bound_seconds:
         by = f"{1 - seconds / side.bound_seconds:.0%}"
         obstacle = Cause.BEATS_BOUND, f"{by} below what nothing should beat; the bound or the clock is wrong"
     if obstacle or not predicted:

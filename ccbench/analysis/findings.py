@@ -31,7 +31,7 @@ SEVERITIES = ("problem", "doubt", "note")
 UNSTABLE = 0.20
 """An interval wider than this share of its median leaves the first digit open."""
 
-FAR = 0.30
+PREDICTION_ERROR_LIMIT = 0.30
 """A time this far from the prediction, as a share of it, is named."""
 
 CLEAR_SHARE = 0.05
@@ -229,6 +229,8 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
         if not (one.beats_bound or one.simulated or one.emulated)
     ]
 
+    limit = percent(PREDICTION_ERROR_LIMIT)
+
     def times(ratio: float) -> str:
         return f"{format_ratio(ratio) if ratio >= 1 else f'{ratio:.0%} of'} the prediction"
 
@@ -239,8 +241,8 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
 
     # Slower is the machine's fault or the model's; faster can only be the model's.
     for severity, word, far in (
-        ("doubt", "slower", [pair for pair in ratios if pair[0] > 1 + FAR]),
-        ("note", "faster", [pair for pair in ratios if pair[0] < 1 - FAR]),
+        ("doubt", "slower", [pair for pair in ratios if pair[0] > 1 + PREDICTION_ERROR_LIMIT]),
+        ("note", "faster", [pair for pair in ratios if pair[0] < 1 - PREDICTION_ERROR_LIMIT]),
     ):
         if far:
             # As far below as above: half of the prediction is as wrong as twice of it.
@@ -248,7 +250,7 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
             middle = times(median(ratio for ratio, _ in far))
             yield _finding(
                 severity, f"{word}_than_predicted",
-                f"{plural(len(far), 'case')} more than {percent(FAR)} {word} than predicted",
+                f"{plural(len(far), 'case')} more than {limit} {word} than predicted",
                 f"{_most([text(*pair) for pair in far])}; half of them {middle} or further off",
                 "look for what these cases share: a size, an algorithm, a link ('ccbench topo'), a flag",
                 len(far),

@@ -36,7 +36,7 @@ class Flag(str, Enum):
         "other programs took more than 10 % of the processors' time",
         "stop other programs, or ask the scheduler for whole nodes, and measure again")
     STEAL = ("steal", About.LOAD,
-        "the hypervisor took more than 5 % of it",
+        "the hypervisor took more than 5 % of the processors' time",
         "the hypervisor gave the time to others; measure on a machine that is not shared")
     CORE_DISTANCE_CHANGED = ("core_distance_changed", About.RUN,
         "the time of a flag between two cores changed by a factor of two",

@@ -123,10 +123,10 @@ class Manifest:
 
 BYTES_PER_GIGABYTE = 1e9
 
-IMPOSSIBLE = 0.98
+BOUND_TOLERANCE = 0.98
 """A time below this share of the bound is faster than rounding explains: bound or measurement are wrong."""
 
-BEATEN = 0.05
+BEATEN_SAMPLE_SHARE = 0.05
 """A case beats its bound when more than this share of its samples does: fewer may be the clock's doing."""
 
 _FIRST = ("collective", "ranks", "nodes", "dtype", "op", "backend", "algorithm", "protocol", "mode")
@@ -287,7 +287,7 @@ class Point(Case):
 
     @property
     def bound_share(self) -> float | None:
-        """Share of the speed of light that was reached: bound over measured time; one rank has no bound."""
+        """Share of the bound that was reached: the bound over measured time; one rank has no bound."""
         if not self.median_seconds or self.bound_seconds is None or self.group_ranks < 2:
             return None
         return self.bound_seconds / self.median_seconds
@@ -297,15 +297,15 @@ class Point(Case):
         """Share of the samples that are faster than the bound allows; None where there is no bound."""
         if self.bound_seconds is None or not len(self.samples_seconds):
             return None
-        return float(np.mean(self.samples_seconds < IMPOSSIBLE * self.bound_seconds))
+        return float(np.mean(self.samples_seconds < BOUND_TOLERANCE * self.bound_seconds))
 
     @property
     def beats_bound(self) -> bool:
-        """True if more than BEATEN of the samples, or the printed time, are faster than the bound allows."""
+        """True if the printed time, or more than BEATEN_SAMPLE_SHARE of the samples, beats the bound."""
         beaten = self.beaten_share
         if beaten is None or self.bound_share is None:
-            return (self.bound_share or 0.0) * IMPOSSIBLE > 1.0
-        return beaten > BEATEN
+            return (self.bound_share or 0.0) * BOUND_TOLERANCE > 1.0
+        return beaten > BEATEN_SAMPLE_SHARE
 
     @property
     def prediction_error(self) -> float | None:

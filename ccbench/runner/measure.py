@@ -54,7 +54,7 @@ SLOW_SAMPLE_SECONDS = 0.005
 
 @dataclass(frozen=True)
 class RankResult:
-    """Result of one rank. ``samples`` etc. are the same on all ranks: they come from shared stamps.
+    """Result of one rank. ``stamps`` and ``part_stamps`` are the same on all ranks, which share them.
 
     stamps: (ranks, samples, 2) in seconds; warmup_seconds: per launch, as this rank saw it;
     waiting_seconds: of a launch, what this rank waited for others. parts: names of what samples are made of,
@@ -217,7 +217,7 @@ def _sample(
             reason = ""
             if endpoint.rank == 0:
                 taken = taking_part(case, endpoint.stamps[:, : count * stamps : stamps])
-                samples = durations(taken, by_last_starter(case)) / launches
+                samples = durations(taken, takes_fastest_rank(case)) / launches
                 # The checked sample still comes: until then the newest one stands in for it.
                 samples = np.append(samples, samples[-1:] if count else launch_seconds)
                 reason = stop_reason(sampling, samples, time.perf_counter() - began)
@@ -274,25 +274,25 @@ def taking_part(case: Case, stamps: NDArray[np.float64]) -> NDArray[np.float64]:
     return stamps if len(ranks) == case.ranks or len(stamps) != case.ranks else stamps[ranks, :]
 
 
-WAITED_FOR_BY_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+SYNCHRONIZING_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Collectives of which no rank has the result before every rank has started."""
 
 
-def by_last_starter(case: Case) -> bool:
+def takes_fastest_rank(case: Case) -> bool:
     """Return True if a sample is the time of the rank that took least, by the clocks of the ranks' devices.
 
     One launch alone, of all ranks, that none can end before all have begun, on hosts that let their
     devices go each by itself: what others took more, they waited for who started last. On one host all
     start together, and who took least only ended first, as a tree's root ends before its leaves.
     """
-    waits = case.collective in WAITED_FOR_BY_ALL and not (case.groups or case.concurrent)
+    waits = case.collective in SYNCHRONIZING_COLLECTIVES and not (case.groups or case.concurrent)
     return waits and case.nodes > 1 and case.mode in ALONE and capabilities_of(case.backend).device_timed
 
 
 def durations(stamps: NDArray[np.float64], last_starter: bool = False) -> NDArray[np.float64]:
     """Return first rank's start to last rank's end of each sample; stamps has shape (ranks, samples, 2).
 
-    last_starter: the time of the rank that took least (``by_last_starter``).
+    last_starter: the time of the rank that took least (``takes_fastest_rank``).
     """
     began, ended = stamps[:, :, 0], stamps[:, :, 1]
     result: NDArray[np.float64] = (

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.analysis.findings import FAR, SEVERITIES, findings_of, run_findings
+from ccbench.analysis.findings import PREDICTION_ERROR_LIMIT, SEVERITIES, findings_of, run_findings
 from ccbench.cases import Measurement, Status
 from ccbench.machine.flags import Flag
 from ccbench.report.wording import points_of
@@ -164,12 +164,19 @@ def test_simulated_points_and_single_ranks_stray_from_no_prediction(near: Point)
 
 
 # Not so near to the limit that the last digit of a division decides.
-@given(ratios=st.lists(st.floats(0.1, 10.0).filter(lambda one: abs(abs(one - 1) - FAR) > 1e-9), max_size=12))
+@given(
+    ratios=st.lists(
+        st.floats(0.1, 10.0).filter(lambda one: abs(abs(one - 1) - PREDICTION_ERROR_LIMIT) > 1e-9),
+        max_size=12,
+    )
+)
 def test_exactly_the_far_ones_are_counted(points: tuple[Point, ...], ratios: list[float]) -> None:
     some = [
         replace(taking(points[0], 2e-6 * ratio), predicted_seconds=2e-6, bound_seconds=None)
         for ratio in ratios
     ]
-    expected = sum(abs(one.median_seconds / 2e-6 - 1) > FAR for one in some if one.median_seconds)
+    expected = sum(
+        abs(one.median_seconds / 2e-6 - 1) > PREDICTION_ERROR_LIMIT for one in some if one.median_seconds
+    )
     found = [one for one in findings_of(some) if one.kind.endswith("_than_predicted")]
     assert sum(one.cases for one in found) == expected

@@ -21,9 +21,9 @@ from ccbench.runner.measure import (
     LAUNCHES_LIMIT,
     SEEDS_PER_ROUND,
     RankResult,
-    by_last_starter,
     durations,
     measure,
+    takes_fastest_rank,
     taking_part,
 )
 from ccbench.stats import OVERTIME_FACTOR, stop_reason
@@ -91,7 +91,7 @@ def test_the_least_time_counts_only_where_hosts_start_their_devices_each_by_itse
     nodes: int, collective: str, least: bool
 ) -> None:
     case = Case("s", "nccl", collective, "tree", "float32", "sum", 8, 2, 4, mode="isolated", nodes=nodes)
-    assert by_last_starter(case) is least
+    assert takes_fastest_rank(case) is least
 
 
 # -- measuring ---------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ How a rank starts, module by module (mpirun, srun and torchrun alike):
 - on one host: ``team`` starts the ``leader``, which forks (``launcher.ForkedRanks``) and runs
   ``agent.run_rank`` in each fork;
 - ``ccbench run --launch 'srun -n 16'``: ``discovery`` asks once who comes; then ``team``, ``leader``,
-  ``launcher.CommandLauncher``, which has srun start ``agent.run_agent`` in every process;
+  ``launcher.CommandLauncher``, which has srun start ``agent.serve_one_team`` in every process;
 - ``srun -n 16 ccbench run``: ``rendezvous`` tells from the environment that this is rank 3 of 16, finds the
-  first process; ``hub.join_run`` makes an ``agent.RunAgent`` of each and starts the run in a process of its
-  own, whose leaders reach the agents by ``launcher.AgentLauncher``.
+  first process; ``hub.join_run`` makes an ``agent.LaunchedProcessAgent`` of each and starts the run in a
+  process of its own, whose leaders reach the agents by ``launcher.AgentLauncher``.
 """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from ccbench.runner.workers.agent import run_agent
+from ccbench.runner.workers.agent import serve_one_team
 from ccbench.runner.workers.leader import run_leader
 
 if __name__ == "__main__":
     role, *arguments = sys.argv[1:]
-    run_leader(int(arguments[0])) if role == "leader" else run_agent()
+    run_leader(int(arguments[0])) if role == "leader" else serve_one_team()

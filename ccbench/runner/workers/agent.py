@@ -1,14 +1,14 @@
 """Work in the process of a rank, and the agent by which a launched one is reached.
 
 A rank measures one case after the other and reports (``run_rank``). Where the leader did not fork it, its
-process is an agent, which answers questions too (``run_agent``). It first connects to its leader and proves
-that it knows the key; only then does it load the rank's library, so that the leader can name it and end it
+process is an agent, which answers questions too (``serve_one_team``). It first connects to its leader and
+proves that it knows the key; only then does it load the rank's library, so that the leader can name it and end it
 whatever the library does. When the connection breaks, its reading thread ends the process at once. Nothing
 else is needed to end ranks on other hosts.
 
 Under ``mpirun -n N ccbench run`` the processes that the launcher started stay for the whole run
-(``RunAgent``). They start ranks on their hosts as the hub tells them, but for ranks of MPI, which they are
-themselves: a launcher's MPI comes up only in the processes that it started, and only once. So a team of
+(``LaunchedProcessAgent``). They start ranks on their hosts as the hub tells them, but for ranks of MPI,
+which they are themselves: a launcher's MPI comes up only in the processes that it started, and only once. So a team of
 theirs that hangs cannot be replaced. Its agents stay, in whatever call they hang, until the run is over, and
 then leave with the run's exit code: to end them sooner would make the launcher end everything, the runner
 with its unwritten cases among it.
@@ -147,7 +147,7 @@ def refuse_all(reason: str, connection: Connection) -> None:
 # -- an agent of one team ----------------------------------------------------------------------------------
 
 
-def run_agent() -> None:
+def serve_one_team() -> None:
     """Serve one leader in a process of its own."""
     address = os.environ.get(LEADER_VARIABLE, "")
     if not address:
@@ -216,7 +216,7 @@ def serve(address: str, hello: messages.Hello, broken: Callable[[], None], ready
 # -- an agent of a whole run --------------------------------------------------------------------------------
 
 
-class RunAgent:
+class LaunchedProcessAgent:
     """The agent of a run: the main thread is ranks of MPI, another listens to the hub."""
 
     def __init__(self, process: LaunchedProcess, hub: Connection, cleanup: FileCleanup) -> None:

@@ -24,7 +24,7 @@ from ccbench.machine.host import (
     signals_let_in,
     single_threaded,
 )
-from ccbench.runner.workers.agent import RunAgent
+from ccbench.runner.workers.agent import LaunchedProcessAgent
 from ccbench.runner.workers.channel import PROOF_SECONDS, Listener, Peer, connect
 from ccbench.runner.workers.cleanup import FileCleanup
 from ccbench.runner.workers.launcher import POLL_SECONDS, START_LIMIT_SECONDS, gather, rank_order
@@ -78,7 +78,7 @@ def join_run(process: LaunchedProcess, arguments: Sequence[str]) -> int:
         if process.rank == 0:
             raise UsageError(answer.reason)
         raise SystemExit(UsageError.exit_code)
-    return RunAgent(process, connection, cleanup).stay()
+    return LaunchedProcessAgent(process, connection, cleanup).stay()
 
 
 class AgentHub:

@@ -1,6 +1,7 @@
 """Starters of a team's ranks: by forks, by a command (mpirun, srun), by agents that run already.
 
-Whatever it is, it can be asked whether it has ended and what it said, waited for, and killed.
+``workers/__init__.py`` lists, step by step, how a rank starts on one host, under ``--launch`` and under srun.
+Whatever starts ranks, it can be asked whether it has ended and what it said, waited for, and killed.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ccbench.errors import BackendUnavailable
 from ccbench.groups import format_ranks
 from ccbench.machine.flags import Flag
 from ccbench.machine.readings import joined
-from ccbench.runner.measure import RankResult, by_last_starter, durations, taking_part
+from ccbench.runner.measure import RankResult, durations, takes_fastest_rank, taking_part
 from ccbench.runner.workers.messages import RankReport, Ready
 
 _SEVERITY = (Status.OK, Status.WRONG, Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.FAILED)
@@ -45,7 +45,7 @@ def measurement_of(
         detail="; ".join(details),
         algorithm_used=first.algorithm_used,
         launches_per_sample=result.launches,
-        samples_seconds=tuple((durations(stamps, by_last_starter(case)) / result.launches).tolist()),
+        samples_seconds=tuple((durations(stamps, takes_fastest_rank(case)) / result.launches).tolist()),
         warmup_seconds=result.warmup_seconds,
         simulated=Flag.EMULATION in first.flags,
         launching_seconds=result.launching_seconds,

@@ -123,7 +123,7 @@ def main(*options: str) -> None:
     """Serve as one rank; options: ``devices=1``, ``memory_bytes=...`` of the stand-in."""
     from ccbench.backends.mpi import device
     from ccbench.backends.mpi.endpoint import MpiEndpoint
-    from ccbench.runner.workers.agent import run_agent
+    from ccbench.runner.workers.agent import serve_one_team
 
     settings: dict[str, Any] = {name: int(value) for name, value in (one.split("=") for one in options)}
     runtime = HostMemoryRuntime(**settings)
@@ -147,7 +147,7 @@ def main(*options: str) -> None:
     MpiEndpoint.launch = launched  # type: ignore[method-assign]
     MpiEndpoint.launch_and_time_waits = launched_and_timed  # type: ignore[method-assign]
     device.DeviceMemory.copy = copied  # type: ignore[method-assign]
-    run_agent()
+    serve_one_team()
 
 
 if __name__ == "__main__":

@@ -128,9 +128,9 @@ import sys
 from ccbench.backends.mpi import device
 from ccbench.backends.cuda.runtime import Cuda
 from tests.backends.mpi.on_host_memory import HostMemoryRuntime
-from ccbench.runner.workers.agent import run_agent
+from ccbench.runner.workers.agent import serve_one_team
 device.open_cuda = lambda: Cuda(HostMemoryRuntime(), None)
-run_agent()
+serve_one_team()
 """
 
 

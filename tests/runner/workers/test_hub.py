@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 import pytest
 
 from ccbench.errors import UsageError
-from ccbench.runner.workers.agent import LOST_EXIT_CODE, RunAgent
+from ccbench.runner.workers.agent import LOST_EXIT_CODE, LaunchedProcessAgent
 from ccbench.runner.workers.channel import connect
 from ccbench.runner.workers.cleanup import FileCleanup
 from ccbench.runner.workers.hub import join_run
@@ -32,7 +32,7 @@ def test_an_agent_whose_leader_was_killed_says_so_and_goes_on(monkeypatch: pytes
 
     monkeypatch.setattr("ccbench.runner.workers.agent.serve", broken)
     hub, agents_end = Pipe()
-    agent = RunAgent(LaunchedProcess("mpirun", 1, 2), agents_end, FileCleanup())
+    agent = LaunchedProcessAgent(LaunchedProcess("mpirun", 1, 2), agents_end, FileCleanup())
     hub.send(Spawn({"CCBENCH_LEADER": ""}, in_process=True, group=1))
     thread = threading.Thread(target=lambda: codes.append(agent.stay()))
     codes: list[int] = []

@@ -23,31 +23,31 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (lines of code, files) of ccbench/; to reach: 36,000 lines and 210 files.
-WHOLE = (48_582, 310)
+WHOLE = (45_619, 239)
 
 # Of every package (lines of code, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
-    "analysis": (2_795, 23),
-    "backends": (8_975, 61),
-    "cli": (1_684, 16),
-    "machine": (2_519, 17),
-    "model": (5_294, 32),
-    "plan": (2_715, 15),
-    "report": (5_146, 29),
-    "results": (4_586, 31),
-    "runner": (3_670, 21),
-    "schedules": (1_419, 12),
-    "suite": (1_134, 7),
-    "topology": (6_690, 32),
-    FLAT: (1_955, 14),
+    "analysis": (2_489, 11),
+    "backends": (8_502, 49),
+    "cli": (1_604, 14),
+    "machine": (2_427, 13),
+    "model": (4_832, 25),
+    "plan": (2_316, 11),
+    "report": (5_247, 24),
+    "results": (4_311, 20),
+    "runner": (3_573, 21),
+    "schedules": (1_247, 9),
+    "suite": (1_373, 6),
+    "topology": (6_158, 26),
+    FLAT: (1_540, 10),
 }
 
 # Functions; to reach: 12 % private helpers that are used once, none over 60 lines.
-HELPERS_USED_ONCE_PERCENT = 27.3
-MEDIAN_FUNCTION, LONGEST_FUNCTION = 12, 55
+HELPERS_USED_ONCE_PERCENT = 13.3
+MEDIAN_FUNCTION, LONGEST_FUNCTION = 12, 54
 
 # A floor, not a ceiling: comment lines per 100 lines of code that say why; to reach: 3 to 6.
-COMMENTS_PER_100 = 1.1
+COMMENTS_PER_100 = 3.0
 
 NO_CODE = {
     tokenize.COMMENT,

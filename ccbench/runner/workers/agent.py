@@ -2,16 +2,16 @@
 
 A rank measures one case after the other and reports (``run_rank``). Where the leader did not fork it, its
 process is an agent, which answers questions too (``serve_one_team``). It first connects to its leader and
-proves that it knows the key; only then does it load the rank's library, so that the leader can name it and end it
-whatever the library does. When the connection breaks, its reading thread ends the process at once. Nothing
-else is needed to end ranks on other hosts.
+proves that it knows the key; only then does it load the rank's library, so that the leader can name it and
+end it whatever the library does. When the connection breaks, its reading thread ends the process at once.
+Nothing else is needed to end ranks on other hosts.
 
 Under ``mpirun -n N ccbench run`` the processes that the launcher started stay for the whole run
 (``LaunchedProcessAgent``). They start ranks on their hosts as the hub tells them, but for ranks of MPI,
-which they are themselves: a launcher's MPI comes up only in the processes that it started, and only once. So a team of
-theirs that hangs cannot be replaced. Its agents stay, in whatever call they hang, until the run is over, and
-then leave with the run's exit code: to end them sooner would make the launcher end everything, the runner
-with its unwritten cases among it.
+which they are themselves: a launcher's MPI comes up only in the processes that it started, and only once.
+So a team of theirs that hangs cannot be replaced. Its agents stay, in whatever call they hang, until the
+run is over, and then leave with the run's exit code: to end them sooner would make the launcher end
+everything, the runner with its unwritten cases among it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ install: ## a virtual environment with ccbench from this checkout and what the q
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
 
-check: lint types test ## everything a change must pass, in six to seven minutes on two cores
+check: lint types test ## everything a change must pass, in five minutes on two cores
 
 check-all: check install-exhaustive test-exhaustive nccl-tables ## and what repeats: every mutant, cut, instance, torch, CuPy
 

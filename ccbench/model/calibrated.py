@@ -37,7 +37,7 @@ from ccbench.model.library.calibration import (
 )
 from ccbench.model.library.constants import BY_NAME, constants_of, shipped
 from ccbench.model.library.predictor import predict_library, priced, seconds_of
-from ccbench.model.machine import STRICT, typed, write_plain
+from ccbench.model.machine import STRICT, has_line, typed, write_plain
 from ccbench.units import shown
 
 KIND: Literal["calibrated-cluster"] = "calibrated-cluster"
@@ -271,14 +271,7 @@ def load_calibrated(path: str | Path) -> CalibratedCluster:
 
 def is_calibrated_file(name: str | Path) -> bool:
     """True if ``name`` is a file that says it is a calibrated cluster; nothing else of it is looked at."""
-    path = Path(name)
-    if path.suffix not in {".yaml", ".yml"} or not path.is_file():
-        return False
-    try:
-        with path.open("rb") as file:
-            return f"\nkind: {KIND}".encode() in b"\n" + file.read(1 << 16)
-    except OSError:
-        return False  # whoever reads it next says why it cannot be read
+    return has_line(name, f"kind: {KIND}".encode())
 
 
 @dataclass(frozen=True)

@@ -77,9 +77,11 @@ def predict_case(
         found = schedule_prediction(case, machine, algorithm_used) if algorithm_used else None
     except CcbenchError:
         return None  # a library's own algorithm, or one that is unknown here: there is nothing to price
+    if found is None or not able.device_timed:
+        return found
     # Where a device takes the time, launching may take longer than a small message, as with a library.
     floor = gpus_per_process * shipped().table["launch_us"] * MICRO
-    if found is None or not able.device_timed or found.latency_seconds >= floor:
+    if found.latency_seconds >= floor:
         return found
     told = found.bottleneck
     if floor > found.bandwidth_seconds:

@@ -283,11 +283,19 @@ def load_machine(name_or_path: str | Path) -> Machine:
 
 def is_machine_file(name: str | Path) -> bool:
     """True if it is a file that ``ccbench calibrate`` writes, not one that describes a topology."""
+    return has_line(name, b"fabric:")
+
+
+def has_line(name: str | Path, beginning: bytes) -> bool:
+    """True if ``name`` is a YAML file with a line that begins so; nothing else of it is looked at."""
     path = Path(name)
-    if path.suffix not in {".yaml", ".yml"} or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return b"\nfabric:" in b"\n" + file.read(1 << 16)
+    try:
+        if path.suffix not in {".yaml", ".yml"} or not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return b"\n" + beginning in b"\n" + file.read(1 << 16)
+    except OSError:
+        return False  # whoever reads it next says why it cannot be read
 
 
 def save_machine(machine: Machine, path: str | Path) -> None:

@@ -104,7 +104,7 @@ def peer_access(topology: Topology) -> Iterator[Finding]:
         rows = topology.facts.get(fact)
         for row, words in enumerate(rows if isinstance(rows, list) else []):
             for column, word in enumerate(words if isinstance(words, list) else []):
-                if word in PEER_REASONS:
+                if isinstance(word, str) and word in PEER_REASONS:
                     pairs.setdefault(word, []).append((f"gpu{row}", f"gpu{column}"))
         for word, between in pairs.items():
             devices = tuple(dict.fromkeys(name for pair in between for name in pair))
@@ -122,15 +122,15 @@ def isolation(topology: Topology) -> Iterator[Finding]:
     """Yield findings about ACS and the IOMMU, which send peer traffic through the root."""
     if len(topology.gpus) + len(topology.of_kind(DeviceKind.NIC)) < 2 or not topology.gpus:
         return
-    redirecting = topology.facts.get("acs_redirecting") or []
-    if redirecting:
+    redirecting, types = map(topology.facts.get, ("acs_redirecting", "iommu_types"))
+    if isinstance(redirecting, list) and redirecting:
         listed = ", ".join(map(str, redirecting[:4])) + (", ..." if len(redirecting) > 4 else "")
         yield Finding(
             "problem", "acs_redirects", _names(topology.gpus),
             f"ACS sends peer traffic through the root at {len(redirecting)} bridges above GPUs: {listed}",
             "switch ACS off in the BIOS, or per bridge: setpci -s <bridge> ECAP_ACS+6.w=0000",
         )  # fmt: skip
-    translating = [one for one in topology.facts.get("iommu_types") or [] if str(one).startswith("DMA")]
+    translating = [one for one in types if str(one).startswith("DMA")] if isinstance(types, list) else []
     if translating and not topology.facts.get("hypervisor"):
         yield Finding(
             "note", "iommu_translates", _names(topology.gpus),
@@ -311,8 +311,8 @@ def pcie_links(topology: Topology) -> Iterator[Finding]:
             continue
         if lower.kind is DeviceKind.CPU or upper.kind not in (DeviceKind.CPU, DeviceKind.PCIE_SWITCH):
             continue
-        state = link.attributes
-        if "max_width" in state:
+        state = _numbers(link)
+        if "max_width" in link.attributes:
             told.add(lower.name)
         # x1 at 2.5 GT/s as the most a bridge above a GPU can: a hypervisor's invention (TI 104c:8232). Where
         # only the rate is printed: that of such a link between a processor and a switch.
@@ -339,7 +339,7 @@ def pcie_links(topology: Topology) -> Iterator[Finding]:
             continue
         # The driver's figures, where sysfs did not show this hop.
         names = ("pcie_generation", "pcie_width", "pcie_max_generation", "pcie_max_width")
-        generation, width, highest, widest = (gpu.attributes.get(name) for name in names)
+        generation, width, highest, widest = map(_numbers(gpu).get, names)
         if width and widest and width < widest:
             yield Finding(
                 "problem", "pcie_width", (gpu.name,),
@@ -348,6 +348,16 @@ def pcie_links(topology: Topology) -> Iterator[Finding]:
             )  # fmt: skip
         if generation and highest and generation < highest:
             yield _slow(gpu, gpu.name, f"generation {generation} of {highest}")
+
+
+def _numbers(of: Device | Link) -> dict[str, Any]:
+    """The attributes that are numbers: a file that somebody wrote may say anything."""
+    return {name: value for name, value in of.attributes.items() if type(value) in (int, float)}
+
+
+def _port(speed: float | None, width: int | None) -> str:
+    """``16 GT/s x8``, less what is not known."""
+    return " ".join(([f"{speed:g} GT/s"] if speed else []) + ([f"x{width}"] if width else []))
 
 
 def _hop(lower: Device, upper: str, state: Mapping[str, Any]) -> Iterator[Finding]:
@@ -367,13 +377,13 @@ def _hop(lower: Device, upper: str, state: Mapping[str, Any]) -> Iterator[Findin
     if lower.kind is DeviceKind.GPU and (slower or narrower):
         yield Finding(
             "note", "pcie_slot", (lower.name,),
-            f"{lower.name} can {own:g} GT/s x{own_width}, its slot only {fastest:g} GT/s x{widest}",
+            f"{lower.name} can {_port(own, own_width)}, its slot only {_port(fastest, widest)}",
             "another slot may be wider or faster",
         )  # fmt: skip
 
 
 def _slow(lower: Device, where: str, seen: str) -> Finding:
-    state = lower.attributes.get("performance_state")
+    state = _numbers(lower).get("performance_state")
     if lower.kind is DeviceKind.GPU and (state is None or state > _BUSY_STATE):
         resting = f"the GPU rests (P{state})" if state is not None else "the GPU may be resting"
         return Finding(
@@ -394,8 +404,8 @@ def _slow_hops(topology: Topology, devices: Mapping[str, Device]) -> tuple[list[
     """
     upwards: dict[str, list[Link]] = {}
     for link in topology.links:
-        state = link.attributes
-        stated = "max_width" not in state and state.get("gigatransfers") and state.get("width")
+        state = _numbers(link)
+        stated = "max_width" not in link.attributes and state.get("gigatransfers") and state.get("width")
         if link.kind is LinkKind.PCIE and stated and link.source in devices:
             upwards.setdefault(link.target, []).append(link)
     # Between two switches the link alone does not say which is the upper one, so the hop of a device towards
@@ -416,13 +426,9 @@ def _slow_hops(topology: Topology, devices: Mapping[str, Device]) -> tuple[list[
         hop = above.get(gpu.name)
         fastest = hop.attributes["gigatransfers"] if hop is not None else 0.0
         if hop is not None and fastest <= _SLOWEST:
-            findings.append(
-                Finding(
-                    "note", "pcie_idle", (gpu.name,),
-                    f"{gpu.name} to {hop.target}: {fastest:g} GT/s, as idle links are",
-                    "look again while it copies; if it stays, treat it as a slow link",
-                )
-            )  # fmt: skip
+            seen = f"{gpu.name} to {hop.target}: {fastest:g} GT/s, as idle links are"
+            cure = "look again while it copies; if it stays, treat it as a slow link"
+            findings.append(Finding("note", "pcie_idle", (gpu.name,), seen, cure))
         # The hop and those above it, to the CPU or where the source is silent.
         while hop is not None:
             speed, width = hop.attributes["gigatransfers"], hop.attributes["width"]

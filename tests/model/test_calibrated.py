@@ -38,6 +38,7 @@ from ccbench.model.calibrated import (
 from ccbench.model.library import LibraryRequest
 from ccbench.model.library.calibration import TERMS, Observation, ScaleEstimate, calibrate, scale_intervals
 from ccbench.model.library.constants import shipped
+from ccbench.model.machine import is_machine_file
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.files import to_plain, topology_yaml
 from tests.model.machines import refusal
@@ -198,6 +199,9 @@ def test_other_machine_files_are_told_apart(tmp_path: Path) -> None:
     assert not is_calibrated_file(tmp_path / "mine.txt")
     assert not is_calibrated_file(tmp_path / "absent.yaml")
     assert not is_calibrated_file("hgx-h100")
+    too_long = "x" * 300 + ".yaml"
+    assert not is_calibrated_file(too_long)
+    assert not is_machine_file(too_long)
 
 
 def test_a_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:

@@ -170,6 +170,35 @@ def test_a_cards_link_is_judged_by_what_card_and_slot_can_and_by_whether_it_rest
 
 
 @pytest.mark.parametrize(
+    ("of_link", "of_gpu", "evidence"),
+    [
+        ({"max_width": 8, "device_max_width": 16}, {}, ["gpu0 can x16, its slot only x8"]),
+        (
+            {"max_gigatransfers": 8.0, "max_width": 8, "device_max_width": 16},
+            {},
+            ["gpu0 can x16, its slot only 8 GT/s x8"],
+        ),
+        ({"width": "x8", "max_width": 16}, {"performance_state": "P0"}, []),
+        ({"gigatransfers": "16 GT/s", "width": [16]}, {"pcie_width": "8", "pcie_max_width": 16}, []),
+    ],
+)
+def test_what_a_link_does_not_say_in_numbers_is_no_finding_and_no_error(
+    of_link: dict[str, Any], of_gpu: dict[str, Any], evidence: list[str]
+) -> None:
+    devices = (Device("gpu0", DeviceKind.GPU, attributes=of_gpu), Device("cpu0", DeviceKind.CPU))
+    link = Link("gpu0", "cpu0", LinkKind.PCIE, attributes=of_link)
+    assert [one.evidence for one in diagnose(Topology("written by hand", devices, (link,)))] == evidence
+
+
+@pytest.mark.parametrize("odd", [3, True, "x", {"a": 1}, [[["a"]]]])
+@pytest.mark.parametrize("fact", ["acs_redirecting", "iommu_types", "p2p_matrix"])
+def test_facts_of_another_kind_are_no_error(fact: str, odd: object) -> None:
+    gpus = (Device("gpu0", DeviceKind.GPU), Device("gpu1", DeviceKind.GPU))
+    found = diagnose(Topology("written by hand", gpus, facts={fact: odd}))
+    assert [one.kind for one in found] in ([], ["acs_redirects"])
+
+
+@pytest.mark.parametrize(
     ("now", "state", "expected"),
     [
         ((32.0, 16), "4: ACTIVE", []),

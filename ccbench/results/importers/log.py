@@ -301,7 +301,7 @@ def log_of(
     otherwise: tuple[Outcome, str] | None = None,
     **fields: Any,
 ) -> ImportedLog:
-    """The log of ``lines``; a failure that they report counts before ``otherwise``, as which rows end."""
+    """The log of ``lines``; a failure that they report counts before ``otherwise``, how its rows end."""
     torn = any(notice.kind == "truncated" for notice in notices)
     hang, crash = failures(lines)
     # A hang before a crash, which the launcher often reports of the processes that it ends.

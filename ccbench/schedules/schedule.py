@@ -254,14 +254,14 @@ def sent_pieces(schedule: Schedule) -> NDArray[np.int64]:
     one piece for each of the blocks in that size. Where blocks differ in size (all_to_all_v), pieces are
     counted all the same, and bytes are not in proportion to them.
     """
-    ranks = schedule.ranks
-    total = np.zeros(ranks, dtype=np.int64)
+    ranks, total = schedule.ranks, np.zeros(schedule.ranks, dtype=np.int64)
     for phase in schedule.phases:
-        moves = phase.advance.source % ranks, phase.advance.target % ranks
-        # Turns between which no rank moves are alike: one is counted for all of them.
-        turns, times = (phase.repeat, 1) if any(moves) else (1, phase.repeat)
-        for turn in range(turns):
-            source = (phase.source + turn * moves[0]) % ranks
-            target = (phase.target + turn * moves[1]) % ranks
-            np.add.at(total, source, times * phase.width * (source != target))
+        away, towards = phase.advance.source % ranks, phase.advance.target % ranks
+        # Turns in which sources stay are counted at once: a flow is local where its target has come to it.
+        turns = 1 if away else phase.repeat
+        met = np.bincount(-towards * np.arange(turns) % ranks, minlength=ranks)
+        for turn in range(0, phase.repeat, turns):
+            source = (phase.source + turn * away) % ranks
+            distance = (phase.target + turn * towards - source) % ranks
+            np.add.at(total, source, phase.width * (turns - met[distance]))
     return total

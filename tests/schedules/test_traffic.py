@@ -162,6 +162,12 @@ def counted(schedule: Schedule) -> list[int]:
     return sent
 
 
+def test_thousands_of_millions_of_flows_are_not_counted_one_by_one() -> None:
+    ranks = 1 << 16
+    schedule = schedule_for("all_to_all", "pairwise", ranks, prove=False)
+    assert set(sent_pieces(schedule).tolist()) == {ranks - 1}
+
+
 @settings(max_examples=80)
 @given(row=st.sampled_from(ALGORITHMS), ranks=st.integers(1, 14), drawn=st.data())
 def test_counting_in_closed_form_agrees_with_counting_flow_by_flow(

@@ -121,6 +121,7 @@ def test_a_change_that_is_none_among_many_points_says_that_they_are_many_and_wha
     assert (many.verdict, many.cause) == (Verdict.NONE, Cause.TOO_WIDE)
     assert "+11.0%: as the only point a change, but one among 20 is found by chance too easily" in many.reason
     assert "more rounds show it" in many.reason
+    assert "nor the lack of one" not in many.reason
     wide = first(compare(BASE, one_more(measured(case(0), rounds(1e-5, 0.5)))))
     assert "neither a change by 0.05 nor the lack of one is shown" in wide.reason
 

@@ -263,6 +263,9 @@ OVERLAP_PARTS = (
 MORE_ROUNDS = "more rounds planned"
 """The stop reason of a case that was measured, but not yet as often as asked."""
 
+NO_TEAM = "no team could be started for further rounds"
+"""The stop reason of a round that never began, and of a case that has the rounds before it alone."""
+
 PROBE = "network probe"
 """The suite of cases that are measured for predictions, before those that were asked for."""
 

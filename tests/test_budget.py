@@ -23,11 +23,11 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (lines of code, files) of ccbench/; to reach: 36,000 lines and 210 files.
-WHOLE = (45_619, 239)
+WHOLE = (45_618, 239)
 
 # Of every package (lines of code, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
-    "analysis": (2_489, 11),
+    "analysis": (2_488, 11),
     "backends": (8_502, 49),
     "cli": (1_604, 14),
     "machine": (2_427, 13),
@@ -35,11 +35,11 @@ CEILINGS = {
     "plan": (2_316, 11),
     "report": (5_247, 24),
     "results": (4_311, 20),
-    "runner": (3_573, 21),
+    "runner": (3_572, 21),
     "schedules": (1_247, 9),
     "suite": (1_373, 6),
     "topology": (6_158, 26),
-    FLAT: (1_540, 10),
+    FLAT: (1_541, 10),
 }
 
 # Functions; to reach: 12 % private helpers that are used once, none over 60 lines.

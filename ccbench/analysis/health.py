@@ -31,11 +31,10 @@ from ccbench.analysis.slow_ranks import (
     starved_ranks,
     waited_for,
 )
-from ccbench.cases import MORE_ROUNDS, Status
+from ccbench.cases import MORE_ROUNDS, NO_TEAM, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import DEVICE_FAULTS
 from ccbench.results import Point, Run
-from ccbench.runner.rounds import NO_TEAM
 from ccbench.topology.graph import Finding
 from ccbench.units import format_ratio, format_seconds, format_size, plural
 

@@ -65,9 +65,9 @@ def import_files(
     if any(file.cases for file in found):
         name = found[0].log.source if len(found) == 1 else f"{len(found)} files"
         stem = Path(name).stem if len(found) == 1 else f"{len(found)}-files"
-        # The host is not the one that measured.
-        usual = default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))
-        folder = write_import(output or usual, found, given, name, pricer)
+        # The host is not the one that measured. The usual folder is made as it is named.
+        kept = output or default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))
+        folder = write_import(kept, found, given, name, pricer)
     summaries = [_summary(file) for file in found]
     if as_json:
         run = None if folder is None else str(folder)

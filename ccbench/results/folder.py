@@ -19,7 +19,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ccbench.cases import MORE_ROUNDS, Measurement, Status
+from ccbench.cases import MORE_ROUNDS, NO_TEAM, Measurement, Status
 from ccbench.errors import RunFolderError
 from ccbench.model import Prediction
 from ccbench.results.rows import Origin, measurement_of, row_of
@@ -41,8 +41,9 @@ _SIMPLER: tuple[tuple[type, Callable[[Any], object]], ...] = (
 )
 """Kinds of value in a manifest that JSON has no form for, and what is written for them."""
 
-FINISHED = (Status.OK, Status.WRONG, Status.UNSUPPORTED)
-"""Statuses that another attempt would not change; the others are tried again on resume."""
+FINISHED = {"ok": MORE_ROUNDS, "wrong": MORE_ROUNDS, "unsupported": NO_TEAM}
+"""Statuses that another attempt would not change, each with the stop reason after which it might: ranks that
+refused to start may do so once the cause is mended. The others are tried again on resume."""
 
 
 class RunFolder:
@@ -156,7 +157,7 @@ class RunFolder:
     def finished(self) -> dict[str, Status]:
         """Cases that need no other attempt, by id; unreadable files count as not written."""
         rows = self._stored(["case_id", "status", "stop_reason"])
-        done = (row for row in rows if row["stop_reason"] != MORE_ROUNDS and row["status"] in FINISHED)
+        done = (row for row in rows if FINISHED.get(row["status"], row["stop_reason"]) != row["stop_reason"])
         return {row["case_id"]: Status(row["status"]) for row in done}
 
     def unfinished(self) -> dict[str, Measurement]:

@@ -6,13 +6,10 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
-from ccbench.cases import MORE_ROUNDS, Case, Measurement, Sampling, Status
+from ccbench.cases import MORE_ROUNDS, NO_TEAM, Case, Measurement, Sampling, Status
 from ccbench.machine.load import over_all
 from ccbench.machine.readings import telling
 from ccbench.stats import relative_width, rounds_interval
-
-NO_TEAM = "no team could be started for further rounds"
-"""The stop reason of a round that never began, and of a case that has the rounds before it alone."""
 
 EXTRA_ROUNDS_FACTOR = 2
 """A case whose interval stays wide is measured in up to this many times the planned rounds."""

@@ -16,6 +16,7 @@ from ccbench.backends.faults import fault_from_environment
 from ccbench.cases import (
     DEVICE_MEMORY,
     MORE_ROUNDS,
+    NO_TEAM,
     Case,
     Measurement,
     Status,
@@ -41,7 +42,7 @@ from ccbench.runner.planning import (
     unavailable,
 )
 from ccbench.runner.progress import Forecast, Progress
-from ccbench.runner.rounds import NO_TEAM, blocks, expected_rounds, judged, merged, rounds_of
+from ccbench.runner.rounds import blocks, expected_rounds, judged, merged, rounds_of
 from ccbench.runner.starting import (
     context_of,
     launch_of,
@@ -213,8 +214,7 @@ class _Run:
         # The worst status decides; a run without a measured case, or with too few rounds, is partial.
         complete = 0 if counts.get(Status.OK) and not unfinished else _EXIT_CODES[Status.SKIPPED]
         worst = next((code for status, code in _EXIT_CODES.items() if counts.get(status)), complete)
-        code = exit_code or worst
-        return RunOutcome(self._folder.path, code, dict(counts), bool(exit_code), unfinished)
+        return RunOutcome(self._folder.path, exit_code or worst, dict(counts), bool(exit_code), unfinished)
 
     def _recount(self, cases: Sequence[Case]) -> None:
         """Expect what is left of ``cases`` by what is known of them now."""
@@ -320,7 +320,7 @@ class _Run:
             return Measurement(case, Status.UNSUPPORTED, reason)
         key = self._team_key(case)
         if key in self._cannot_start:
-            return Measurement(case, Status.UNSUPPORTED, self._cannot_start[key])
+            return Measurement(case, Status.UNSUPPORTED, self._cannot_start[key], stop_reason=NO_TEAM)
         failures = self._failures[key]
         if len(failures) >= TEAM_FAILURES_LIMIT:  # a start that fails may take minutes
             said = f"{failures[-1]} (tried {len(failures)} times)"
@@ -329,7 +329,7 @@ class _Run:
             team = self._team(case)
         except CannotRun as error:
             self._cannot_start[key] = str(error)
-            return Measurement(case, Status.UNSUPPORTED, str(error))
+            return Measurement(case, Status.UNSUPPORTED, str(error), stop_reason=NO_TEAM)
         except BackendUnavailable as error:
             failures.append(str(error))
             return Measurement(case, Status.FAILED, str(error), stop_reason=NO_TEAM)

@@ -30,6 +30,7 @@ def test_a_log_becomes_a_run_that_reports(ccbench: Command, tmp_path: Path) -> N
     ended = ccbench("import", "log.txt", "-o", "run").done
     assert "log.txt: nccl-tests, 1 table, 4 rows, 1 wrong" in ended.out
     assert "wrote run" in ended.out
+    assert not (tmp_path / "results").exists()
     run = load_run(tmp_path / "run")
     assert sorted(run.cases["status"]) == ["ok", "ok", "ok", "wrong"]
     assert ccbench("report", "run", "--format", "svg,md,csv", "-o", "pages").done

@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 
-from ccbench.backends.base import Backend, Team, TeamRequest
-from ccbench.cases import DECLARED, Case, Device, Measurement, PricedBy, Sampling, Status
-from ccbench.errors import BackendUnavailable, MachineError, RunFolderError, UsageError
+from ccbench.backends.base import Backend, CannotRun, Team, TeamRequest
+from ccbench.cases import DECLARED, NO_TEAM, Case, Device, Measurement, PricedBy, Sampling, Status
+from ccbench.errors import BackendUnavailable, CcbenchError, MachineError, RunFolderError, UsageError
 from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext
 from ccbench.model.machine import load_machine, save_machine
 from ccbench.results import load_run
 from ccbench.runner.planning import RunOptions, check_output, plan_suite
 from ccbench.runner.progress import Left, Progress
-from ccbench.runner.rounds import NO_TEAM
 from ccbench.runner.run import RunOutcome, run_suite
 from ccbench.runner.starting import first_difference
 from ccbench.runner.workers.discovery import HostFacts, LaunchedRanks
@@ -48,6 +47,7 @@ class Teams(Backend):
     opened: int = 0
     closed: int = 0
     opens: bool = True
+    refusal: type[CcbenchError] = BackendUnavailable
     died: bool = False
     name: str = "cpu"
     settings: dict[str, str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Teams(Backend):
 
     def open_team(self, request: TeamRequest) -> Team:
         if not self.opens:
-            raise BackendUnavailable("cpu: no ranks today")
+            raise self.refusal("cpu: no ranks today")
         self.opened += 1
         self.requests.append(request)
         return FakeTeam(self)
@@ -298,6 +298,14 @@ def test_resume_measures_what_failed_and_leaves_the_rest(teams: Teams) -> None:
     again = run(teams, resume=outcome.folder)
     assert {name for name, _ in teams.asked} == {"broadcast"}
     assert (again.exit_code, again.counts) == (0, {Status.OK: 3})
+
+
+def test_resume_tries_ranks_again_that_did_not_start(teams: Teams) -> None:
+    teams.opens, teams.refusal = False, CannotRun
+    outcome = run(teams)
+    assert outcome.counts == {Status.UNSUPPORTED: 3}
+    teams.opens = True
+    assert run(teams, resume=outcome.folder).counts == {Status.OK: 3}
 
 
 def test_resume_adds_the_rounds_that_are_missing(teams: Teams) -> None:
@@ -528,7 +536,12 @@ def test_what_a_library_says_it_ran_is_what_is_predicted(
     assert set(asked) == {("tree", "ll")}
 
 
-def test_a_round_that_could_not_start_takes_nothing_from_those_before(teams: Teams) -> None:
+@pytest.mark.parametrize("refusal", [BackendUnavailable, CannotRun])
+def test_a_round_that_could_not_start_takes_nothing_from_those_before(
+    teams: Teams, refusal: type[CcbenchError]
+) -> None:
+    teams.refusal = refusal
+
     def lost(case: Case, sampling: Sampling) -> Measurement:
         teams.opens = False
         return Measurement(case, Status.TIMED_OUT, "a cable was pulled")

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from ccbench.analysis.health import HealthVerdict, health_of, wants_health
-from ccbench.cases import MORE_ROUNDS, Measurement, Status
+from ccbench.cases import MORE_ROUNDS, NO_TEAM, Measurement, Status
 from ccbench.groups import Pair
-from ccbench.runner.rounds import NO_TEAM
 
 from .machines import collectives, flagged, groups, hot_readings, manifest, measured, pairs, run_of
 

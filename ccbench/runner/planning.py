@@ -189,7 +189,8 @@ def devices_missing(options: RunOptions) -> str:
     if options.launched is not None:
         reason = "" if options.launched.gpus else options.launched.no_gpus or "no host has a GPU"
     else:
-        reason = driver_missing() or cupy_missing() or ""
+        # Where there is a GPU and only CuPy is missing, how to install it is said, too.
+        reason = driver_missing() or (cupy_missing() or "").replace("; ", ": ")
     return f"memory: device needs a GPU: {reason.partition(';')[0]}; write memory: default" if reason else ""
 
 

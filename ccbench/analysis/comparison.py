@@ -428,14 +428,12 @@ def _by_test(
         elif within(low, high, one.threshold):
             one = replace(one, verdict=Verdict.SAME)
         else:
-            why = too_wide(one.threshold, low, high)
-            if kept_back[place]:
-                why = (
-                    f"{format_change(ratio - 1)}: as the only point a change, but one among {len(undecided)} "
-                    f"is found by chance too easily (p {one.p_value:.2g}, corrected for their number, is "
-                    f"above {1 - settings.confidence:.2g}); more rounds show it, or runs of fewer points "
-                    "(--only)"
-                )
+            among_many = (
+                f"{format_change(ratio - 1)}: as the only point a change, but one among {len(undecided)} is "
+                f"found by chance too easily (p {one.p_value:.2g}, corrected for their number, is above "
+                f"{1 - settings.confidence:.2g}); more rounds show it, or runs of fewer points (--only)"
+            )
+            why = among_many if kept_back[place] else too_wide(one.threshold, low, high)
             one = replace(one, cause=Cause.TOO_WIDE, reason=joined(one.reason, why))
         yield one
 

@@ -45,7 +45,7 @@ class HostComputation:
     def __init__(self, kind: str) -> None:
         """kind: ``matmul`` or ``memory``; UsageError for another."""
         if kind not in KINDS:
-            raise UsageError(f"computing: {kind!r} is not known; one of {', '.join(KINDS)}")
+            raise UsageError(f"overlap_with: {kind!r} is not known; one of {', '.join(KINDS)}")
         self._multiplies = kind == MATMUL
         shape = (PRODUCTS, MATRIX_EDGE, MATRIX_EDGE)
         generator = np.random.default_rng(20_26)

@@ -140,5 +140,5 @@ def test_a_stream_goes_through_all_its_memory_and_starts_again(monkeypatch: pyte
 
 
 def test_an_unknown_kind_is_a_sentence() -> None:
-    with pytest.raises(UsageError, match=r"computing: 'sorting' is not known; one of matmul, memory"):
+    with pytest.raises(UsageError, match=r"overlap_with: 'sorting' is not known; one of matmul, memory"):
         HostComputation("sorting")

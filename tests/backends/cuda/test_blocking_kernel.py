@@ -134,7 +134,7 @@ def test_a_launch_that_fails_releases_the_devices(opened: Opened) -> None:
     endpoint._blocking.raise_if_timed_out()
 
 
-def test_every_device_loads_the_gate_once_and_none_keeps_its_word(opened: Opened) -> None:
+def test_every_device_loads_the_blocking_kernel_once_and_none_keeps_its_word(opened: Opened) -> None:
     endpoint, runtime = opened(4, devices=2)
     for count in (1, 3000):
         launched(endpoint, case_of("all_reduce", "ring", 4, count), 2)
@@ -164,7 +164,7 @@ def test_what_the_driver_refuses_leaves_times_without_a_blocking_kernel(
     assert not runtime.failing[call]
 
 
-def test_every_wait_of_a_gate_has_a_limit(opened: Opened) -> None:
+def test_every_wait_of_a_blocking_kernel_has_a_limit(opened: Opened) -> None:
     endpoint, _ = opened(1)
     blocking = BlockingKernel(endpoint.contexts[0].cuda, 0.0)
     assert np.all(blocking._arguments["limit_nanoseconds"] > 0)
@@ -173,7 +173,7 @@ def test_every_wait_of_a_gate_has_a_limit(opened: Opened) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", [80, 90, 100])
-def test_the_gate_compiles_and_spills_nothing(architecture: int) -> None:
+def test_the_blocking_kernel_compiles_and_spills_nothing(architecture: int) -> None:
     resources = compiled(blocking_program(), architecture)
     assert resources.spill_bytes == 0
     assert resources.registers <= 64

@@ -168,7 +168,7 @@ def test_a_process_that_comes_late_is_in_no_ranks_device_time(mode: str, launche
 
 
 @pytest.mark.parametrize("hosts", [["one", "two", "one"], ["one", "two", "three"]])
-def test_each_host_has_a_gate_for_its_own_processes(hosts: list[str]) -> None:
+def test_each_host_has_a_blocking_kernel_for_its_own_processes(hosts: list[str]) -> None:
     endpoint_of, _ = launched(hosts, blocked=True)
 
     def play(rank: int) -> tuple[bool, int | None]:
@@ -216,7 +216,7 @@ def test_launches_that_no_barrier_precedes_wait_for_nobody() -> None:
     assert together(play) == [(0, 1)] * RANKS
 
 
-def test_processes_have_a_gate_together_or_none_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_have_a_blocking_kernel_together_or_none_has(monkeypatch: pytest.MonkeyPatch) -> None:
     register = WorldRuntime.hostRegister
 
     def refused_on_one(runtime: WorldRuntime, address: int, size: int, flags: int) -> None:

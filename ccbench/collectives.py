@@ -208,7 +208,7 @@ def _unknown(name: str) -> str:
 def reference(
     inputs: Sequence[Buffer], op: str, collective: str, root: int, sent: Amounts | None = None
 ) -> list[Buffer]:
-    """What each rank must hold afterwards, in the plainest NumPy: the living definition of collectives.
+    """Return what each rank must hold afterwards, in the plainest NumPy: the definition of collectives.
 
     inputs: one array per rank, shape (elements,), all of one dtype; empty where the rank has no buffer.
         Blocked collectives: blocks of equal size, one per rank, in rank order.
@@ -344,7 +344,7 @@ def _matrix(text: str) -> list[list[float]]:
 
 @lru_cache(maxsize=64)
 def shares(text: str, ranks: int) -> Shares:
-    """What each source sends to each target, [source, target], as shares of what the busiest source sends.
+    """Return [source, target] -> what is sent, as shares of what the busiest source sends.
 
     UsageError where a matrix is not of ``ranks`` ranks.
     """

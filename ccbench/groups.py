@@ -1,11 +1,11 @@
-"""Which ranks communicate with each other: groups by an expression, and single pairs.
+"""Ranks that communicate with each other: groups by an expression, and single pairs.
 
 An expression gives every rank a colour, and ranks of one colour are a group (MPI_Comm_split):
 ``rank // 4``, ``rank % 2``, ``rank & 3``, ``rank | 3``; nccl-tests' spellings of the same (``/4``, ``DIV 4``,
 ``%2``, ``MOD 2``, ``&0x3``, ``AND 0x3``, ``|0x3``, ``OR 0x3``: NCCL_TESTS_SPLIT in nccl-tests' README.md); or
 the groups themselves, ``[[0, 1], [2, 3]]``; or those of an axis of a parallel layout, ``tp of tp2-dp4``.
-What runs beside a collective has groups of its own, ``all_gather on rank % 2``: so a
-rank may be in several groups at once. A pair is ``0>3`` (one way) or ``0<>3`` (both ways).
+A concurrent collective has groups of its own, ``all_gather on rank % 2``: so a rank may be in several groups
+at once. A pair is ``0>3`` (one way) or ``0<>3`` (both ways).
 
 A layout gives every axis a size and all axes an order, the fastest varying first: ``tp2-cp1-ep1-dp4-pp1``
 puts ranks 0 and 1 into one tensor parallel group and ranks 0, 2, 4, 6 into one data parallel group. The rules
@@ -323,8 +323,8 @@ def _listed(text: str) -> list[list[int]]:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What runs at the same time: a collective, on ``groups`` of its own ('' for all ranks together).
+class Concurrent:
+    """Concurrent collective, on ``groups`` of its own ('' for all ranks together).
 
     own_groups: False where it runs on the groups of the case itself.
     """
@@ -351,13 +351,13 @@ def read_concurrent(text: str) -> str:
             f"concurrent: {text[:80]!r} is no collective with groups; write 'all_gather' or "
             "'all_gather on rank % 2'"
         )
-    return str(Beside(name, "" if groups == ALL else read_groups(groups), True)) if groups else name
+    return str(Concurrent(name, "" if groups == ALL else read_groups(groups), True)) if groups else name
 
 
-def parse_concurrent(text: str) -> Beside:
-    """What ``read_concurrent`` spelled."""
+def parse_concurrent(text: str) -> Concurrent:
+    """Return the concurrent collective that ``text`` says, as ``read_concurrent`` spells it."""
     name, on, groups = read_concurrent(text).partition(" on ")
-    return Beside(name, "" if groups == ALL else groups, bool(on))
+    return Concurrent(name, "" if groups == ALL else groups, bool(on))
 
 
 def format_ranks(ranks: Sequence[int]) -> str:

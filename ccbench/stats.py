@@ -40,7 +40,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Drift:
-    """Whether samples rise or fall in the order in which they were taken.
+    """Trend of samples in the order in which they were taken.
 
     p_value: chance of a trend at least this clear in samples without one (two-sided Mann-Kendall).
     relative_change: median slope times the number of samples, over the median; 0.1 is a rise of 10 %.
@@ -125,7 +125,7 @@ def relative_width(interval: Interval) -> float:
 
 
 def intervals_overlap(first: Interval, second: Interval) -> bool:
-    """Whether the two intervals share at least a point."""
+    """True if the two intervals share at least a point."""
     return first.low <= second.high and second.low <= first.high
 
 
@@ -183,7 +183,7 @@ def chance_of_most(times: int, tries: int, kinds: int) -> float:
 
 
 def drift(samples: Samples) -> Drift:
-    """Whether ``samples`` rise or fall in their order, by the Mann-Kendall test and the Theil-Sen slope.
+    """Return the trend of ``samples`` in their order, by the Mann-Kendall test and the Theil-Sen slope.
 
     H. B. Mann, Econometrica 13 (1945) 245; M. G. Kendall, "Rank Correlation Methods" (1975), with his
     variance for ties; P. K. Sen, J. Amer. Statist. Assoc. 63 (1968) 1379. Fewer than

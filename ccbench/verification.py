@@ -80,7 +80,7 @@ class Mismatch:
 
 
 def _kind(case: Case, launches: int) -> str:
-    """Which data have the same result after each of so many launches: ANY, CANCELLING or NEUTRAL.
+    """Kind of data with the same result after each of so many launches: ANY, CANCELLING or NEUTRAL.
 
     Minima and maxima stay as they are, and so does an exact average that all ranks get. Addends that cancel
     leave zeros on all ranks. Where the result is one rank's or a block, only the op's neutral element stays:
@@ -173,7 +173,7 @@ def _twice(values: Array, dtype: str) -> Array:
 
 @lru_cache(maxsize=64)
 def _table(dtype: str, op: str, ranks: int, neutral: bool) -> Array:
-    """What all ranks draw from, each from another place."""
+    """Values that all ranks draw from, each from another place."""
     if neutral:
         return _twice(np.full(PERIOD_ELEMENTS, op == "prod"), dtype)
     generator = np.random.default_rng(20_21)
@@ -190,7 +190,7 @@ def _at(table: Array, rank: int) -> Array:
 
 @lru_cache(maxsize=16)
 def _split_table(dtype: str, op: str, ranks: int, rank: int) -> Array:
-    """What ``rank`` brings to averages, to floating point products and to sums that cancel."""
+    """Values that ``rank`` brings to averages, to floating point products and to sums that cancel."""
     generator = np.random.default_rng(20_22)
     signs = generator.choice([-1, 1], PERIOD_ELEMENTS)
     if op != "prod":
@@ -242,7 +242,7 @@ def _averages_by_parts(case: Case) -> bool:
 
 
 def rounding_of(case: Case) -> float:
-    """How far a right element may be from the exact one: 0 but for averages that are sums of rounded parts.
+    """Largest distance of a right element from the exact one: 0 but for averages of parts that are rounded.
 
     1/ranks, each product and each of ranks - 1 sums are rounded once, by at most half a unit in the last
     place of what cannot be larger than the largest input.
@@ -278,7 +278,7 @@ def check(case: Case, rank: int, output: Array, seed: int, launches: int) -> Mis
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank of a case does: it is number ``group_rank`` of the ``members`` that communicate together.
+    """One rank's share of a case: it is number ``group_rank`` of the ``members`` that communicate together.
 
     case: as these members see it, with as many ranks as they are. group: their number, from 0.
     receives: False for the source of a pair one way, which gets nothing.
@@ -335,7 +335,7 @@ class Piece(NamedTuple):
 
 
 def expected_pieces(case: Case, rank: int, elements: int, seed: int, launches: int) -> Iterator[Piece]:
-    """What together is rank's right output of ``elements`` elements, in their order."""
+    """Yield pieces that together are rank's right output of ``elements`` elements, in their order."""
     row = collective(case.collective)
     if not elements or not case.count or not row.moves_data:
         return

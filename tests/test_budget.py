@@ -23,18 +23,18 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (lines of code, files) of ccbench/; to reach: 36,000 lines and 210 files.
-WHOLE = (45_618, 239)
+WHOLE = (45_611, 239)
 
 # Of every package (lines of code, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
     "analysis": (2_488, 11),
-    "backends": (8_502, 49),
+    "backends": (8_497, 49),
     "cli": (1_604, 14),
     "machine": (2_427, 13),
-    "model": (4_832, 25),
+    "model": (4_831, 25),
     "plan": (2_316, 11),
     "report": (5_247, 24),
-    "results": (4_311, 20),
+    "results": (4_310, 20),
     "runner": (3_572, 21),
     "schedules": (1_247, 9),
     "suite": (1_373, 6),

@@ -127,9 +127,9 @@ class TeamEndpoint(Endpoint):
         self._faults: list[tuple[int, Fault]] = []
         self._seeds = 0
 
+    @abstractmethod
     def prepare(self, case: Case) -> str:
         """Get ready for ``case``; returns the algorithm that runs. Raises OutOfMemory and CcbenchError."""
-        raise NotImplementedError
 
     def finish(self) -> None:
         """End the case: keep only what the next one can use."""

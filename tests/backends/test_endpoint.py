@@ -51,6 +51,9 @@ class AllRanks(SingleProcessEndpoint):
     def __init__(self) -> None:
         super().__init__(Control(1, 16))
 
+    def prepare(self, case: Case) -> str:
+        return "none"
+
     def refill(self, seed: int, launches: int = 1) -> None: ...
 
     def poison(self) -> None: ...

@@ -6,9 +6,9 @@ import pytest
 from benchmarks.score.learning import domain_of, fit
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.calibration import Observation
-from ccbench.model.library.constants import BY_NAME, STARTS, constants_of
+from ccbench.model.library.constants import BY_NAME, constants_of
 from ccbench.model.library.predictor import seconds_of
-from tests.model.library.systems import A100, H100, HDR, clustered, lone
+from tests.model.library.systems import A100, H100, HDR, STARTS, clustered, lone
 
 SIZES = tuple(1 << power for power in range(3, 34, 3))
 PLANTED = {"network_hop.ll": 1.5, "efficiency.fabric": 0.9, "hop.simple": 1.7, "fill.ring": 0.3}

@@ -23,7 +23,7 @@ from ccbench.backends.cuda.runtime import do_all
 from ccbench.backends.mpi.calls import NONBLOCKING, Call, ConcurrentCalls
 from ccbench.backends.mpi.device import DeviceMemory, device_of_rank
 from ccbench.backends.mpi.library import MPICH, library_name, vendor
-from ccbench.backends.mpi.loop import FROM_C, FROM_PYTHON, CLoop, Launch, c_loop, steps_of
+from ccbench.backends.mpi.loop import FROM_C, FROM_PYTHON, Launch, c_loop, steps_of
 from ccbench.backends.rank_buffers import CONCURRENT, OWN, HostMemory, RankBuffers
 from ccbench.backends.rank_endpoint import RankEndpoint
 from ccbench.cases import DEVICE_MEMORY, OVERLAP, Case
@@ -154,13 +154,6 @@ class MpiEndpoint(RankEndpoint):
         self._in_python = ""
         self._communicators = Communicators(self._mpi, self._world)
         self._barriers = 0
-
-    def _agreed(self, found: CLoop | str) -> CLoop | str:
-        """All ranks launch in the same way: the first one's reason not to launch from C counts for all."""
-        reason = found if isinstance(found, str) else ""
-        told = [text.decode() for text in self.exchange.all_gather(reason.encode())]
-        first = next((rank for rank, text in enumerate(told) if text), None)
-        return found if first is None else f"rank {first}: {told[first]}"
 
     def bind(self) -> Any:
         """Return MPI's calls of this rank's part of the case."""

@@ -102,10 +102,6 @@ def constants_of(
     return LibraryConstants(tuple(merged.items()), learned_on, domain or Domain())
 
 
-STARTS = constants_of({})
-"""Nothing learned."""
-
-
 @cache
 def shipped() -> LibraryConstants:
     """The constants of ``shipped.yaml``. Raises MachineError when it is damaged."""

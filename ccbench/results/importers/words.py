@@ -230,7 +230,6 @@ class Launch:
     nodes: int | None = None
 
 
-NO_LAUNCH = Launch()
 _LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "flux"}
 _RANKS = {"-n", "-np", "--np", "--n", "--ntasks"}
 _PER_NODE = {"-ppn", "--ppn", "-npernode", "--npernode", "--ntasks-per-node", "-perhost"}

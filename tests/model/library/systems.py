@@ -7,6 +7,10 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from ccbench.model.library import Generation, Host, Intra, LibrarySystem, NetworkPorts
+from ccbench.model.library.constants import constants_of
+
+STARTS = constants_of({})
+"""The constants before anything was learned."""
 
 H100 = LibrarySystem("H100", Generation.HOPPER, 8, 1, Intra.NVSWITCH, 450e9, 18, True, None, Host.INTEL)
 A100 = LibrarySystem("A100", Generation.AMPERE, 8, 1, Intra.NVSWITCH, 300e9, 12, False, None, Host.AMD)

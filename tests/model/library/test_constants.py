@@ -9,13 +9,13 @@ from benchmarks.score.learning import write_constants
 from ccbench.errors import MachineError
 from ccbench.model.library.constants import (
     CONSTANTS,
-    STARTS,
     Domain,
     LibraryConstants,
     constants_of,
     read_constants,
     shipped,
 )
+from tests.model.library.systems import STARTS
 
 NAMES = [constant.name for constant in CONSTANTS]
 

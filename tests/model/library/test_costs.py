@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from ccbench.model.library import Generation, Host, Intra, LibrarySystem, NetworkPorts
-from ccbench.model.library.constants import STARTS
 from ccbench.model.library.costs import Cost, cost
 from ccbench.model.library.shapes import shapes
-from tests.model.library.systems import A100, H100, HDR, MI300X, NDR, clustered, lone
+from tests.model.library.systems import A100, H100, HDR, MI300X, NDR, STARTS, clustered, lone
 
 TABLE = STARTS.table
 MICRO = 1e-6

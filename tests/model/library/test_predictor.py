@@ -17,7 +17,6 @@ from ccbench.model.library import (
 )
 from ccbench.model.library.calibration import floor_seconds
 from ccbench.model.library.constants import (
-    STARTS,
     Domain,
     LibraryConstants,
     constants_of,
@@ -35,6 +34,7 @@ from tests.model.library.systems import (
     HDR,
     MI300X,
     NDR,
+    STARTS,
     V100_CUBE,
     clustered,
     lone,

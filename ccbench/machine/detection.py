@@ -17,7 +17,7 @@ from ccbench.machine.accelerators import MOST_LINKS, DriverAbsent, Missing, Nvml
 from ccbench.machine.files import Files
 from ccbench.machine.sysfs import read_sysfs
 from ccbench.topology.classes import OF_CAPABILITY, OF_VERSION, topology_class
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Notice, Topology
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, SourceWarning, Topology
 from ccbench.topology.readers import read_source
 from ccbench.units import shown
 
@@ -45,7 +45,7 @@ class _DriverGraph:
         self._ends = {bus_id: f"gpu{place}" for place, bus_id in enumerate(bus_ids) if bus_id}
         self.devices: list[Device] = []
         self.links: list[Link] = []
-        self.notices: list[Notice] = []
+        self.warnings: list[SourceWarning] = []
         self.switches: dict[str, str] = {}
         self.active: list[int] = []
         for place, (handle, bus_id) in enumerate(zip(self.handles, bus_ids, strict=True)):
@@ -90,7 +90,7 @@ class _DriverGraph:
             attributes[key] = count
             if up and not end:
                 text = f"{name}: the driver does not say what is at the far end of {count} active NVLinks"
-                self.notices.append(Notice("not_visible", text))
+                self.warnings.append(SourceWarning("not_visible", text))
         node = nodes[0] if len(nodes) == 1 else None
         self.devices.append(
             Device(name, DeviceKind.GPU, bus_id=bus_id, numa_node=node, attributes=attributes)
@@ -112,7 +112,7 @@ class _DriverGraph:
         self.active.append(sum(count for (_, up), count in counts.items() if up))
         if hidden:
             text = f"{name}: the driver would not say how {hidden} of its NVLinks are"
-            self.notices.append(Notice("not_visible", text))
+            self.warnings.append(SourceWarning("not_visible", text))
         unplaced = {key: counts.pop(key) for key in list(counts) if key[0] in ("", PROCESSOR)}
         for (end, up), count in counts.items():
             total = rate * count if rate is not None and up else 0.0 if not up else None
@@ -182,13 +182,13 @@ class _DriverGraph:
 
 
 def read_driver() -> Topology:
-    """Return ``read_nvml`` of the installed driver; without one, an empty topology whose notice says why."""
+    """Return ``read_nvml`` of the installed driver; without one, an empty topology whose warning says why."""
     try:
         with opened() as nvml:
             return read_nvml(nvml)
     except DriverAbsent as error:
-        notice = Notice("not_visible", f"{error}: NVLinks and peer access are unknown")
-        return Topology("nvml", (), source="nvml", notices=(notice,))
+        warning = SourceWarning("not_visible", f"{error}: NVLinks and peer access are unknown")
+        return Topology("nvml", (), source="nvml", warnings=(warning,))
 
 
 def read_nvml(nvml: Nvml) -> Topology:
@@ -211,7 +211,7 @@ def read_nvml(nvml: Nvml) -> Topology:
         devices=tuple(graph.devices),
         links=tuple(graph.links),
         source="nvml",
-        notices=tuple(graph.notices),
+        warnings=tuple(graph.warnings),
         facts=facts,
         matrix=graph.matrix(),
     )
@@ -241,7 +241,7 @@ def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
     """Return ``nodes`` machines that ``source`` names, joined by ``network`` (such as ib-ndr-400x8).
 
     Of a cluster that is too large for a graph the first machines are built; the fact ``machines`` and a
-    notice say how many there are. Raises MachineError.
+    warning say how many there are. Raises MachineError.
     """
     from ccbench.topology.composition import compose
     from ccbench.topology.files import MOST_MACHINES
@@ -262,13 +262,13 @@ def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
     return replace(
         found,
         name=found.name.replace(f"{built} x", f"{nodes} x", 1),
-        notices=(*found.notices, Notice("unsupported", text)),
+        warnings=(*found.warnings, SourceWarning("unsupported", text)),
         facts={**found.facts, "machines": nodes},
     )
 
 
 def detect(files: Files | None = None, driver: Topology | None = None) -> Topology:
-    """Return the machine this process runs on; raises nothing, what could not be seen is a notice.
+    """Return the machine this process runs on; raises nothing, what could not be seen is a warning.
 
     files: the machine's files, this one's unless given. driver: what ``read_nvml`` gave; asks the
     installed driver unless given.
@@ -279,7 +279,7 @@ def detect(files: Files | None = None, driver: Topology | None = None) -> Topolo
 def joined(kernel: Topology, driver: Topology) -> Topology:
     """Return one graph from both: GPUs are the same where their PCI addresses are; the driver's order counts.
 
-    A GPU that only one of the two shows is kept, with a notice. Facts of the driver win where both speak.
+    A GPU that only one of the two shows is kept, with a warning. Facts of the driver win where both speak.
     """
     if not driver.gpus:
         return _without_driver(kernel, driver)
@@ -288,13 +288,13 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
     rest = [gpu for gpu in kernel.gpus if gpu.bus_id not in shown]
     names = {kernel_gpus[gpu.bus_id].name: gpu.name for gpu in driver.gpus if gpu.bus_id in kernel_gpus}
     names |= {gpu.name: f"gpu{len(driver.gpus) + place}" for place, gpu in enumerate(rest)}
-    notices = [*kernel.notices, *driver.notices]
+    warnings = [*kernel.warnings, *driver.warnings]
     gpus = []
     for gpu in driver.gpus:
         same = kernel_gpus.get(gpu.bus_id)
         if same is None:
             text = "is not in sysfs, only the driver shows it: its PCIe path is unknown"
-            notices.append(Notice("contradiction", f"{gpu.name} ({gpu.bus_id}) {text}"))
+            warnings.append(SourceWarning("contradiction", f"{gpu.name} ({gpu.bus_id}) {text}"))
             gpus.append(gpu)
             continue
         # The kernel's node is that of the slot; -1 and None are replaced by what the driver knows.
@@ -303,7 +303,7 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
         gpus.append(replace(gpu, numa_node=node, attributes={**same.attributes, **gpu.attributes}))
     for gpu in rest:
         text = "is in sysfs, but the NVIDIA driver does not show it to this process: its NVLinks are unknown"
-        notices.append(Notice("not_visible", f"{names[gpu.name]} ({gpu.bus_id}) {text}"))
+        warnings.append(SourceWarning("not_visible", f"{names[gpu.name]} ({gpu.bus_id}) {text}"))
         gpus.append(replace(gpu, name=names[gpu.name]))
     switches, of_kernel, of_driver = _switches(kernel, driver)
     others = [one for one in kernel.devices if one.kind not in (DeviceKind.GPU, DeviceKind.NVSWITCH)]
@@ -315,7 +315,7 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
         devices=(*gpus, *others, *switches),
         links=tuple(links),
         source="this machine: sysfs and the NVIDIA driver",
-        notices=tuple(notices),
+        warnings=tuple(warnings),
         facts={
             **kernel.facts,
             **{name: driver.facts[name] for name in _FROM_DRIVER if name in driver.facts},
@@ -330,17 +330,17 @@ def joined(kernel: Topology, driver: Topology) -> Topology:
 
 
 def _without_driver(kernel: Topology, driver: Topology) -> Topology:
-    """Return the kernel's graph, with a notice that it shows no links between GPUs."""
-    notices = (*kernel.notices, *driver.notices)
+    """Return the kernel's graph, with a warning that it shows no links between GPUs."""
+    warnings = (*kernel.warnings, *driver.warnings)
     vendors = {gpu.attributes.get("vendor") for gpu in kernel.gpus}
     # What is said of NVLinks already is no word on other makers'.
-    if vendors and (vendors != {"NVIDIA"} or not any("NVLink" in notice.text for notice in notices)):
+    if vendors and (vendors != {"NVIDIA"} or not any("NVLink" in warning.text for warning in warnings)):
         text = "NVLinks, xGMI and the like cannot be seen in sysfs: how these GPUs are joined is unknown"
         if "AMD" in vendors:
             text += "; rocm-smi --showtopo prints it for AMD's, save that and name the file"
-        notices = (*notices, Notice("not_visible", text))
+        warnings = (*warnings, SourceWarning("not_visible", text))
     facts = kernel.facts if kernel.gpus else {**kernel.facts, "nvlinks_per_gpu": []}
-    found = replace(kernel, source="this machine: sysfs", notices=notices, facts=facts)
+    found = replace(kernel, source="this machine: sysfs", warnings=warnings, facts=facts)
     return replace(found, topology_class=topology_class(found))
 
 

@@ -23,7 +23,7 @@ from ccbench.machine.accelerators import (
 from ccbench.machine.files import Files
 from ccbench.machine.host import read_host
 from ccbench.machine.network import Card, read_cards
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology
 from ccbench.topology.pci import bytes_per_second
 
 NODES = "/sys/devices/system/node"
@@ -81,7 +81,7 @@ def read_sysfs(files: Files) -> Topology:
         devices=tuple(graph.devices),
         links=tuple(graph.links),
         source="sysfs",
-        notices=tuple(graph.notices),
+        warnings=tuple(graph.warnings),
         facts=facts,
     )
 
@@ -109,7 +109,7 @@ class _Graph:
         self.memory_only_nodes: list[int] = []
         self.devices: list[Device] = []
         self.links: list[Link] = []
-        self.notices: list[Notice] = []
+        self.warnings: list[SourceWarning] = []
         self._switches: dict[str, str] = {}
         model = files.fields("/proc/cpuinfo").get("model name")
         folders = {int(path.rsplit("node", 1)[1]): path for path in files.matching(NODES, "node[0-9]*")}
@@ -131,7 +131,7 @@ class _Graph:
             self.devices.append(Device("cpu0", DeviceKind.CPU, attributes=attributes))
         if not functions:
             text = "/sys/bus/pci/devices is empty or hidden: the PCIe tree is unknown"
-            self.notices.append(Notice("not_visible", text))
+            self.warnings.append(SourceWarning("not_visible", text))
 
     def add_endpoints(self, cards: tuple[Card, ...]) -> None:
         """Add GPUs, NVSwitches and network cards, each with its way up to a processor."""
@@ -177,7 +177,7 @@ class _Graph:
         cpu = self.cpu_of(card.numa_node)
         if cpu is None:
             text = f"{name} ({card.name}) has no PCI address: where it is attached is unknown"
-            self.notices.append(Notice("not_visible", text))
+            self.warnings.append(SourceWarning("not_visible", text))
         else:
             origin = "sysfs: on a bus of the hypervisor, rate unknown"
             self.links += [Link(*way, LinkKind.PCIE, origin=origin) for way in ((name, cpu), (cpu, name))]
@@ -216,7 +216,7 @@ class _Graph:
         if parent is None:
             seen = "-1" if node == -1 else "not given" if node is None else f"{node}, which has no cores"
             text = f"its NUMA node is {seen}: which processor it hangs on is unknown"
-            self.notices.append(Notice("not_visible", f"{name} ({function.address}): {text}"))
+            self.warnings.append(SourceWarning("not_visible", f"{name} ({function.address}): {text}"))
         else:
             self.links.extend(_hop(name, parent, function, port))
 

@@ -32,7 +32,7 @@ MOST_RANKS = 32
 RINGS_CUT = "rings_first_"
 """How facts of rings begin that the source cut after so many ranks."""
 
-MOST_NOTICES = 12
+MOST_WARNINGS = 12
 LONGEST_CELL = 16
 WIDTH = 100
 _LINK_WORDS = {"xgmi": "xGMI", "hccs": "HCCS"}
@@ -60,20 +60,20 @@ def as_text(topology: Topology, findings: Sequence[Finding]) -> str:
         mark = "PROBLEM" if finding.severity == "problem" else "note   "
         remarks += _hanging(f"{mark}  {finding.kind}: {plain(finding.evidence, 400)}", 9)
         remarks += _hanging(f"{'':9}-> {plain(finding.advice, 400)}", 12)
-    notices = []
-    for notice in topology.notices[:MOST_NOTICES]:
-        line = f"line {notice.line}: " if notice.line else ""
-        kind = notice.kind.replace("_", " ")
-        notices += _hanging(f"source   {kind}: {line}{plain(notice.text, 400)}", 9)
-    if len(topology.notices) > MOST_NOTICES:
-        notices.append(f"         and {len(topology.notices) - MOST_NOTICES} more; --json lists them")
+    warnings = []
+    for warning in topology.warnings[:MOST_WARNINGS]:
+        line = f"line {warning.line}: " if warning.line else ""
+        kind = warning.kind.replace("_", " ")
+        warnings += _hanging(f"source   {kind}: {line}{plain(warning.text, 400)}", 9)
+    if len(topology.warnings) > MOST_WARNINGS:
+        warnings.append(f"         and {len(topology.warnings) - MOST_WARNINGS} more; --json lists them")
     parts = [
         _head(topology),
         _matrix(topology),
         _links(topology),
         (plain(line, 400) for line in channel_lines(topology.facts)),
         remarks,
-        notices,
+        warnings,
     ]
     return "\n\n".join("\n".join(part) for part in (list(lines) for lines in parts) if part)
 

@@ -380,7 +380,7 @@ def _class_of_node(
         shape = class_of_direct_links(sorted(names), pairs, on_board=modules or told or drawn, forgiven=1)
         return shape or TopologyClass.NVLINK_MESH
     # The absence of NVLinks and the like is an answer only where somebody looked for them.
-    hidden = any(one.kind == "not_visible" and "NVLink" in one.text for one in topology.notices)
+    hidden = any(one.kind == "not_visible" and "NVLink" in one.text for one in topology.warnings)
     if hidden or any(gpu.attributes.get("nvlinks_up_unknown_end") for gpu in gpus):
         looked = False
     elif topology.facts.get("nvlinks_per_gpu") is not None:

@@ -32,7 +32,7 @@ from ccbench.topology.fabrics import (
     whole,
     wired,
 )
-from ccbench.topology.graph import Device, DeviceKind, Notice, Topology
+from ccbench.topology.graph import Device, DeviceKind, SourceWarning, Topology
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from ccbench.topology.node_nics import (
     MOST_NICS,
@@ -220,7 +220,7 @@ def _check(node: Topology, nodes: int, network: Network | str | None) -> None:
 
 def _noted(made: Topology, network: Network) -> Topology:
     text = network.contradiction
-    return replace(made, notices=(*made.notices, Notice("contradiction", text))) if text else made
+    return replace(made, warnings=(*made.warnings, SourceWarning("contradiction", text))) if text else made
 
 
 def _wanted(network: Network | str | None) -> Network:

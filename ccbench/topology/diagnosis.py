@@ -265,10 +265,10 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
     # Only a source that counts links is held to its numbers, and only when it is whole; the driver itself was
     # asked for every link.
     stated, asked = topology.facts.get("nvlinks_per_gpu"), topology.facts.get("driver") is not None
-    damage = {"truncated", "damaged_line", "unknown_spelling"} & {notice.kind for notice in topology.notices}
+    damage = {"truncated", "damaged_line", "unknown_spelling"} & {one.kind for one in topology.warnings}
     if not isinstance(stated, list) or damage or not (any(up.values()) or asked):
         return
-    hidden = {notice.text.partition(":")[0] for notice in topology.notices if notice.kind == "not_visible"}
+    hidden = {one.text.partition(":")[0] for one in topology.warnings if one.kind == "not_visible"}
     if len(stated) == len(topology.gpus):
         # Of these the source gives no number, while it does of others.
         pairs = zip(topology.gpus, stated, strict=True)

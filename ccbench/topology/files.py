@@ -21,7 +21,7 @@ from ccbench.topology.graph import (
     Link,
     LinkKind,
     LinkState,
-    Notice,
+    SourceWarning,
     Topology,
     TopologyClass,
 )
@@ -69,7 +69,7 @@ def to_plain(topology: Topology) -> dict[str, Any]:
     plain: dict[str, Any] = {VERSION_KEY: VERSION, **_sparse(topology)}
     if topology.matrix:
         plain["matrix"] = [[*pair, label] for pair, label in topology.matrix.items()]
-    for name in ("devices", "links", "notices"):
+    for name in ("devices", "links", "warnings"):
         if name in plain:
             plain[name] = [_sparse(entry) for entry in plain[name]]
     check_plain(plain, f"topology {shown(topology.name)}")
@@ -247,7 +247,7 @@ LINK: Mapping[str, Check] = {
     "attributes": _mapping,
 }
 
-NOTICE: Mapping[str, Check] = {"kind": _name, "text": _text, "line": _or_none(_whole(0))}
+SOURCE_WARNING: Mapping[str, Check] = {"kind": _name, "text": _text, "line": _or_none(_whole(0))}
 
 TOPOLOGY: Mapping[str, Check] = {
     "name": _text,
@@ -255,7 +255,7 @@ TOPOLOGY: Mapping[str, Check] = {
     "links": _list_of(_built(Link, LINK, ("source", "target", "kind"))),
     "topology_class": _one_of(TopologyClass),
     "source": _text,
-    "notices": _list_of(_built(Notice, NOTICE, ("kind", "text"))),
+    "warnings": _list_of(_built(SourceWarning, SOURCE_WARNING, ("kind", "text"))),
     "facts": _mapping,
     "matrix": _matrix,
 }

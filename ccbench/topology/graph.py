@@ -1,8 +1,8 @@
 """A machine or a cluster as a graph of devices and directed links.
 
 Three things are told apart everywhere: a link that is *not there* (no Link), one that is there but *down*
-(LinkState.DOWN), and one that the source could not see (LinkState.NOT_VISIBLE, or a notice where not even its
-ends are known). Rates are datasheet or stated rates in bytes per second in one direction; what a protocol
+(LinkState.DOWN), and one that the source could not see (LinkState.NOT_VISIBLE, or a warning where not even
+its ends are known). Rates are datasheet or stated rates in bytes per second in one direction; what a protocol
 makes of them is the model's business.
 """
 
@@ -118,8 +118,8 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Notice:
-    """Something a source said that could not be taken as it stands: nothing is guessed silently.
+class SourceWarning:
+    """Part of a source (dump, log, sysfs, NVML) that could not be taken as it stands; no guess is silent.
 
     kind: a fixed word: unknown_spelling, self_link, missing_peer, repeated_bus_id, truncated, damaged_line,
         several_hosts, not_visible, contradiction, unsupported; assumed, for what was filled in instead.
@@ -168,7 +168,7 @@ class Topology:
     links: tuple[Link, ...] = ()
     topology_class: TopologyClass = TopologyClass.UNKNOWN
     source: str = ""
-    notices: tuple[Notice, ...] = ()
+    warnings: tuple[SourceWarning, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict, hash=False)
     matrix: Mapping[tuple[str, str], str] = field(default_factory=dict, hash=False)
 

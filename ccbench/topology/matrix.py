@@ -79,7 +79,7 @@ def _adrift(topology: Topology) -> set[str]:
     """
     found = {gpu.name for gpu in topology.gpus if gpu.attributes.get("nvlinks_up_unknown_end")}
     stated = topology.facts.get("nvlinks_per_gpu")
-    wrong = any(notice.kind == "self_link" for notice in topology.notices)
+    wrong = any(warning.kind == "self_link" for warning in topology.warnings)
     if wrong and isinstance(stated, list) and len(stated) == len(topology.gpus):
         placed: Counter[str] = Counter()
         for link in topology.links:
@@ -100,7 +100,7 @@ class _Paths:
         self._named: dict[tuple[str, str], str] = {}
         self._uncounted: set[str] = set()
         self._cut: set[str] = set()
-        self._is_damaged = any(notice.kind in _DAMAGE for notice in topology.notices)
+        self._is_damaged = any(warning.kind in _DAMAGE for warning in topology.warnings)
         # Every machine has a host that joins its devices; only a plain graph, told by nobody, may have none.
         self._has_host = bool(topology.source) or any(
             device.kind in (DeviceKind.CPU, DeviceKind.PCIE_SWITCH) for device in topology.devices

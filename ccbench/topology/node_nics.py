@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from ccbench.errors import MachineError
 from ccbench.topology.classes import connected_groups, peers_of
 from ccbench.topology.fabrics import Wire
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology
 from ccbench.topology.matrix import NOT_VISIBLE, path_labels
 from ccbench.units import format_rate, shown
 
@@ -156,16 +156,16 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     of their rates the network's count. Else they make room: new ones are dealt to the GPUs evenly and in
     order, each on the PCIe switch of its GPUs, on the processor of most of them where they are on several
     switches, or on the GPUs themselves where the machine shows no PCIe. Their places and that their slots
-    are as fast as their ports are assumptions. Notices say what was assumed and what contradicts.
+    are as fast as their ports are assumptions. Warnings say what was assumed and what contradicts.
     """
     own, down = machine.of_kind(DeviceKind.NIC), _down(machine)
     if len(own) == network.nics == ports and not down:
         return _rated(machine, network)
-    notices: list[Notice] = []
+    warnings: list[SourceWarning] = []
     if own and (len(own) != network.nics or down):
         text = f"{machine.name} has {len(own)} of its own NICs" + (f" ({_listed(down)} down)" if down else "")
         text = f"{text}, {network} says {network.nics}: the latter are shown"
-        notices.append(Notice("contradiction", text))
+        warnings.append(SourceWarning("contradiction", text))
     old = {device.name for device in own}
     wire = port_wire(network, ports)
     origin = f"{network}: assumed as fast as its port"
@@ -177,7 +177,7 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     text = (
         f"where the NICs of {network} hang is not known: each is put {place}, in a slot as fast as its port"
     )
-    notices.append(Notice("assumed", text))
+    warnings.append(SourceWarning("assumed", text))
     attributes = {"bytes_per_second": network.bytes_per_second, "place": ASSUMED}
     taken = {device.name for device in devices}
     names = (name for name in (f"nic{number}" for number in itertools.count()) if name not in taken)
@@ -199,7 +199,7 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
         machine,
         devices=tuple(devices),
         links=tuple(links),
-        notices=(*machine.notices, *notices),
+        warnings=(*machine.warnings, *warnings),
         facts={name: value for name, value in machine.facts.items() if not name.startswith(_OF_NICS)},
         matrix=words,
     )
@@ -222,8 +222,8 @@ def _down(machine: Topology) -> list[str]:
 
 
 def _rated(machine: Topology, network: Network) -> Topology:
-    """``machine`` whose own NICs have the rate of ``network``; a notice where that is not theirs."""
-    rate, notices = network.bytes_per_second, []
+    """``machine`` whose own NICs have the rate of ``network``; a warning where that is not theirs."""
+    rate, warnings = network.bytes_per_second, []
     stated: dict[str, float | None] = {}
     for nic in machine.of_kind(DeviceKind.NIC):
         rates = (nic.attributes.get(name) for name in _RATES)
@@ -237,7 +237,7 @@ def _rated(machine: Topology, network: Network) -> Topology:
     if others:
         said = " and ".join(f"{own * 8 / 1e9:g}" for own in sorted(set(others.values())))
         text = f"{_listed([*others])} of {machine.name}: {said} Gb/s, {network} says {rate * 8 / 1e9:g}"
-        notices.append(Notice("contradiction", f"{text}: the latter is taken"))
+        warnings.append(SourceWarning("contradiction", f"{text}: the latter is taken"))
     slots: dict[str, float] = {}
     for link in machine.links:
         if link.source in stated and link.carries:
@@ -249,8 +249,8 @@ def _rated(machine: Topology, network: Network) -> Topology:
     if slow:
         least = format_rate(min(slots[name] for name in slow))
         text = f"slots of {_listed(slow)} in {machine.name} carry {least}, less than the {format_rate(rate)}"
-        notices.append(Notice("contradiction", f"{text} of a port of {network}: both stay as they are"))
-    if not notices:
+        warnings.append(SourceWarning("contradiction", f"{text} of a port of {network}: both are kept"))
+    if not warnings:
         return machine
     devices = tuple(
         replace(one, attributes={**one.attributes, **dict.fromkeys(_RATES, rate)})
@@ -258,7 +258,7 @@ def _rated(machine: Topology, network: Network) -> Topology:
         else one
         for one in machine.devices
     )
-    return replace(machine, devices=devices, notices=(*machine.notices, *notices))
+    return replace(machine, devices=devices, warnings=(*machine.warnings, *warnings))
 
 
 def _places(gpus: Sequence[str], upwards: Mapping[str, tuple[str, bool]]) -> list[str]:

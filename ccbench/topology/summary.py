@@ -15,12 +15,12 @@ links                   one entry per kind, kinds of ends, rate and state; ``pai
                         devices have them, each ``count`` physical ones (null where the source does not
                         say), ``bytes_per_second`` together
 findings                severity, kind, devices, evidence, advice
-notices                 kind, text, line
+warnings                 kind, text, line
 name, source, nodes     what it is called, where it comes from, how many machines it is
 facts                   whatever else the source says
 ======================= ==========================================================================
 
-Of a cluster too large for a graph the first machines stand for all (fact ``machines``, a notice says so):
+Of a cluster too large for a graph the first machines stand for all (fact ``machines``, a warning says so):
 counts and links are those of the whole cluster, gpu_matrix and nvlinks_per_gpu are null.
 """
 
@@ -86,7 +86,7 @@ def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
             {name: getattr(one, name) for name in ("severity", "kind", "devices", "evidence", "advice")}
             for one in findings
         ],
-        "notices": [asdict(notice) for notice in topology.notices],
+        "warnings": [asdict(warning) for warning in topology.warnings],
         "facts": {name: value for name, value in topology.facts.items() if name not in _ALREADY},
     }
 

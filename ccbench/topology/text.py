@@ -7,7 +7,7 @@ XML that strangers wrote: parsed without trusting it, and kept as far as it goes
 Document types, entities and external references are refused, size, depth and number of elements are bounded,
 so that no small file can cost much time or memory, or open another file. A document that ends early or breaks
 in the middle keeps every element whose start tag was read; what follows the damage is left out and named in
-a notice with its line.
+a warning with its line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import Notice
+from ccbench.topology.graph import SourceWarning
 
 _TERMINAL = re.compile(
     r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b[()][A-Za-z0-9]"
@@ -187,7 +187,7 @@ class Document:
     """Elements that could be read; some may be missing unless it is ``complete``."""
 
     root: Element
-    notices: tuple[Notice, ...] = ()
+    warnings: tuple[SourceWarning, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -286,10 +286,10 @@ def parse_xml(text: str, name: str, doctype_allowed: bool = False) -> Document:
         raise MachineError(
             f"{name}: {len(text)} characters; at most {MOST_CHARACTERS} are read; is this a topology file?"
         )
-    notices: list[Notice] = []
+    warnings: list[SourceWarning] = []
     start = max(text.find("<"), 0)
     if text[:start].strip().strip("\ufeff"):
-        notices.append(Notice("damaged_line", "text before the first element is left out", 1))
+        warnings.append(SourceWarning("damaged_line", "text before the first element is left out", 1))
     first_line = text.count("\n", 0, start) + 1
     builder = _Builder(name, first_line)
     # Lone surrogates (from files opened with errors="surrogateescape") cannot be handed to the parser.
@@ -304,13 +304,13 @@ def parse_xml(text: str, name: str, doctype_allowed: bool = False) -> Document:
         line, root = builder.line(), builder.root
         if root.closed:
             text = f"text after the end of <{root.tag}> is left out ({complaint})"
-            notices.append(Notice("damaged_line", text, line))
+            warnings.append(SourceWarning("damaged_line", text, line))
         else:
             opened = builder.open[-1].tag if builder.open else ""
             where = "ends" if line >= sound.count("\n") + first_line else "breaks"
             text = f"the document {where} inside <{opened}> ({complaint}): the rest is left out"
-            notices.append(Notice("truncated", text, line))
-    return Document(builder.root, tuple(notices))
+            warnings.append(SourceWarning("truncated", text, line))
+    return Document(builder.root, tuple(warnings))
 
 
 def parse_below(text: str, name: str, tag: str, writer: str) -> tuple[Document, Element]:

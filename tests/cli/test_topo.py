@@ -41,7 +41,7 @@ def test_json_has_the_promised_keys(ccbench: Command) -> None:
     assert list(found) == [
         "name", "source", "class", "nodes", "gpu_count", "nic_count", "cpu_count", "nvswitch_count",
         "devices", "gpu_matrix", "nic_matrix", "nvlinks_per_gpu", "links_per_gpu", "usable_share", "links",
-        "findings", "notices", "facts",
+        "findings", "warnings", "facts",
     ]  # fmt: skip
     assert (found["class"], found["gpu_count"], found["nvlinks_per_gpu"]) == ("nvswitch", 8, [12] * 8)
     assert found["gpu_matrix"][0][:2] == ["X", "NV12"]
@@ -218,7 +218,7 @@ def test_links_without_a_rate_are_named_when_a_dump_is_made_a_cluster(
         assert said in ended.err
 
 
-def test_a_rate_that_ndr_does_not_have_is_a_notice(ccbench: Command) -> None:
+def test_a_rate_that_ndr_does_not_have_is_a_warning(ccbench: Command) -> None:
     out = " ".join(shown(ccbench, "hgx-h100", "--nodes", "2", "--network", "ib-ndr-100x8").out.split())
     assert "contradiction: ib-ndr-100x8: ib-ndr ports carry 400 or 200 Gb/s; 100 is taken" in out
 

@@ -8,7 +8,7 @@ import pytest
 from ccbench.machine.detection import detect, joined, read_nvml
 from ccbench.machine.files import Files
 from ccbench.machine.sysfs import read_sysfs
-from ccbench.topology.graph import Device, DeviceKind, LinkKind, Notice, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, LinkKind, SourceWarning, Topology, TopologyClass
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.summary import gpu_matrix
 from tests.machine.recorded_nvml import RecordedNvml, cards, switched
@@ -47,7 +47,7 @@ def test_nearness_of_gpus_and_cards_follows_the_joined_names(tmp_path: Path) -> 
 def test_gpus_that_the_driver_withholds_are_kept_and_spoken_of(tmp_path: Path) -> None:
     found = dgx(tmp_path, count=6)
     assert len(found.gpus) == 8
-    hidden = [notice for notice in found.notices if "does not show it" in notice.text]
+    hidden = [warning for warning in found.warnings if "does not show it" in warning.text]
     assert len(hidden) == 2
     assert len({gpu.name for gpu in found.gpus}) == 8
 
@@ -59,14 +59,14 @@ def test_gpus_that_only_the_driver_shows_are_kept_and_spoken_of(tmp_path: Path) 
     answers["gpus"][0]["bus_id"] = "00000000:FE:00.0"
     found = joined(kernel, read_nvml(RecordedNvml(answers)))
     assert len(found.gpus) == 9
-    assert "contradiction" in {notice.kind for notice in found.notices}
+    assert "contradiction" in {warning.kind for warning in found.warnings}
 
 
 def test_gpus_without_a_driver_are_of_unknown_class_because_nvlinks_are_not_in_sysfs(tmp_path: Path) -> None:
     two_sockets_four_switches(tmp_path)
     found = detect(Files(tmp_path), driver=Topology("nvml", ()))
     assert found.topology_class is TopologyClass.UNKNOWN
-    assert any("NVLinks" in notice.text for notice in found.notices)
+    assert any("NVLinks" in warning.text for warning in found.warnings)
 
 
 def test_pcie_cards_with_a_driver_are_pcie(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_this_very_machine_is_detected_without_an_error() -> None:
     assert found.of_kind(DeviceKind.CPU)
     assert found.facts["cpu_count"] == len(found.of_kind(DeviceKind.CPU))
     if not found.gpus:
-        assert any(notice.kind == "not_visible" for notice in found.notices)
+        assert any(warning.kind == "not_visible" for warning in found.warnings)
 
 
 def test_a_path_that_the_driver_does_not_tell_is_the_kernels_and_never_said_to_be_missing(
@@ -115,9 +115,11 @@ def test_what_no_nvidia_driver_can_tell_is_said_of_other_gpus_too(
         Device(f"gpu{place}", DeviceKind.GPU, attributes={"vendor": vendor})
         for place, vendor in enumerate(vendors)
     )
-    no_driver = Notice("not_visible", "no NVIDIA driver answers here: NVLinks and peer access are unknown")
-    found = joined(Topology("box", gpus), Topology("nvml", (), notices=(no_driver,)))
-    words = [notice.text for notice in found.notices if "xGMI" in notice.text]
+    no_driver = SourceWarning(
+        "not_visible", "no NVIDIA driver answers here: NVLinks and peer access are unknown"
+    )
+    found = joined(Topology("box", gpus), Topology("nvml", (), warnings=(no_driver,)))
+    words = [warning.text for warning in found.warnings if "xGMI" in warning.text]
     assert len(words) == said
     assert ("rocm-smi --showtopo" in "".join(words)) is ("AMD" in vendors)
     assert found.topology_class is TopologyClass.UNKNOWN

@@ -61,8 +61,8 @@ def test_links_that_could_not_be_asked_are_not_taken_for_missing_ones() -> None:
     for link in answers["gpus"][1]["links"]:
         link["up"] = "?"
     found = read_nvml(RecordedNvml(answers))
-    assert [notice.kind for notice in found.notices] == ["not_visible"]
-    assert "18 of its NVLinks" in found.notices[0].text
+    assert [warning.kind for warning in found.warnings] == ["not_visible"]
+    assert "18 of its NVLinks" in found.warnings[0].text
 
 
 def test_cards_without_nvlinks_are_pcie_and_peer_access_is_kept_in_nvidias_words() -> None:
@@ -143,7 +143,7 @@ def test_without_the_python_module_a_sentence_says_what_to_install(monkeypatch: 
     monkeypatch.setitem(sys.modules, "pynvml", None)
     found = read_driver()
     assert not found.devices
-    assert "pip install nvidia-ml-py" in found.notices[0].text
+    assert "pip install nvidia-ml-py" in found.warnings[0].text
 
 
 def test_without_a_driver_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +152,6 @@ def test_without_a_driver_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) ->
             raise self.NVMLError("NVML Shared Library Not Found")
 
     monkeypatch.setitem(sys.modules, "pynvml", NoDriver())
-    (notice,) = read_driver().notices
-    assert notice.kind == "not_visible"
-    assert "NVML Shared Library Not Found" in notice.text
+    (warning,) = read_driver().warnings
+    assert warning.kind == "not_visible"
+    assert "NVML Shared Library Not Found" in warning.text

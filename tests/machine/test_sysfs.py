@@ -36,7 +36,7 @@ def test_a_machine_of_two_sockets_and_four_switches_is_read_whole(tmp_path: Path
     assert found.facts["cpu_affinity"][7] == "64-127"
     assert found.device("cpu1").attributes["memory_bytes"] == 512 << 30
     assert found.facts["nvswitch_count"] is None
-    assert not found.notices
+    assert not found.warnings
 
 
 def test_nvswitches_that_the_kernel_shows_are_devices(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_numa_node_of_minus_one_on_two_sockets_is_said_and_no_processor_guesse
     found = read(tmp_path)
     assert found.gpus[0].numa_node == -1
     assert not [link for link in found.links if "gpu0" in (link.source, link.target)]
-    assert "NUMA node is -1" in found.notices[0].text
+    assert "NUMA node is -1" in found.warnings[0].text
 
 
 def test_memory_without_cores_is_no_processor(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_acs_that_only_root_may_read_is_unknown_and_not_off(tmp_path: Path) -> N
 def test_an_empty_root_gives_one_processor_and_says_what_is_hidden(tmp_path: Path) -> None:
     found = read(tmp_path)
     assert [device.name for device in found.devices] == ["cpu0"]
-    assert [notice.kind for notice in found.notices] == ["not_visible"]
+    assert [warning.kind for warning in found.warnings] == ["not_visible"]
 
 
 @pytest.mark.parametrize("damage", ["", "0x", "Unknown", "zz", "\x00", "99999999999999999999"])

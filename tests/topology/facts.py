@@ -63,7 +63,7 @@ def _met(key: str, wanted: Any, found: Any, topology: Topology) -> bool:
         return _fault_met(str(wanted), topology)
     if wanted == "damaged":
         spoken = key.replace("_", " ")
-        return any(n.kind == "damaged_line" and spoken in n.text.lower() for n in topology.notices)
+        return any(n.kind == "damaged_line" and spoken in n.text.lower() for n in topology.warnings)
     if key in _MATRICES and isinstance(wanted, Mapping) and isinstance(found, Mapping):
         wanted = {gpu: " ".join(row.split()) for gpu, row in wanted.items()}
     wanted, found = _plain(wanted), _plain(found)

@@ -19,7 +19,7 @@ from ccbench.topology.graph import (
     Link,
     LinkKind,
     LinkState,
-    Notice,
+    SourceWarning,
     Topology,
     TopologyClass,
 )
@@ -67,7 +67,9 @@ def test_links_to_switches_count_even_when_they_are_down() -> None:
 
 def test_what_nobody_could_see_makes_no_class() -> None:
     found = joined(4, [(0, 1)], LinkKind.PCIE)
-    blind = Topology("t", found.devices, found.links, notices=(Notice("not_visible", "NVLinks are hidden"),))
+    blind = Topology(
+        "t", found.devices, found.links, warnings=(SourceWarning("not_visible", "NVLinks are hidden"),)
+    )
     assert topology_class(blind) is TopologyClass.UNKNOWN
 
 

@@ -297,13 +297,13 @@ def test_nics_that_make_room_for_the_networks_are_spoken_of() -> None:
         facts={"nic_count": 1, "driver": "1"},
     )
     made = compose(with_nic, 1, "roce-100x2")
-    assert [notice.text for notice in made.notices] == [
+    assert [warning.text for warning in made.warnings] == [
         "box has 1 of its own NICs, roce-100x2 says 2: the latter are shown",
         "where the NICs of roce-100x2 hang is not known: each is put next to the GPUs it serves, in a slot "
         "as fast as its port",
     ]
     assert (made.facts, made.matrix) == ({"driver": "1"}, {("gpu0", "gpu1"): "PIX"})
-    assert compose(with_nic, 1, "roce-100x1").notices == ()
+    assert compose(with_nic, 1, "roce-100x1").warnings == ()
     copied = compose(with_nic, 2, "roce-100x1")
     assert copied.matrix[("n1.gpu0", "n1.nic0")] == "SYS"
 

@@ -29,7 +29,7 @@ from ccbench.topology.graph import (
     Link,
     LinkKind,
     LinkState,
-    Notice,
+    SourceWarning,
     Topology,
     TopologyClass,
 )
@@ -57,14 +57,14 @@ def topologies(draw: st.DrawFn) -> Topology:
     links = st.builds(
         Link, end, end, kind(LinkKind), QUANTITIES, QUANTITIES, count, kind(LinkState), st.text(), MAPPINGS
     )
-    notices = st.builds(Notice, st.text(min_size=1), st.text(), st.none() | st.integers(0, 999))
+    warnings = st.builds(SourceWarning, st.text(min_size=1), st.text(), st.none() | st.integers(0, 999))
     return Topology(
         draw(st.text()),
         tuple(devices),
         tuple(draw(st.lists(links, max_size=4))),
         draw(kind(TopologyClass)),
         draw(st.text()),
-        tuple(draw(st.lists(notices, max_size=2))),
+        tuple(draw(st.lists(warnings, max_size=2))),
         draw(MAPPINGS),
         draw(st.dictionaries(st.tuples(end, end), st.text(), max_size=3)),
     )
@@ -129,7 +129,7 @@ DEVICES = to_plain(TWO)["devices"]
         ('{"ccbench_topology": 1, "name": ' + "9" * 5000 + "}", "more digits than any quantity"),
         (changed(matrix=[["gpu0", "gpu1"]]), r"matrix\[0\]: .* is not \[from, to, label\]"),
         (changed(matrix=[["a", "b", "X"], ["a", "b", "Y"]]), "given twice"),
-        (changed(notices=[{"kind": "x", "text": 1}]), r"notices\[0\].text: 1 is not text"),
+        (changed(warnings=[{"kind": "x", "text": 1}]), r"warnings\[0\].text: 1 is not text"),
     ],
 )
 def test_whatever_is_wrong_in_a_file_is_named_in_one_line(text: str, complaint: str) -> None:

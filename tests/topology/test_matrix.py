@@ -9,7 +9,7 @@ from ccbench.topology.graph import (
     DeviceKind,
     LinkKind,
     LinkState,
-    Notice,
+    SourceWarning,
     Topology,
     TopologyClass,
 )
@@ -132,7 +132,7 @@ def test_what_the_source_printed_stands() -> None:
 def test_what_the_source_does_not_show_is_not_called_missing() -> None:
     found = graph("gpu0 nvs0", "gpu1 nvs1", kind=LinkKind.NVLINK)
     assert path_labels(found)[("gpu0", "gpu1")] == "-"
-    cut = replace(found, notices=(Notice("truncated", "the text ends"),))
+    cut = replace(found, warnings=(SourceWarning("truncated", "the text ends"),))
     assert path_labels(cut)[("gpu0", "gpu1")] == "?"
     assert path_labels(replace(found, links=()))[("gpu0", "gpu1")] == "?"
 

@@ -28,7 +28,7 @@ def own(**attributes: Any) -> Topology:
 
 
 def said(made: Topology) -> list[tuple[str, str]]:
-    return [(notice.kind, notice.text) for notice in made.notices]
+    return [(warning.kind, warning.text) for warning in made.warnings]
 
 
 def place(made: Topology, nic: str) -> list[str]:
@@ -55,7 +55,7 @@ def test_slots_that_are_slower_than_the_ports_are_spoken_of() -> None:
         (
             "contradiction",
             "slots of nic0, nic1 in box carry 31.5 GB/s, less than the 50 GB/s of a port of ib-ndr-400x2: "
-            "both stay as they are",
+            "both are kept",
         )
     ]
 
@@ -202,4 +202,4 @@ def test_a_rate_that_its_generation_does_not_have_is_spoken_of(text: str, said: 
     assert bool(contradiction) is bool(said)
     assert said in contradiction
     made = compose(graph("gpu0 cpu0", rate=1e12), 1, text)
-    assert {notice.text for notice in made.notices if notice.kind != "assumed"} == {contradiction} - {""}
+    assert {warning.text for warning in made.warnings if warning.kind != "assumed"} == {contradiction} - {""}

@@ -95,7 +95,7 @@ def test_elements_keep_order_attributes_text_and_lines() -> None:
         '<?xml version="1.0"?>\n<a x="1">\n  <b/>\n  <!-- <d/> -->\n  <c y="2">t</c>\n</a>\n', NAME
     )
     assert document.complete
-    assert document.notices == ()
+    assert document.warnings == ()
     root = document.root
     assert (root.tag, root.attributes, root.line) == ("a", {"x": "1"}, 2)
     assert [(child.tag, child.line, child.text, child.closed) for child in root.children] == [
@@ -123,13 +123,13 @@ def test_damage_is_noticed_with_its_line_and_what_was_complete_before_it_stays(
     document = parse_xml(text, NAME)
     assert document.complete is complete
     assert [(element.tag, element.line) for element in document.root.walk()] == elements
-    assert [(notice.kind, notice.line) for notice in document.notices] == noticed
+    assert [(warning.kind, warning.line) for warning in document.warnings] == noticed
 
 
 def test_an_element_that_the_texts_end_leaves_open_is_named() -> None:
     document = parse_xml('<a>\n <b x="1">\n  <c/>\n  <d y="2', NAME)
     assert [element.closed for element in document.root.walk()] == [False, False, True]
-    assert "inside <b>" in document.notices[0].text
+    assert "inside <b>" in document.warnings[0].text
 
 
 BOMB = (
@@ -220,4 +220,4 @@ def test_any_text_gives_a_document_or_a_machine_error(text: str) -> None:
         document = parse_xml(text, NAME)
     except MachineError:
         return
-    assert document.complete or document.notices
+    assert document.complete or document.warnings

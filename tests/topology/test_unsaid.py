@@ -49,7 +49,7 @@ NO_CELL = re.compile(r"(?:GPU|NIC)[0-9]+|CPU|NUMA")
 def test_an_unknown_word_in_the_first_cell_loses_no_row(word: str) -> None:
     assume(not labels_of(word) and not NO_CELL.fullmatch(word))
     found = said(matrix(*BRIDGED, f"GPU2 {word} SYS X 4-7 1"))
-    unknown = [one for one in found["notices"] if one["kind"] == "unknown_spelling"]
+    unknown = [one for one in found["warnings"] if one["kind"] == "unknown_spelling"]
     assert [(one["line"], word in one["text"]) for one in unknown] == [(4, True)]
     assert [device["numa_node"] for device in found["devices"] if device["kind"] == "gpu"] == [0, 0, 1]
     assert "nvlinks_missing" not in kinds(found)
@@ -110,7 +110,7 @@ def test_a_list_that_the_texts_end_cuts_gives_no_path_and_no_share() -> None:
     whole = said(listing(18, 18))
     assert whole["gpu_matrix"][0][1] == "NV18"
     assert whole["usable_share"] == {"2": "1"}
-    (cut,) = [notice for notice in found["notices"] if notice["kind"] == "truncated"]
+    (cut,) = [warning for warning in found["warnings"] if warning["kind"] == "truncated"]
     assert cut["line"] == 20, "the GPU's own line"
 
 
@@ -146,7 +146,7 @@ def test_xgmi_labels_give_no_number_of_links(weights: tuple[int, ...] | None) ->
     assert found["links_per_gpu"] == {"xgmi": [None] * 4}
     assert found["usable_share"] is None
     assert {link["count"] for link in found["links"]} == {None}
-    assert any("how many xGMI links" in notice["text"] for notice in found["notices"])
+    assert any("how many xGMI links" in warning["text"] for warning in found["warnings"])
 
 
 def peers(command: str, status: str = "NS", gpus: int = 4) -> str:
@@ -207,8 +207,8 @@ def test_a_bridge_between_nics_speaks_against_a_flattened_tree() -> None:
 def test_processors_that_no_affinity_names_are_not_counted() -> None:
     topology = read_text(matrix(*BOARD))
     assert device_count(topology, DeviceKind.CPU) is None
-    notices = [notice for notice in topology.notices if "how many processors" in notice.text]
-    assert [notice.line for notice in notices] == [1]
+    warnings = [warning for warning in topology.warnings if "how many processors" in warning.text]
+    assert [warning.line for warning in warnings] == [1]
     one = read_text(matrix("GPU0 X PHB 0-3 0", "GPU1 PHB X 0-3 0"))
     assert device_count(one, DeviceKind.CPU) == 1
 
@@ -216,9 +216,9 @@ def test_processors_that_no_affinity_names_are_not_counted() -> None:
 def test_an_answer_about_one_processor_says_no_more() -> None:
     found = said("The GPUs that have an affinity with CPU 48 are:\n0, 1\n")
     assert {found[f"{word}_count"] for word in ("gpu", "nic", "cpu", "nvswitch")} == {None}
-    (notice,) = found["notices"]
-    assert "GPU 0, 1 near CPU 48" in notice["text"]
-    assert notice["line"] == 1
+    (warning,) = found["warnings"]
+    assert "GPU 0, 1 near CPU 48" in warning["text"]
+    assert warning["line"] == 1
 
 
 SELF = """<system version="1"><cpu numaid="0">{}</cpu></system>"""
@@ -229,7 +229,7 @@ CARD = """<pci busid="000{0}:00:00.0" class="0x030200"><gpu dev="{0}" sm="80" ra
 def test_nvlinks_without_a_known_far_end_leave_every_pair_open() -> None:
     wrong = said(SELF.format("".join(CARD.format(index, index) for index in range(3))))
     assert wrong["gpu_matrix"] == [["X" if one == other else None for other in range(3)] for one in range(3)]
-    assert "self_link" in kinds(wrong, "notices")
+    assert "self_link" in kinds(wrong, "warnings")
     elsewhere = said(SELF.format("".join(CARD.format(index, 9) for index in range(3))))
     assert elsewhere["gpu_matrix"][0][1] == "PHB", "their far end is named: not each other"
 
@@ -251,11 +251,11 @@ def test_a_file_that_holds_nothing_is_refused(text: str) -> None:
 
 def test_more_nvlinks_than_any_gpu_has_are_noticed() -> None:
     found = said("\tGPU0\tGPU1\nGPU0\t X \tNV99\nGPU1\tNV99\t X \n")
-    assert [(one["kind"], one["line"]) for one in found["notices"]][:2] == [
+    assert [(one["kind"], one["line"]) for one in found["warnings"]][:2] == [
         ("contradiction", 2),
         ("contradiction", 3),
     ]
-    assert "contradiction" not in kinds(said("\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n"), "notices")
+    assert "contradiction" not in kinds(said("\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n"), "warnings")
 
 
 def test_machines_beyond_counting_are_refused() -> None:
@@ -283,7 +283,7 @@ def test_a_class_that_comes_from_a_products_name_says_so() -> None:
     )
     topology = read_text(text)
     assert topology.topology_class is TopologyClass.SINGLE_GPU
-    assert any("product's name" in notice.text for notice in topology.notices)
+    assert any("product's name" in warning.text for warning in topology.warnings)
 
 
 def test_a_port_without_a_name_is_listed_without_one() -> None:
@@ -297,5 +297,5 @@ def test_a_port_without_a_name_is_listed_without_one() -> None:
 def test_a_text_of_endless_tables_is_read_as_far_as_is_of_use() -> None:
     found = said(matrix(*BRIDGED, "GPU2 SYS SYS X 4-7 1") + "GPU0\tX\tNV1\tSYS\n" * 5000)
     assert found["nvlinks_per_gpu"] == [4, 4, 0]
-    (notice,) = [one for one in found["notices"] if "what follows is not read" in one["text"]]
-    assert notice["line"] == 5 + MOST_TABLES
+    (warning,) = [one for one in found["warnings"] if "what follows is not read" in one["text"]]
+    assert warning["line"] == 5 + MOST_TABLES

@@ -51,7 +51,7 @@ from ccbench.results.importers.words import (
     whole,
     whole_size,
 )
-from ccbench.topology.graph import Notice
+from ccbench.topology.graph import SourceWarning
 from ccbench.topology.text import Figure
 
 # -- OSU ----------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def is_osu(text: str) -> bool:
 def read_osu(text: str) -> ImportedLog:
     """Every table of ``text``; a title without rows gives a table without rows."""
     tables: list[OpenTable] = []
-    notices: list[Notice] = []
+    warnings: list[SourceWarning] = []
     launch, lines = Launch(), list(source_lines(text))
     for line in lines:
         begin = line.text.lstrip("# \t")
@@ -118,13 +118,13 @@ def read_osu(text: str) -> ImportedLog:
             if columns and (columns[0].name == "size_bytes" or "(us" in columns[0].heading):
                 tables[-1].columns = columns
         elif tables and tables[-1].columns and begin[:1].isdigit():
-            notices += tables[-1].take(line, line.text.split())
+            warnings += tables[-1].take(line, line.text.split())
         launch = launch_of(line.text) or launch
     first = tables[0].said if tables else {"flavour": "", "version": ""}
     versions = {"osu": first["version"]} if first["version"] else {}
     library = first["flavour"].partition("-")[0]
     closed = [_osu_table(table) for table in tables]
-    return log_of("osu", lines, closed, notices, library=library, versions=versions)
+    return log_of("osu", lines, closed, warnings, library=library, versions=versions)
 
 
 def _osu_table(table: OpenTable) -> ImportedTable:
@@ -185,7 +185,7 @@ def is_imb(text: str) -> bool:
 def read_imb(text: str) -> ImportedLog:
     """Every section of ``text`` as a table; a table without its section's heading has no name."""
     tables: list[OpenTable] = []
-    notices: list[Notice] = []
+    warnings: list[SourceWarning] = []
     stated: dict[str, str] = {}
     version: str | None = None
     launch, lines = Launch(), list(source_lines(text))
@@ -198,13 +198,13 @@ def read_imb(text: str) -> ImportedLog:
                 tables.append(OpenTable(line.number, said={"name": "", "launch": launch}))
             tables[-1].columns = _IMB_COLUMNS.each(line.text.split())
         elif tables:
-            notices += _imb_line(tables[-1], line)
+            warnings += _imb_line(tables[-1], line)
         if said := _IMB_STATED.match(line.text):
             stated.setdefault(said[1], said[2])
         if version is None and (banner := _BANNER.match(line.text)):
             version = banner[1] or ""
         launch = launch_of(line.text) or launch
-    torn = any(notice.kind == "truncated" for notice in notices)
+    torn = any(warning.kind == "truncated" for warning in warnings)
     ended = _CLOSING in text
     cut = (Outcome.CUT, f"no '{_CLOSING}' at the end") if version is not None or torn else None
     versions = {"imb": version, "MPI": stated.pop("MPI Version", "")}
@@ -212,7 +212,7 @@ def read_imb(text: str) -> ImportedLog:
         "imb",
         () if ended else lines,
         [_imb_table(table, stated) for table in tables if table.rows or table.said["name"]],
-        notices,
+        warnings,
         (Outcome.COMPLETE, "") if ended else cut,
         library="MPI",
         versions={name: one for name, one in versions.items() if one},
@@ -220,7 +220,7 @@ def read_imb(text: str) -> ImportedLog:
     )
 
 
-def _imb_line(table: OpenTable, line: Line) -> list[Notice]:
+def _imb_line(table: OpenTable, line: Line) -> list[SourceWarning]:
     """Take the number of processes or a row; a line that looks like a row and is none gives a remark."""
     if groups := _GROUPS.match(line.text):
         table.said |= {"groups": int(groups[1]), "processes": int(groups[2])}
@@ -307,7 +307,7 @@ def is_gloo(text: str) -> bool:
 def read_gloo(text: str) -> ImportedLog:
     """Every table of ``text`` with the algorithm and options printed before it."""
     tables: list[OpenTable] = []
-    notices: list[Notice] = []
+    warnings: list[SourceWarning] = []
     stated: dict[str, str] = {}
     lines = list(source_lines(text))
     for line in lines:
@@ -316,10 +316,10 @@ def read_gloo(text: str) -> ImportedLog:
         elif columns := _gloo_columns(line):
             tables.append(OpenTable(line.number, columns, dict(stated)))
         elif tables and line.text.lstrip()[:1].isdigit():
-            notices += tables[-1].take(line, line.text.split())
+            warnings += tables[-1].take(line, line.text.split())
     facts = {"device": stated["Device"]} if "Device" in stated else {}
     closed = [_gloo_table(table) for table in tables]
-    return log_of("gloo-benchmark", lines, closed, notices, library="Gloo", facts=facts)
+    return log_of("gloo-benchmark", lines, closed, warnings, library="Gloo", facts=facts)
 
 
 def _gloo_table(table: OpenTable) -> ImportedTable:

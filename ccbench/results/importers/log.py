@@ -24,7 +24,7 @@ from ccbench.results.importers.words import (
     whole,
     whole_size,
 )
-from ccbench.topology.graph import Notice
+from ccbench.topology.graph import SourceWarning
 from ccbench.topology.text import Figure, figure
 
 
@@ -125,7 +125,7 @@ class ImportedLog:
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     hints: tuple[str, ...] = ()
-    notices: tuple[Notice, ...] = ()
+    warnings: tuple[SourceWarning, ...] = ()
     outcome: Outcome = Outcome.UNKNOWN
     detail: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -244,12 +244,12 @@ class OpenTable:
     said: dict[str, Any] = field(default_factory=dict)
     rows: list[tuple[Line, dict[str, Any]]] = field(default_factory=list)
 
-    def take(self, line: Line, texts: Sequence[str]) -> list[Notice]:
+    def take(self, line: Line, texts: Sequence[str]) -> list[SourceWarning]:
         """Keep the row that ``line`` is, or return the remark why it is none."""
         # Tables of these tools have columns of one width, so that a last row that nothing ends and that is
         # shorter than the one before has lost digits of its last figure.
         if line.unfinished and self.rows and len(line.text) < len(self.rows[-1][0].text):
-            return [Notice("truncated", "the last row has lost its end and was left out", line.number)]
+            return [SourceWarning("truncated", "the last row has lost its end and was left out", line.number)]
         cells = cells_of(self.columns, texts)
         if cells is None:
             return [no_row(line)]
@@ -297,16 +297,16 @@ def log_of(
     tool: str,
     lines: Sequence[Line],
     tables: Sequence[ImportedTable],
-    notices: Sequence[Notice],
+    warnings: Sequence[SourceWarning],
     otherwise: tuple[Outcome, str] | None = None,
     **fields: Any,
 ) -> ImportedLog:
     """The log of ``lines``; a failure that they report counts before ``otherwise``, how its rows end."""
-    torn = any(notice.kind == "truncated" for notice in notices)
+    torn = any(warning.kind == "truncated" for warning in warnings)
     hang, crash = failures(lines)
     # A hang before a crash, which the launcher often reports of the processes that it ends.
     failed = (Outcome.HUNG, hang) if hang else (Outcome.CRASHED, crash) if crash else None
     outcome, detail = failed or otherwise or (Outcome.CUT if torn else Outcome.UNKNOWN, "")
     return ImportedLog(
-        tool, tables=tuple(tables), notices=capped(notices), outcome=outcome, detail=detail, **fields
+        tool, tables=tuple(tables), warnings=capped(warnings), outcome=outcome, detail=detail, **fields
     )

@@ -41,7 +41,7 @@ from ccbench.results.importers.words import (
     variables_in,
     whole,
 )
-from ccbench.topology.graph import Notice
+from ccbench.topology.graph import SourceWarning
 from ccbench.topology.text import figure
 
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],"]', re.DOTALL)
@@ -137,7 +137,7 @@ def read_document(text: str) -> ImportedLog:
     finished = is_whole and "end_time" in document and "average_bus_bandwidth" in document
     outcome = Outcome.COMPLETE if finished else Outcome.CRASHED if errors else Outcome.CUT
     code, start = _number(document.get("nccl_version")), document.get("start_time")
-    cut = Notice("truncated", "the JSON document ends before its end or is broken")
+    cut = SourceWarning("truncated", "the JSON document ends before its end or is broken")
     return ImportedLog(
         tool="nccl-tests",
         library="NCCL",
@@ -145,7 +145,7 @@ def read_document(text: str) -> ImportedLog:
         devices=tuple(devices),
         versions={"NCCL": decoded(code)} if code else {},
         environment=environment,
-        notices=() if is_whole else (cut,),
+        warnings=() if is_whole else (cut,),
         outcome=outcome,
         detail=errors[0][:200] if errors else "",
         facts={"started_at": start} if isinstance(start, str) else {},
@@ -239,7 +239,7 @@ def _number(value: Any) -> int | None:
 
 def read_records(text: str) -> ImportedLog:
     """Tables of records. The form has no closing line, so that an end between two records cannot be seen."""
-    notices: list[Notice] = []
+    warnings: list[SourceWarning] = []
     groups: dict[tuple[str, int | None, int | None, int], list[ImportedRow]] = {}
     header: tuple[str, ...] = ()
     for number, raw in enumerate(text.split("\n"), start=1):
@@ -253,7 +253,7 @@ def read_records(text: str) -> ImportedLog:
         record = _record(line) if line.startswith("{") else listed
         cells = cells_of(_COLUMNS.each(list(record)), list(record.values()))
         if cells is None or record["inplace"] not in ("0", "1", "true", "false"):
-            notices.append(Notice("damaged_line", "no whole record, or one without a size", number))
+            warnings.append(SourceWarning("damaged_line", "no whole record, or one without a size", number))
             continue
         wrong, cycle = figure(record.get("wrong", "")), whole(record.get("numcycle", ""))
         row = row_of(
@@ -276,12 +276,12 @@ def read_records(text: str) -> ImportedLog:
         if factor is None or abs(busbw - (fastest.algbw or 0.0) * factor) > 0.001 * busbw:
             ranks = ranks * gpus if ranks is not None else None
         tables.append(ImportedTable(collective, tuple(rows), ranks, nodes, line=rows[0].line))
-    cut = bool(notices) or (text.lstrip()[:1] == "[" and text.rstrip()[-1:] != "]")
+    cut = bool(warnings) or (text.lstrip()[:1] == "[" and text.rstrip()[-1:] != "]")
     return ImportedLog(
         tool="rccl-tests",
         library="RCCL",
         tables=tuple(tables),
-        notices=capped(notices),
+        warnings=capped(warnings),
         outcome=Outcome.CUT if cut else Outcome.UNKNOWN,
         detail="records are missing or broken" if cut else "",
     )

@@ -1,6 +1,6 @@
 """Reads the text of NVIDIA's nccl-tests and its ports: every version, whole or damaged.
 
-A text that holds nothing of nccl-tests gives a log without tables and a notice that says so: ``read`` takes
+A text that holds nothing of nccl-tests gives a log without tables and a warning that says so: ``read`` takes
 any text and raises nothing. Forms: github.com/NVIDIA/nccl-tests src/common.cu, src/util.cu.
 """
 
@@ -39,7 +39,7 @@ from ccbench.results.importers.words import (
     source_lines,
     whole,
 )
-from ccbench.topology.graph import Notice
+from ccbench.topology.graph import SourceWarning
 from ccbench.topology.text import Figure, figure
 
 _MARKS = re.compile(
@@ -127,11 +127,11 @@ class OpenRun:
 
 
 class Tables:
-    """Takes lines in order into runs with tables. Broken lines become notices and never raise."""
+    """Takes lines in order into runs with tables. Broken lines become warnings and never raise."""
 
     def __init__(self) -> None:
         self.runs = [OpenRun()]
-        self.notices: list[Notice] = []
+        self.warnings: list[SourceWarning] = []
         self._placement_above = ""
 
     @property
@@ -166,11 +166,11 @@ class Tables:
             # Figures that are no row, where rows stand, are what is left of one.
             if self._open is not None and sum(map(is_figure, words)) >= _FEWEST_WORDS:
                 text = "figures without the start of their row"
-                self.notices.append(Notice("damaged_line", text, line.number))
+                self.warnings.append(SourceWarning("damaged_line", text, line.number))
         elif (self._run.tables or not comment) and len(text) < 120 and _HOLE.fullmatch(text.strip()):
             if self._open is not None:
                 self._open.has_hole = True
-            self.notices.append(Notice("truncated", "lines were left out of the source here", line.number))
+            self.warnings.append(SourceWarning("truncated", "lines are left out here", line.number))
 
     def _new_run(self) -> OpenRun:
         """The run that a line of a header belongs to: another one, once the last has a table."""
@@ -255,7 +255,7 @@ class Tables:
             cells, places = replace(cells, missing=0), (True,)
         if cells.missing:
             text = f"{cells.missing} columns of a row are missing"
-            self.notices.append(Notice("damaged_line", text, line.number))
+            self.warnings.append(SourceWarning("damaged_line", text, line.number))
             if not cells.figures and not cells.head.get("type"):
                 return True
         table.rows += _placements(cells, line.number, places)
@@ -349,13 +349,13 @@ def read(text: str) -> ImportedLog:
     runs = [run for run in tables.runs if run.tables or run.devices]
     program = next(filter(None, (program_collective(line.text) for line in around)), "")
     built = [_built(table, run, program, said.environment) for run in runs for table in run.tables]
-    notices = [*tables.notices, *(notice for _, found in built for notice in found)]
+    warnings = [*tables.warnings, *(warning for _, found in built for warning in found)]
     kept = tuple(table for table, _ in built)
     outcome, detail = _log_outcome(kept, bool(runs), *failures(around))
     if outcome in (Outcome.HUNG, Outcome.CRASHED):
         kept = tuple(t if t.outcome is Outcome.COMPLETE else replace(t, outcome=outcome) for t in kept)
     if not kept and not runs and not said.versions:
-        notices.append(Notice("unsupported", "no line of nccl-tests is in this text"))
+        warnings.append(SourceWarning("unsupported", "no line of nccl-tests is in this text"))
     is_rccl = any("rccl-tests" in line.text or "RCCL version" in line.text for line in around)
     return ImportedLog(
         tool="rccl-tests" if is_rccl else "nccl-tests",
@@ -365,7 +365,7 @@ def read(text: str) -> ImportedLog:
         versions=said.versions,
         environment=said.environment,
         hints=said.hints,
-        notices=tuple(sorted(notices, key=lambda notice: notice.line or 0)),
+        warnings=tuple(sorted(warnings, key=lambda warning: warning.line or 0)),
         outcome=outcome,
         detail=detail,
     )
@@ -373,7 +373,7 @@ def read(text: str) -> ImportedLog:
 
 def _built(
     table: OpenTable, run: OpenRun, program: str, environment: dict[str, str]
-) -> tuple[ImportedTable, list[Notice]]:
+) -> tuple[ImportedTable, list[SourceWarning]]:
     devices, written = list(run.devices), run.written
     named = next(filter(None, map(program_collective, run.programs)), "") or program
     ranks = listed = run.ranks or ranks_of_devices(devices)
@@ -394,7 +394,7 @@ def _built(
     if collective in COLLECTIVES and not COLLECTIVES[collective].reduces:
         # Versions without a column for the op leave it out of collectives that have none.
         rows = [row if row.op else replace(row, op="none") for row in rows]
-    outcome, notices = _table_outcome(table, run)
+    outcome, warnings = _table_outcome(table, run)
     # One algorithm or protocol is forced; lists and exclusions in NCCL's variables force none.
     forced = {name: environment.get(f"NCCL_{name}", "") for name in ("ALGO", "PROTO")}
     forced = {name: value.lower() if value.isalnum() else "default" for name, value in forced.items()}
@@ -414,10 +414,10 @@ def _built(
         table.line,
         told,
     )
-    return built, notices
+    return built, warnings
 
 
-def _table_outcome(table: OpenTable, run: OpenRun) -> tuple[Outcome, list[Notice]]:
+def _table_outcome(table: OpenTable, run: OpenRun) -> tuple[Outcome, list[SourceWarning]]:
     """The outcome of one table, and what contradicts the closing lines where it is cut.
 
     Complete needs a closing line, no hole, every size that the settings announce, and rows whose mean is
@@ -433,7 +433,7 @@ def _table_outcome(table: OpenTable, run: OpenRun) -> tuple[Outcome, list[Notice
         room = max(0.01, *(row.half_units[2] or 0.0 for row in rows))
         if not math.isclose(table.average, mean, rel_tol=1e-3, abs_tol=room):
             text = f"the closing average is {table.average:g} GB/s, the rows' is {mean:g}: rows are missing"
-            return Outcome.CUT, [Notice("contradiction", text, table.line)]
+            return Outcome.CUT, [SourceWarning("contradiction", text, table.line)]
     smallest, largest = config.get("minimum_bytes"), config.get("maximum_bytes")
     step, unit = config.get("step"), config.get("step_unit")
     if smallest is not None and largest is not None and step:
@@ -448,7 +448,7 @@ def _table_outcome(table: OpenTable, run: OpenRun) -> tuple[Outcome, list[Notice
         elif grows and following <= largest:
             text = f"the settings end at {largest} B, the rows at {last} B"
         if text:
-            return Outcome.CUT, [Notice("truncated", text, table.line)]
+            return Outcome.CUT, [SourceWarning("truncated", text, table.line)]
     is_closed = table.average is not None or table.concluded or table.wrong_values is not None
     return Outcome.COMPLETE if is_closed else Outcome.CUT, []
 

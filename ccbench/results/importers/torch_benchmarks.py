@@ -51,7 +51,7 @@ from ccbench.results.importers.words import (
     source_lines,
     whole,
 )
-from ccbench.topology.graph import Notice
+from ccbench.topology.graph import SourceWarning
 from ccbench.topology.text import Figure, figure
 
 # -- PARAM --------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def is_param(text: str) -> bool:
 def read_param(text: str) -> ImportedLog:
     """One table for each collective and element type, in the order they first appear."""
     rows: dict[tuple[str, str, int | None, int | None], list[ImportedRow]] = {}
-    notices: list[Notice] = []
+    warnings: list[SourceWarning] = []
     columns: tuple[Column, ...] = ()
     launch, stated, world = Launch(), "", None
     lines = list(source_lines(text))
@@ -117,7 +117,7 @@ def read_param(text: str) -> ImportedLog:
         shown = _QUOTED if len(texts) == 3 and len(columns) != 3 else columns[: len(texts)]
         cells = cells_of(shown, texts) if len(texts) >= 3 else None
         if cells is None or shown[0].name != "size_bytes":
-            notices.append(no_row(line))
+            warnings.append(no_row(line))
             continue
         dtype, op = dtype_name(match["dtype"] or ""), op_of(name, "")
         key = (name, match["tag"].strip("-"), world or launch.ranks, launch.nodes)
@@ -127,7 +127,7 @@ def read_param(text: str) -> ImportedLog:
     for (name, tag, ranks, nodes), one in rows.items():
         facts = {"seconds_are": "median over ranks of means over iterations", **({"tag": tag} if tag else {})}
         tables.append(ImportedTable(name, tuple(one), ranks, nodes, line=one[0].line, facts=facts))
-    return log_of("param", lines, tables, notices)
+    return log_of("param", lines, tables, warnings)
 
 
 # -- all_reduce_bench.py ------------------------------------------------------------------------------------
@@ -181,8 +181,8 @@ def read_all_reduce_bench(text: str) -> ImportedLog:
     """Every payload that ``text`` has figures of, each form as its own table."""
     lines = list(source_lines(text))
     stated = {_payload(match[1]) for line in lines if (match := _PAYLOAD.search(line.text))} - {0}
-    notices: list[Notice] = []
-    tables = [*_of_blocks(lines, stated.pop() if len(stated) == 1 else 0, notices), *_paragraphs(lines)]
+    warnings: list[SourceWarning] = []
+    tables = [*_of_blocks(lines, stated.pop() if len(stated) == 1 else 0, warnings), *_paragraphs(lines)]
     # The Markdown tables of payloads; their number of ranks is in the heading before them.
     headings = [(line.number, int(m[1])) for line in lines if (m := _SWEEP.search(line.text))]
     for table in figure_tables(text):
@@ -191,7 +191,7 @@ def read_all_reduce_bench(text: str) -> ImportedLog:
         ranks = table.ranks or (above[-1] if above else None)
         tables.append(replace(table, collective="all_reduce", rows=rows, ranks=ranks))
     if lines and _PARAGRAPH.search(lines[-1].text):
-        notices.append(Notice("truncated", "the figures of the last payload are missing", lines[-1].number))
+        warnings.append(SourceWarning("truncated", "the last payload has no figures", lines[-1].number))
     said = LibraryLines()
     devices: dict[int, DeviceLine] = {}
     for line in lines:
@@ -204,7 +204,7 @@ def read_all_reduce_bench(text: str) -> ImportedLog:
         "torch-all-reduce-bench",
         lines,
         tables,
-        notices,
+        warnings,
         library="NCCL" if "NCCL" in text else "",
         devices=tuple(devices[rank] for rank in sorted(devices)),
         versions=said.versions,
@@ -247,7 +247,7 @@ def _blocks(lines: Sequence[Line], payload_bytes: int, ranks: int) -> tuple[list
     return sorted([*closed, *left], key=lambda block: block.line), len(waiting)
 
 
-def _of_blocks(lines: list[Line], size_bytes: int, notices: list[Notice]) -> Iterator[ImportedTable]:
+def _of_blocks(lines: list[Line], size_bytes: int, warnings: list[SourceWarning]) -> Iterator[ImportedTable]:
     """One row: the time of a trial is its slowest rank's, and the row shows the trial of median time."""
     stated = {int(match[1]) for line in lines if (match := _RANKS.search(line.text))}
     named = {match[1] for line in lines if (match := _RANK.match(line.text))}
@@ -259,7 +259,7 @@ def _of_blocks(lines: list[Line], size_bytes: int, notices: list[Notice]) -> Ite
     longest = max(map(len, by_rank.values()), default=0)
     if unfinished or any(len(own) < longest for own in by_rank.values()):
         text = f"{unfinished} blocks without all their lines; not every rank has {longest} trials"
-        notices.append(Notice("truncated", text))
+        warnings.append(SourceWarning("truncated", text))
     if not blocks:
         return
     # The k-th block of each rank belongs to trial k.

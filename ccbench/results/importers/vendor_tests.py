@@ -51,7 +51,7 @@ from ccbench.results.importers.words import (
     source_lines,
     whole,
 )
-from ccbench.topology.graph import Notice
+from ccbench.topology.graph import SourceWarning
 from ccbench.topology.text import figure
 
 # -- nccom-test ---------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def is_nccom(text: str) -> bool:
 def read_nccom(text: str) -> ImportedLog:
     """Every table of ``text``; collective and ranks come from the command line before it."""
     tables: list[OpenTable] = []
-    notices: list[Notice] = []
+    warnings: list[SourceWarning] = []
     command: dict[str, Any] = {"collective": "", "ranks": None, "nodes": None}
     lines = list(source_lines(text))
     for line in lines:
@@ -110,11 +110,11 @@ def read_nccom(text: str) -> ImportedLog:
         elif tables and (average := _AVERAGE.search(line.text)):
             tables[-1].said["average"] = figure(average[1])
         elif tables and line.text.lstrip()[:1].isdigit():
-            notices += tables[-1].take(line, line.text.split())
+            warnings += tables[-1].take(line, line.text.split())
     complete = bool(tables) and all(table.said.get("average") for table in tables)
     cut = (Outcome.CUT, "no 'Avg bus bandwidth' at the end")
     otherwise = (Outcome.COMPLETE, "") if complete else cut
-    return log_of("nccom-test", lines, [_nccom_table(table) for table in tables], notices, otherwise)
+    return log_of("nccom-test", lines, [_nccom_table(table) for table in tables], warnings, otherwise)
 
 
 def _nccom_table(table: OpenTable) -> ImportedTable:
@@ -168,7 +168,7 @@ def is_hccl(text: str) -> bool:
 def read_hccl(text: str) -> ImportedLog:
     """Every table of ``text``; collective, type and ranks come from the command line before it."""
     tables: list[OpenTable] = []
-    notices: list[Notice] = []
+    warnings: list[SourceWarning] = []
     command: dict[str, Any] = {"collective": "", "options": {}, "launch": Launch()}
     sweep: dict[str, str] = {}
     lines = list(source_lines(text))
@@ -183,12 +183,12 @@ def read_hccl(text: str) -> ImportedLog:
             names = ("minimum_bytes", "maximum_bytes", "settings")
             sweep = dict(zip(names, (one.strip(" ,") for one in stated.groups()), strict=True))
         elif tables and "|" in line.text:
-            notices += tables[-1].take(line, cells)
+            warnings += tables[-1].take(line, cells)
         elif binary := _BINARY.search(line.text):
             options = dict(pairwise(line.text.split()[:200]))
             launch = launch_of(line.text) or Launch()
             command = {"collective": collective_name(binary[1]), "options": options, "launch": launch}
-    return log_of("hccl_test", lines, [_hccl_table(table) for table in tables], notices, library="HCCL")
+    return log_of("hccl_test", lines, [_hccl_table(table) for table in tables], warnings, library="HCCL")
 
 
 def _hccl_table(table: OpenTable) -> ImportedTable:
@@ -232,7 +232,7 @@ def is_mscclpp(text: str) -> bool:
 def read_mscclpp(text: str) -> ImportedLog:
     """One table for each name, kernel and number of ranks, in the order they first appear."""
     rows: dict[tuple[str, str, int | None, int | None], list[ImportedRow]] = {}
-    notices: list[Notice] = []
+    warnings: list[SourceWarning] = []
     for line in source_lines(text):
         if not line.text.lstrip().startswith("{"):
             continue
@@ -240,7 +240,7 @@ def read_mscclpp(text: str) -> ImportedLog:
         shown = {key: text for key, text in seen.items() if key in _NEEDED | _RATES | {"target"}}
         cells = cells_of(_MSCCLPP_COLUMNS.each(list(shown)), list(shown.values())) if shown else None
         if cells is None or "seconds" not in cells:
-            notices.append(no_row(line))
+            warnings.append(no_row(line))
             continue
         name, ranks = collective_name(seen["name"]), whole(seen["ranks"]) or None
         each = whole(seen.get("ranksPerNode", ""))
@@ -252,4 +252,4 @@ def read_mscclpp(text: str) -> ImportedLog:
     for (name, kernel, ranks, nodes), found in rows.items():
         algorithm = f"kernel:{kernel}" if kernel else "default"
         tables.append(ImportedTable(name, tuple(found), ranks, nodes, algorithm, line=found[0].line))
-    return log_of("mscclpp", (), tables, notices)
+    return log_of("mscclpp", (), tables, warnings)

@@ -14,13 +14,13 @@ from ccbench.cases import UNEVEN
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.flags import Flag
-from ccbench.topology.graph import Notice
+from ccbench.topology.graph import SourceWarning
 from ccbench.topology.text import Figure, plain, without_tags
 
 LONGEST_LINE = 4096
 """Characters of a line that are looked at; no tool here prints a longer one."""
 
-MOST_NOTICES = 100
+MOST_WARNINGS = 100
 """Remarks that are kept of one text; whoever has more lines that do not fit has another form."""
 
 # -- lines --------------------------------------------------------------------------------------------------
@@ -76,17 +76,17 @@ def source_lines(text: str) -> Iterator[Line]:
         yield begun
 
 
-def no_row(line: Line) -> Notice:
-    """The remark that ``line`` stands where a row should and is none."""
-    return Notice("damaged_line", f"no row of its table: {line.text.strip()[:80]!r}", line.number)
+def no_row(line: Line) -> SourceWarning:
+    """The warning that ``line`` stands where a row should and is none."""
+    return SourceWarning("damaged_line", f"no row of its table: {line.text.strip()[:80]!r}", line.number)
 
 
-def capped(notices: Sequence[Notice]) -> tuple[Notice, ...]:
-    """The first MOST_NOTICES of ``notices``, and how many more there were."""
-    if len(notices) <= MOST_NOTICES:
-        return tuple(notices)
-    more = Notice("damaged_line", f"{len(notices) - MOST_NOTICES} more remarks like these were left out")
-    return (*notices[:MOST_NOTICES], more)
+def capped(warnings: Sequence[SourceWarning]) -> tuple[SourceWarning, ...]:
+    """The first MOST_WARNINGS of ``warnings``, and how many more there were."""
+    if len(warnings) <= MOST_WARNINGS:
+        return tuple(warnings)
+    more = SourceWarning("damaged_line", f"{len(warnings) - MOST_WARNINGS} more warnings were left out")
+    return (*warnings[:MOST_WARNINGS], more)
 
 
 # -- endings ------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.topology.classes import class_of_direct_links, connected_groups, peers_of
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology, TopologyClass
 from ccbench.topology.pci import card_count
 from ccbench.topology.text import Element, one_or_all, parse_xml
 from ccbench.units import shown
@@ -103,24 +103,24 @@ def read(text: str) -> Topology:
             "write the file with 'lstopo x.xml'"
         )
     tree = _Tree(root)
-    if not tree.devices and not tree.notices:
+    if not tree.devices and not tree.warnings:
         raise MachineError(
             f"hwloc XML: line {root.line}: <topology> holds no processor and no device; "
             "give the whole of a file that 'lstopo x.xml' wrote"
         )
-    notices = [*document.notices, *tree.notices]
-    matrices = list(_matrices(root, notices))
-    bandwidths = _Bandwidths(tree, [matrix for matrix in matrices if matrix.name in _KINDS], notices)
-    links = [*tree.links, *bandwidths.links, *_socket_links(tree, matrices, notices)]
+    warnings = [*document.warnings, *tree.warnings]
+    matrices = list(_matrices(root, warnings))
+    bandwidths = _Bandwidths(tree, [matrix for matrix in matrices if matrix.name in _KINDS], warnings)
+    links = [*tree.links, *bandwidths.links, *_socket_links(tree, matrices, warnings)]
     machine = next(iter(root.named("object")), None)
     product = _infos_of([machine] if machine else []).get("DMIProductName", "").replace("_", " ").strip()
     topology_class, reason = _class(root, product, tree, bandwidths, document.complete)
     if topology_class is TopologyClass.SINGLE_GPU and not tree.of_kind(DeviceKind.GPU):
         text = f"the GPU: the class is taken from the product's name, {shown(product)}"
-        notices.append(Notice("not_visible", text, root.line))
+        warnings.append(SourceWarning("not_visible", text, root.line))
     if not tree.has_pci:
         text = "no PCI devices in this file; write it with 'lstopo --of xml' as root"
-        notices.append(Notice("not_visible", text))
+        warnings.append(SourceWarning("not_visible", text))
     unknown = topology_class is TopologyClass.UNKNOWN
     facts = {
         **tree.facts(),
@@ -136,7 +136,7 @@ def read(text: str) -> Topology:
         links=tuple(links),
         topology_class=topology_class,
         source="hwloc_xml",
-        notices=tuple(notices),
+        warnings=tuple(warnings),
         facts=facts,
     )
 
@@ -185,13 +185,13 @@ def _read_console(text: str) -> Topology:
             "lstopo: no object found; expected lines such as 'Package L#0'; give the output of 'lstopo -v'"
         )
     tree = _Tree(root)
-    no_links = Notice("not_visible", "lstopo's text has no links; 'lstopo machine.xml' has rates and NVLinks")
+    no_links = SourceWarning("not_visible", "no links are shown; 'lstopo machine.xml' has rates and NVLinks")
     facts = {**tree.facts(), "nvswitch": None, "nvswitch_count": None, "nvlinks_per_gpu": None}
     return Topology(
         name="lstopo",
         devices=tuple(device for device in tree.devices if device.kind is not DeviceKind.PCIE_SWITCH),
         source="lstopo_text",
-        notices=(*tree.notices, no_links),
+        warnings=(*tree.warnings, no_links),
         facts={**facts, "gpu_count": facts["gpu_count"] if tree.has_pci else None},
     )
 
@@ -206,7 +206,7 @@ class _Matrix:
     line: int
 
 
-def _matrices(root: Element, notices: list[Notice]) -> Iterator[_Matrix]:
+def _matrices(root: Element, warnings: list[SourceWarning]) -> Iterator[_Matrix]:
     for element in root.children:
         if element.tag not in {"distances2", "distances2hetero"}:
             continue
@@ -216,7 +216,7 @@ def _matrices(root: Element, notices: list[Notice]) -> Iterator[_Matrix]:
         sound = all(re.fullmatch(r"\d{1,18}", value) for value in values)
         if size > _MOST_OBJECTS or len(values) != size * size or not sound:
             text = f"the matrix {name[:40]!r} has {size} objects and {len(values)} values; left out"
-            notices.append(Notice("damaged_line", text, element.line))
+            warnings.append(SourceWarning("damaged_line", text, element.line))
         elif size:
             one_type = element.attributes.get("type", "") + ":" if element.tag == "distances2" else ""
             rows = [[int(value) for value in values[at : at + size]] for at in range(0, size * size, size)]
@@ -226,7 +226,7 @@ def _matrices(root: Element, notices: list[Notice]) -> Iterator[_Matrix]:
 class _Bandwidths:
     """Links of the bandwidth matrices. ``direct``: pairs of GPUs; ``per_gpu``: None if not countable."""
 
-    def __init__(self, tree: _Tree, matrices: list[_Matrix], notices: list[Notice]) -> None:
+    def __init__(self, tree: _Tree, matrices: list[_Matrix], warnings: list[SourceWarning]) -> None:
         self.tree, self.matrices = tree, matrices
         self.links: list[Link] = []
         self.direct: set[tuple[str, str]] = set()
@@ -236,7 +236,7 @@ class _Bandwidths:
             for key in matrix.keys:
                 if key not in tree.names:
                     text = f"{matrix.name} names {key[:40]}, which is not in the tree"
-                    notices.append(Notice("missing_peer", text, matrix.line))
+                    warnings.append(SourceWarning("missing_peer", text, matrix.line))
             for key, row in zip(matrix.keys, matrix.rows, strict=True):
                 for other, megabytes in zip(matrix.keys, row, strict=True):
                     source, target = tree.names.get(key), tree.names.get(other)
@@ -332,12 +332,12 @@ def _class(
     return TopologyClass.UNKNOWN, "hwloc did not ask the GPUs' driver about links"
 
 
-def _socket_links(tree: _Tree, matrices: list[_Matrix], notices: list[Notice]) -> list[Link]:
+def _socket_links(tree: _Tree, matrices: list[_Matrix], warnings: list[SourceWarning]) -> list[Link]:
     """The way between CPUs, with the kernel's relative distance where given; hwloc knows no rate of it."""
     cpus = {str(device.numa_node): device.name for device in tree.of_kind(DeviceKind.CPU)}
     if len(cpus) > _MOST_JOINED_CPUS:
         text = f"{len(cpus)} NUMA nodes: the links between more than {_MOST_JOINED_CPUS} are left out"
-        notices.append(Notice("unsupported", text))
+        warnings.append(SourceWarning("unsupported", text))
         return []
     distances: dict[tuple[str, str], int] = {}
     for matrix in matrices:
@@ -395,7 +395,7 @@ class _Tree:
     def __init__(self, root: Element) -> None:
         self.devices: list[Device] = []
         self.links: list[Link] = []
-        self.notices: list[Notice] = []
+        self.warnings: list[SourceWarning] = []
         self.names: dict[str, str] = {}
         self.os_names: dict[str, str] = {}
         self.cpus: dict[int, None] = {}
@@ -451,12 +451,12 @@ class _Tree:
             index = int(text) if re.fullmatch(r"\d{1,9}", text) else _MOST_NUMA_NODES
             if index >= _MOST_NUMA_NODES:
                 text = "a NUMA node without a number; left out"
-                self.notices.append(Notice("damaged_line", text, element.line))
+                self.warnings.append(SourceWarning("damaged_line", text, element.line))
             elif element.attributes.get("subtype") == "GPUMemory" or re.fullmatch(r"[0x,]+", cpuset):
                 # NUMA nodes that are a GPU's memory have no cores.
                 self.memory[index] = _infos_of([element]).get("PCIBusID", "").lower()
             elif index in self.cpus:
-                self.notices.append(Notice("contradiction", f"NUMA node {index} appears twice", element.line))
+                self.warnings.append(SourceWarning("contradiction", f"two NUMA nodes {index}", element.line))
             else:
                 self.cpus[index] = None
                 size = element.attributes.get("local_memory", "")
@@ -478,7 +478,7 @@ class _Tree:
         infos, speed = _infos_of(children), _speed(element)
         if kind is DeviceKind.NVSWITCH and vendor == "0000":
             text = f"the NVSwitch at {element.attributes.get('pci_busid', '?')} shows no PCI ids"
-            self.notices.append(Notice("not_visible", text, element.line))
+            self.warnings.append(SourceWarning("not_visible", text, element.line))
         verbs = [name for name in os_names if _VERBS.match(name)]
         attributes: dict[str, Any] = {
             "pci_id": f"{vendor}:{device}" if vendor else "0000:0000",
@@ -502,7 +502,7 @@ class _Tree:
     def _bus_id(self, element: Element) -> str:
         text = element.attributes.get("pci_busid", "")
         if not _BUS.fullmatch(text):
-            self.notices.append(Notice("damaged_line", f"no PCI bus id: {text[:40]!r}", element.line))
+            self.warnings.append(SourceWarning("damaged_line", f"no PCI bus id: {text[:40]!r}", element.line))
         return _bus(element)
 
     def _hang(self, name: str, element: Element, place: _Place) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import Device, DeviceKind, Notice, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, SourceWarning, Topology, TopologyClass
 from ccbench.topology.text import Element, parse_below, root_tag
 from ccbench.units import shown
 
@@ -56,8 +56,8 @@ def read(text: str) -> Topology:
     Raises MachineError when there is no ``<graphs>``.
     """
     document, root = parse_below(text, NAME, "graphs", "NCCL_GRAPH_DUMP_FILE")
-    notices = list(document.notices)
-    graphs = [_graph(element, notices) for element in root.named("graph")]
+    warnings = list(document.warnings)
+    graphs = [_graph(element, warnings) for element in root.named("graph")]
     if not graphs:
         raise MachineError(
             f"{NAME}: line {root.line}: <graphs> holds no <graph>; "
@@ -85,12 +85,12 @@ def read(text: str) -> Topology:
         devices=tuple(devices),
         topology_class=topology_class,
         source=NAME,
-        notices=tuple(notices),
+        warnings=tuple(warnings),
         facts={**_facts(root, graphs, len(gpus)), "nvswitch": nvswitch, "class_evidence": evidence},
     )
 
 
-def _graph(element: Element, notices: list[Notice]) -> _Graph:
+def _graph(element: Element, warnings: list[SourceWarning]) -> _Graph:
     graph = _Graph(element.attributes, [], [], [])
     for channel in element.named("channel"):
         ids: dict[str, list[int]] = {"gpu": [], "net": []}
@@ -101,25 +101,25 @@ def _graph(element: Element, notices: list[Notice]) -> _Graph:
             number = int(dev, 16 if dev[:2] in ("0x", "0X") else 10) if _ID.fullmatch(dev) else None
             if child.tag not in ids:
                 text = f"<{child.tag[:40]}> in a channel is left out"
-                notices.append(Notice("unsupported", text, child.line))
+                warnings.append(SourceWarning("unsupported", text, child.line))
             elif number is None:
                 text = f"<{child.tag}> with dev {shown(dev)} is left out"
-                notices.append(Notice("damaged_line", text, child.line))
+                warnings.append(SourceWarning("damaged_line", text, child.line))
             else:
                 ids[child.tag].append(number)
                 printed += [dev] if child.tag == "gpu" else []
         if len(set(ids["gpu"])) != len(ids["gpu"]):
-            notices.append(Notice("contradiction", "a GPU stands twice in one channel", channel.line))
+            warnings.append(SourceWarning("contradiction", "a GPU stands twice in one channel", channel.line))
         graph.first_printed.extend(printed if not graph.orders else [])
         graph.orders.append(tuple(ids["gpu"]))
         graph.nets.append(tuple(ids["net"]))
     pattern, stated = graph.said.get("pattern", ""), graph.said.get("nchannels", "")
     if pattern not in PATTERNS:
-        notices.append(Notice("unknown_spelling", f"pattern {shown(pattern)} of a graph", element.line))
+        warnings.append(SourceWarning("unknown_spelling", f"pattern {shown(pattern)}", element.line))
     if stated != str(len(graph.orders)):
         name = shown(graph.said.get("id", ""))
         text = f"graph {name} says {shown(stated)} channels and lists {len(graph.orders)}"
-        notices.append(Notice("contradiction", text, element.line))
+        warnings.append(SourceWarning("contradiction", text, element.line))
     return graph
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.topology.classes import class_of_direct_links
-from ccbench.topology.graph import Device, DeviceKind, LinkKind, Notice, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, LinkKind, SourceWarning, Topology, TopologyClass
 from ccbench.topology.pci import card_count
 from ccbench.topology.readers.nccl_log_graph import (
     PROCESSOR_LOCAL,
@@ -37,7 +37,7 @@ from ccbench.topology.readers.nccl_log_graph import (
 )
 from ccbench.topology.text import decimal, one_or_all, plain, whole, without_tags
 
-MOST_NOTICES = 200
+MOST_WARNINGS = 200
 """More than these are counted, not listed: a damaged log of a cluster would fill the screen."""
 
 _MOST_CHARACTERS_OF_A_LINE = 100_000
@@ -145,7 +145,7 @@ class Session:
     hosts: dict[int, str] = field(default_factory=dict)
     ranks: list[dict[str, Any]] = field(default_factory=list)
     transports: Counter[str] = field(default_factory=Counter)
-    notices: list[Notice] = field(default_factory=list)
+    warnings: list[SourceWarning] = field(default_factory=list)
     net_devices: dict[str, dict[int, str]] = field(default_factory=dict)
     masks: dict[str, dict[str, str]] = field(default_factory=dict)
     affinities: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -211,7 +211,7 @@ class Session:
         ranks = [whole(word) for word in (words[:-1] if cut else words)]
         known = [rank for rank in ranks if rank is not None]
         if not known or len(known) != len(ranks):
-            self.notices.append(Notice("damaged_line", f"no list of ranks: {rest[:60]!r}", entry.number))
+            self.warnings.append(SourceWarning("damaged_line", f"no ranks: {rest[:60]!r}", entry.number))
             return
         channel = f"{int(found[1]):02d}"
         if self.rings.get(channel, known) != known:
@@ -237,8 +237,8 @@ class Session:
             numbers = [whole(word) for word in (middle, parent, *children.split("/"))]
             known = [number for number in numbers if number is not None]
             if len(known) < len(numbers) or known[0] < 0:
-                bad = Notice("damaged_line", f"no place in a tree: {text[:60]!r}", entry.number)
-                self.notices.append(bad)
+                bad = SourceWarning("damaged_line", f"no place in a tree: {text[:60]!r}", entry.number)
+                self.warnings.append(bad)
                 continue
             rank, above, *below = known
             edge = TreeEdge(above if above >= 0 else None, tuple(child for child in below if child >= 0))
@@ -248,8 +248,8 @@ class Session:
 
     def _note_other_communicator(self, what: str, line: int) -> None:
         text = f"several communicators; {what} are those of the first"
-        if all(notice.text != text for notice in self.notices):
-            self.notices.append(Notice("unsupported", text, line))
+        if all(warning.text != text for warning in self.warnings):
+            self.warnings.append(SourceWarning("unsupported", text, line))
 
     def _pattern(self, entry: Entry, body: str) -> None:
         if self.pattern_speaker is None:
@@ -259,7 +259,7 @@ class Session:
         values = dict(words for part in body[:400].split(",") if len(words := part.split()) == 2)
         pattern, channels = whole(values.get("Pattern", "")), whole(values.get("nChannels", ""))
         if pattern is None or channels is None:
-            self.notices.append(Notice("damaged_line", f"no pattern: {body[:60]!r}", entry.number))
+            self.warnings.append(SourceWarning("damaged_line", f"no pattern: {body[:60]!r}", entry.number))
             return
         intra, _, inter = values.get("bw", values.get("speed", "")).partition("/")
         type_intra, _, type_inter = values.get("type", "").partition("/")
@@ -341,6 +341,8 @@ def read(text: str) -> Topology:
             model = session.models.get(bus_id.rpartition(".")[0])
             said = {"rank": int(rank), "nccl_id": nccl_id, **({"model": model} if model else {})}
             graph.devices.append(Device(f"gpu{index}", DeviceKind.GPU, bus_id=bus_id, attributes=said))
+    warnings = [*graph.warnings, *session.warnings]
+    _warn_of_parts(warnings, dumps, dump, session)
     topology_class, reason = _class_of(graph, session, facts)
     nvswitch = None if topology_class is TopologyClass.UNKNOWN else topology_class is TopologyClass.NVSWITCH
     facts.update(nvswitch=nvswitch, class_evidence=reason, nvlinks_per_gpu=None)
@@ -351,7 +353,7 @@ def read(text: str) -> Topology:
         links=tuple(graph.links),
         topology_class=topology_class,
         source="nccl_log",
-        notices=_notices([*graph.notices, *session.notices], dumps, dump, session),
+        warnings=tuple(warnings),
         facts=facts,
         matrix=graph.matrix,
     )
@@ -533,22 +535,21 @@ def _rings(session: Session, ranks: int | None) -> tuple[dict[str, list[int]], d
     return full, cut
 
 
-def _notices(notices: list[Notice], dumps: list[Dump], dump: Dump, session: Session) -> tuple[Notice, ...]:
+def _warn_of_parts(warnings: list[SourceWarning], dumps: list[Dump], dump: Dump, session: Session) -> None:
+    """Add to ``warnings`` what the log shows only in part, and count those above MOST_WARNINGS."""
     hosts = {other.host for other in dumps if other.host}
     if len(hosts) > 1:
         text = f"{len(hosts)} hosts drew their machine; the one read is {dump.host or 'without a name'}"
-        notices.append(Notice("several_hosts", text))
+        warnings.append(SourceWarning("several_hosts", text))
     elif len(session.speakers) > 1:
-        notices.append(Notice("several_hosts", f"the log comes from {len(session.speakers)} hosts"))
+        warnings.append(SourceWarning("several_hosts", f"the log comes from {len(session.speakers)} hosts"))
     if dump.is_empty:
         text = "no graph of the machine in this log; run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH"
-        notices.append(Notice("not_visible", text))
+        warnings.append(SourceWarning("not_visible", text))
     elif not dump.complete and dump.details:
-        notices.append(Notice("truncated", "the graph's first or last line is missing; devices may be too"))
-    if len(notices) > MOST_NOTICES:
-        left_out = len(notices) - MOST_NOTICES
-        notices[MOST_NOTICES:] = [Notice("damaged_line", f"{left_out} more notices are not listed")]
-    return tuple(notices)
+        warnings.append(SourceWarning("truncated", "the graph's first or last line is missing"))
+    if (more := len(warnings) - MOST_WARNINGS) > 0:
+        warnings[MOST_WARNINGS:] = [SourceWarning("damaged_line", f"{more} more warnings are not listed")]
 
 
 def _class_of(graph: MachineGraph, session: Session, facts: dict[str, Any]) -> tuple[TopologyClass, str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning
 from ccbench.topology.text import decimal, whole
 
 Node = tuple[str, str]
@@ -109,7 +109,7 @@ class Dump:
     above: dict[Node, Node] = field(default_factory=dict)
     edges: list[Edge] = field(default_factory=list)
     rows: dict[Node, dict[Node, Path]] = field(default_factory=dict)
-    notices: list[Notice] = field(default_factory=list)
+    warnings: list[SourceWarning] = field(default_factory=list)
     open_columns: list[tuple[int, Node]] = field(default_factory=list)
     last: dict[str, tuple[int, Node]] = field(default_factory=dict)
 
@@ -144,12 +144,12 @@ class Dump:
                 if rate is not None and other is not None:
                     paths[other] = Path(int(hops), rate, kind)
             if node is not None and not paths and rest.strip():
-                self.notices.append(Notice("damaged_line", f"no row of paths: {rest[:60]!r}", entry.number))
+                self.warnings.append(SourceWarning("damaged_line", f"no paths: {rest[:60]!r}", entry.number))
             if node is None or not paths:
                 return
             if node not in paths:
                 text = f"the row of {row[1]} does not reach {row[1]} itself; it is cut"
-                self.notices.append(Notice("truncated", text, entry.number))
+                self.warnings.append(SourceWarning("truncated", text, entry.number))
             self.rows.setdefault(node, paths)
         elif cpu is not None:
             node = ("CPU", cpu[1])
@@ -162,7 +162,7 @@ class Dump:
         rate = decimal(found[2]) if found else None
         if found is None or found[3] not in NODE_WORDS or rate is None:
             text = f"no link of NCCL's graph: {body[:60]!r}"
-            self.notices.append(Notice("damaged_line", text, entry.number))
+            self.warnings.append(SourceWarning("damaged_line", text, entry.number))
             return
         kind, node = found[1], (found[3], found[4])
         column = len(entry.body) - len(body)
@@ -178,7 +178,7 @@ class Dump:
             upper = max(candidates)[1] if candidates else upper
         if upper == node:
             text = f"{node[0]}/{node[1]} is linked to itself; left out"
-            self.notices.append(Notice("self_link", text, entry.number))
+            self.warnings.append(SourceWarning("self_link", text, entry.number))
             return
         self.edges.append(Edge(upper, node, kind, rate, entry.number))
         detail = (found[5] or "").strip()
@@ -211,7 +211,7 @@ def read_dumps(entries: Iterable[Entry]) -> list[Dump]:
             dump.max_bw, dump.total_bw = decimal(header[1]), decimal(header[2])
         else:
             dump.read(entry, body)
-    return [dump for dump in dumps if dump.notices or not dump.is_empty]
+    return [dump for dump in dumps if dump.warnings or not dump.is_empty]
 
 
 def node_of(text: str) -> Node | None:
@@ -245,7 +245,7 @@ class MachineGraph:
         self.words = dump.nodes()
         self.devices: list[Device] = []
         self.links: list[Link] = []
-        self.notices = list(dump.notices)
+        self.warnings = list(dump.warnings)
         self.names: dict[Node, str] = {}
         self.direct: set[tuple[str, str]] = set()
         # DEV nodes of newer NCCL stand between the PCIe tree and the one GPU they hold: one device.
@@ -346,17 +346,17 @@ class MachineGraph:
             if kind is None:
                 if edge.kind not in {"LOC", "NET"}:
                     text = f"{edge.kind} links are not known; left out"
-                    self.notices.append(Notice("unsupported", text, edge.line))
+                    self.warnings.append(SourceWarning("unsupported", text, edge.line))
                 continue
             if edge.upper is None:
                 text = f"the line above {edge.lower[0]}/{edge.lower[1]} is missing"
-                self.notices.append(Notice("truncated", text, edge.line))
+                self.warnings.append(SourceWarning("truncated", text, edge.line))
                 continue
             upper, lower = self.names.get(edge.upper), self.names.get(edge.lower)
             if upper is None or lower is None:
                 continue
             if upper == lower:
-                self.notices.append(Notice("self_link", f"{upper} is linked to itself; left out", edge.line))
+                self.warnings.append(SourceWarning("self_link", f"{upper} to itself; left out", edge.line))
                 continue
             # NCCL's word for no limit is no rate of anything.
             limited = edge.rate < NO_LIMIT_GIGABYTES_PER_SECOND
@@ -368,7 +368,7 @@ class MachineGraph:
             forth = (upper, lower, kind)
             if forth in stated and found[forth].bytes_per_second != link.bytes_per_second:
                 text = f"{upper} to {lower} is printed twice with different rates; the first is kept"
-                self.notices.append(Notice("contradiction", text, edge.line))
+                self.warnings.append(SourceWarning("contradiction", text, edge.line))
             if forth not in stated:
                 stated.add(forth)
                 found[forth] = link

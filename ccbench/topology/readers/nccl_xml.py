@@ -20,7 +20,7 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.topology.classes import class_of_direct_links, connected_groups, nvlink_rate, peers_of, xgmi_rate
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology, TopologyClass
 from ccbench.topology.pci import CODING, GENERATIONS, bytes_per_second, card_count, model_of
 from ccbench.topology.text import Element, one_or_all, parse_below, root_tag, whole
 
@@ -53,7 +53,7 @@ MOST_SOCKETS = 16
 """NUMA nodes of one host that are joined with each other; a file with more of them is no machine."""
 
 _LONGEST_TEXT = 200
-"""Characters of a notice: it quotes the file, and a damaged file can hold anything."""
+"""Characters of a warning: it quotes the file, and a damaged file can hold anything."""
 
 _KNOWN = frozenset({"cpu", "pci", "nic", "net", "gpu", "nvlink", "c2c", "xgmi", "pcilink"})
 _SPEED = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*GT/s", re.ASCII | re.IGNORECASE)
@@ -77,12 +77,12 @@ def read(text: str) -> Topology:
 
     CPUs, PCIe switches, GPUs, NICs and NVSwitches with PCIe, NVLink, xGMI and C2C links in both directions.
     Rates are the file's for PCIe and C2C and the datasheet's for NVLink and xGMI, which the file only counts.
-    What looks wrong is kept and noticed, what cannot be drawn is left out and noticed, each with its line.
+    What looks wrong is kept, what cannot be drawn is left out, each with a warning that names the line.
     Raises MachineError when there is no ``<system>``.
     """
     document, system = parse_below(text, NAME, "system", "NCCL_TOPO_DUMP_FILE")
     tree = Tree(system)
-    if not tree.devices and not tree.notices:
+    if not tree.devices and not tree.warnings:
         raise MachineError(
             f"{NAME}: line {system.line}: <system> holds no processor and no device; "
             "give the whole of a file that NCCL_TOPO_DUMP_FILE wrote"
@@ -126,7 +126,7 @@ def read(text: str) -> Topology:
         links=tuple(tree.links),
         topology_class=found,
         source=NAME,
-        notices=(*document.notices, *tree.notices),
+        warnings=(*document.warnings, *tree.warnings),
         facts={**_facts(system, tree, nvlinks, xgmi), "nvswitch": nvswitch, "class_evidence": evidence},
     )
 
@@ -198,7 +198,7 @@ class Tree:
         self.cpus = system.named("cpu")
         self.devices: list[Device] = []
         self.links: list[Link] = []
-        self.notices: list[Notice] = []
+        self.warnings: list[SourceWarning] = []
         self.gpus: list[Gpu] = []
         self.pcis: list[Element] = []
         self.nets: list[Element] = []
@@ -230,15 +230,15 @@ class Tree:
         for names in by_node.values():
             if len(names) > MOST_SOCKETS:
                 text = f"{len(names)} NUMA nodes in one host: the links between them are left out"
-                self.notices.append(Notice("contradiction", text))
+                self.warnings.append(SourceWarning("contradiction", text))
                 continue
             for source, target in itertools.permutations(names, 2):
                 origin = "NUMA nodes of one host"
                 self.links.append(Link(source, target, LinkKind.INTER_SOCKET, origin=origin))
 
     def note(self, kind: str, text: str, element: Element) -> None:
-        """Add a notice about ``element``, on one line and not longer than people read."""
-        self.notices.append(Notice(kind, " ".join(text[:_LONGEST_TEXT].split()), element.line))
+        """Add a warning about ``element``, on one line and not longer than people read."""
+        self.warnings.append(SourceWarning(kind, " ".join(text[:_LONGEST_TEXT].split()), element.line))
 
     def name(self, node: int, word: str) -> str:
         """Return the next free name such as ``gpu3``, with the host in front where there are several."""
@@ -460,7 +460,7 @@ class _GpuLinks:
         return Link(gpu.name, target, self.kind, total, count=count, origin=origin)
 
     def draw_pairs(self) -> None:
-        """Links between GPUs; a direction that only the other side states is drawn too, and noticed."""
+        """Links between GPUs; a direction that only the other side states is drawn too, with a warning."""
         gpus = {gpu.name: gpu for gpu in self.tree.gpus}
         pairs = dict.fromkeys([*self.stated, *((target, source) for source, target in self.stated)])
         for source, target in pairs:

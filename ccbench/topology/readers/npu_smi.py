@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology, TopologyClass
 from ccbench.topology.readers.rocm_smi import Table, read_table
 from ccbench.topology.text import plain_lines
 
@@ -31,21 +31,21 @@ def read(text: str) -> Topology:
 
     Raises MachineError when there is no heading with NPUs.
     """
-    notices: list[Notice] = []
-    table = read_table(list(enumerate(plain_lines(text), start=1)), _NAME, notices, self_label="X")
+    warnings: list[SourceWarning] = []
+    table = read_table(list(enumerate(plain_lines(text), start=1)), _NAME, warnings, corner="X")
     if table is None or not table.rows:
         raise MachineError(
             "npu-smi topo: no table of NPUs found; expected a heading NPU0 NPU1 ... and a row for each; "
             "give the whole output of 'npu-smi info -t topo'"
         )
-    table.note_asymmetry(notices)
+    table.note_asymmetry(warnings)
     # NPUs are numbered by their place in the heading: numbers of chips may have gaps.
     names = {column: f"gpu{index}" for index, column in enumerate(table.columns)}
     labels = {(names[row], names[column]): label for row, column, label in table.pairs()}
     unknown = sorted(set(labels.values()) - _KNOWN)
     if unknown:
         listed = f"labels that are not known: {', '.join(unknown[:8])[:200]}"
-        notices.append(Notice("unknown_spelling", listed, table.line))
+        warnings.append(SourceWarning("unknown_spelling", listed, table.line))
     # What stands behind a row's labels begins with the cores.
     cores = {row: found[0] for row, rest in table.rest.items() if (found := _AFFINITY.match(rest))}
     said = {row: {"cpu_affinity": text} for row, text in cores.items()}
@@ -64,7 +64,7 @@ def read(text: str) -> Topology:
         links=tuple(links),
         topology_class=topology_class,
         source="npu_smi",
-        notices=tuple(notices),
+        warnings=tuple(warnings),
         facts={
             "gpu_count": len(names),
             "nic_count": None,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology, TopologyClass
 from ccbench.topology.text import whole
 
 _ONE_HOP = 15
@@ -69,24 +69,24 @@ class Table:
         found = {(row, column): whole(label) for row, column, label in self.pairs()}
         return {pair: number for pair, number in found.items() if number is not None and number >= 0}
 
-    def note_asymmetry(self, notices: list[Notice]) -> None:
-        """Notice the first pair whose two directions have different labels."""
+    def note_asymmetry(self, warnings: list[SourceWarning]) -> None:
+        """Warn of the first pair whose two directions have different labels."""
         labels = {(row, column): label for row, column, label in self.pairs()}
         for (row, column), label in labels.items():
             back = labels.get((column, row), label)
             if back != label:
                 text = f"{row} to {column} is {label}, back it is {back}"
-                notices.append(Notice("contradiction", text, self.line))
+                warnings.append(SourceWarning("contradiction", text, self.line))
                 return
 
 
 def read_table(
-    lines: Sequence[tuple[int, str]], names: re.Pattern[str], notices: list[Notice], self_label: str = ""
+    lines: Sequence[tuple[int, str]], names: re.Pattern[str], warnings: list[SourceWarning], corner: str = ""
 ) -> Table | None:
-    """Return the first table of ``lines`` (number, text) whose heading and rows are names of ``names``.
+    """Return the first table of ``lines`` (number, text) whose heading and rows are of ``names``.
 
-    A row with too few labels is kept as far as it goes, with a notice; so is a missing row.
-    self_label: what the diagonal must show, where that is known.
+    A row with too few labels is kept as far as it goes, with a warning; so is a missing row.
+    corner: what a device must show under itself, where that is known.
     """
     table: Table | None = None
     for number, line in lines:
@@ -102,21 +102,21 @@ def read_table(
             cells = words[1 : width + 1]
             if name in table.rows or name not in table.columns:
                 text = f"the row {name} appears twice or has no column; left out"
-                notices.append(Notice("damaged_line", text, number))
+                warnings.append(SourceWarning("damaged_line", text, number))
                 continue
             if len(cells) < width:
                 text = f"the row {name} has {len(cells)} of {width} labels"
-                notices.append(Notice("truncated", text, number))
+                warnings.append(SourceWarning("truncated", text, number))
             index = table.columns.index(name)
-            if self_label and index < len(cells) and cells[index] != self_label:
-                text = f"the row {name} does not show {self_label} under itself; its labels may be shifted"
-                notices.append(Notice("damaged_line", text, number))
+            if corner and index < len(cells) and cells[index] != corner:
+                text = f"the row {name} does not show {corner} under itself; its labels may be shifted"
+                warnings.append(SourceWarning("damaged_line", text, number))
             table.rows[name], table.rest[name] = cells, " ".join(words[width + 1 :])
         elif table.rows and not words:
             break
     missing = [column for column in table.columns if column not in table.rows] if table is not None else []
     if table is not None and missing:
-        notices.append(Notice("truncated", f"no row for {', '.join(missing[:8])}", table.line))
+        warnings.append(SourceWarning("truncated", f"no row for {', '.join(missing[:8])}", table.line))
     return table
 
 
@@ -130,9 +130,9 @@ def read(text: str) -> Topology:
 
     Raises MachineError when no section can be read.
     """
-    notices: list[Notice] = []
+    warnings: list[SourceWarning] = []
     is_json = text.lstrip().startswith("{")
-    sections, numa = _from_json(text) if is_json else _from_text(text, notices)
+    sections, numa = _from_json(text) if is_json else _from_text(text, warnings)
     # The GPUs of the link types, else of the widest heading, then those that only the NUMA part has.
     types = sections.get("link_types")
     widest = max((table.columns for table in sections.values()), key=len, default=[])
@@ -142,7 +142,7 @@ def read(text: str) -> Topology:
         if others:
             section = name.replace("_", " ")
             said = f"the section of {section} has GPUs the others lack: {', '.join(others[:4])}"
-            notices.append(Notice("contradiction", said, table.line))
+            warnings.append(SourceWarning("contradiction", said, table.line))
     if not columns:
         raise MachineError(
             "rocm-smi: no table of GPUs and no NUMA nodes found; "
@@ -152,7 +152,7 @@ def read(text: str) -> Topology:
     hops = sections["hops"].numbers() if "hops" in sections else {}
     pairs = list(types.pairs()) if types is not None else []
     names = {column: f"gpu{index}" for index, column in enumerate(columns)}
-    links = list(_links(types, weights, names, notices))
+    links = list(_links(types, weights, names, warnings))
     labels = {label for _, _, label in pairs}
     topology_class = _class(types, labels, len(columns))
     nodes = {gpu: found["node"] for gpu, found in numa.items() if "node" in found}
@@ -167,7 +167,7 @@ def read(text: str) -> Topology:
         links=tuple(links),
         topology_class=topology_class,
         source="rocm_smi",
-        notices=tuple(notices),
+        warnings=tuple(warnings),
         facts={
             "gpu_count": len(columns),
             "nic_count": None,
@@ -195,7 +195,7 @@ def _class(types: Table | None, labels: set[str], gpu_count: int) -> TopologyCla
     return TopologyClass.PCIE if types and types.is_whole and labels == {"PCIE"} else TopologyClass.UNKNOWN
 
 
-def _from_text(text: str, notices: list[Notice]) -> tuple[dict[str, Table], Numa]:
+def _from_text(text: str, warnings: list[SourceWarning]) -> tuple[dict[str, Table], Numa]:
     bodies: dict[str, list[tuple[int, str]]] = {}
     numa: Numa = {}
     current = ""
@@ -210,7 +210,7 @@ def _from_text(text: str, notices: list[Notice]) -> tuple[dict[str, Table], Numa
         elif current:
             bodies.setdefault(current, []).append((number, line))
     tables = {
-        name: read_table(bodies.get(name, []), _NAME, notices) for name in ("weights", "hops", "link_types")
+        name: read_table(bodies.get(name, []), _NAME, warnings) for name in ("weights", "hops", "link_types")
     }
     return {name: table for name, table in tables.items() if table is not None}, numa
 
@@ -251,13 +251,13 @@ def _links(
     types: Table | None,
     weights: dict[tuple[str, str], int],
     names: dict[str, str],
-    notices: list[Notice],
+    warnings: list[SourceWarning],
 ) -> Iterator[Link]:
-    """Links of the pairs with XGMI labels; notices of what these leave open."""
+    """Links of the pairs with XGMI labels; warnings of what these leave open."""
     if types is None:
-        notices.append(Notice("not_visible", "no section 'Link Type between two GPUs': links are not known"))
+        warnings.append(SourceWarning("not_visible", "links: no section 'Link Type between two GPUs'"))
         return
-    types.note_asymmetry(notices)
+    types.note_asymmetry(warnings)
     joined = [(row, column) for row, column, label in types.pairs() if label == "XGMI"]
     known = [weights.get(pair) for pair in joined]
     if joined:
@@ -266,7 +266,7 @@ def _links(
             text += ", and whether its path passes another GPU: no weight is printed"
         elif any(weight is not None and weight > _ONE_HOP for weight in known):
             text += f"; pairs of a weight above {_ONE_HOP} are linked over other GPUs"
-        notices.append(Notice("not_visible", text, types.line))
+        warnings.append(SourceWarning("not_visible", text, types.line))
     for (row, column), weight in zip(joined, known, strict=True):
         if weight is None or weight <= _ONE_HOP:
             # One link or the four inside a package: neither number nor, without weights, directness is said.

@@ -3,7 +3,7 @@
 The output says which links of a GPU are up and how fast each is, in one direction; only ``-R`` and ``-p``
 say where they lead, by PCI address, and none says the GPUs' own addresses. The class rests on far ends where
 there are any (a link number above 17 is a port of an NVSwitch, because no GPU up to Blackwell has more than
-18 links), else on the model's name and the GPUs' numbers, with a notice wherever that is not certain.
+18 links), else on the model's name and the GPUs' numbers, with a warning wherever that is not certain.
 
 Facts: gpu_count and gpu_entries (GPUs in the text), links (by GPU: total, active, GBps_per_link = the
 distinct rates; cut where the text ends in the list; total is 0 where the driver only says that all are
@@ -29,7 +29,7 @@ from ccbench.topology.graph import (
     Link,
     LinkKind,
     LinkState,
-    Notice,
+    SourceWarning,
     Topology,
     TopologyClass,
 )
@@ -125,8 +125,8 @@ def recognises(text: str) -> bool:
 
 def read(text: str) -> Topology:
     """Return the GPUs and NVLinks of an output; MachineError when it holds no GPU's link."""
-    notices: list[Notice] = []
-    listings = [_joined(sections, notices) for sections in _sections(plain_lines(text), notices).values()]
+    warnings: list[SourceWarning] = []
+    listings = [_joined(sections, warnings) for sections in _sections(plain_lines(text), warnings).values()]
     if not any(listing.links or listing.all_inactive for listing in listings):
         raise MachineError(
             f"{SOURCE}: no link of a GPU in {shown(text.strip())}; expected lines such as "
@@ -145,27 +145,27 @@ def read(text: str) -> Topology:
     for listing in listings:
         if listing.all_inactive:
             said = f"how many links {listing.name} has: all are inactive"
-            notices.append(Notice("not_visible", said, listing.line))
+            warnings.append(SourceWarning("not_visible", said, listing.line))
         elif len(listing.links) < most:
             listing.is_cut = listing is listings[-1]
             kind = "truncated" if listing.is_cut else "contradiction"
             said = f"{listing.name} lists {len(listing.links)} links, others {most}"
-            notices.append(Notice(kind, said, listing.line))
+            warnings.append(SourceWarning(kind, said, listing.line))
     if not verdict.certain or verdict.topology_class is TopologyClass.UNKNOWN:
-        notices.append(Notice("not_visible", f"how the GPUs are joined: {verdict.reason}", listings[0].line))
-    devices, links = _graph(listings, verdict.topology_class, peers, notices)
+        warnings.append(SourceWarning("not_visible", f"the GPUs' links: {verdict.reason}", listings[0].line))
+    devices, links = _graph(listings, verdict.topology_class, peers, warnings)
     return Topology(
         name="",
         devices=devices,
         links=links,
         topology_class=verdict.topology_class,
         source=SOURCE,
-        notices=tuple(notices),
+        warnings=tuple(warnings),
         facts=_facts(listings, verdict),
     )
 
 
-def _sections(lines: list[str], notices: list[Notice]) -> dict[int | None, list[_Listing]]:
+def _sections(lines: list[str], warnings: list[SourceWarning]) -> dict[int | None, list[_Listing]]:
     """GPU -> its listings, one for each command in the text; None: links before any GPU line."""
     found: dict[int | None, list[_Listing]] = {}
     current: _Listing | None = None
@@ -184,7 +184,7 @@ def _sections(lines: list[str], notices: list[Notice]) -> dict[int | None, list[
         if current is None:
             current = _Listing(None, "", "")
             found[None] = [current]
-            notices.append(Notice("not_visible", "which GPU the first links belong to: no GPU line", number))
+            warnings.append(SourceWarning("not_visible", "the first links follow no GPU line", number))
         if inactive or not match:
             current.all_inactive = True
             continue
@@ -201,13 +201,13 @@ def _sections(lines: list[str], notices: list[Notice]) -> dict[int | None, list[
         else:
             cut = any(word.startswith(said) for word in ("<inactive>", "Remote Device ", *_CAPABILITIES))
             text = f"{current.name} link {link.index}: {said[:60]!r} is not read"
-            notices.append(Notice("truncated" if cut else "damaged_line", text, number))
+            warnings.append(SourceWarning("truncated" if cut else "damaged_line", text, number))
             continue
         current.links[link.index] = link
     return found
 
 
-def _joined(sections: list[_Listing], notices: list[Notice]) -> _Listing:
+def _joined(sections: list[_Listing], warnings: list[SourceWarning]) -> _Listing:
     """One listing of a GPU, put together from the outputs of several commands.
 
     ``-R`` may number the active links only, one after the other, while ``-s`` counts the inactive ones too: a
@@ -218,7 +218,7 @@ def _joined(sections: list[_Listing], notices: list[Notice]) -> _Listing:
     twice = [other for other in others if other.has_state]
     if any(other.links != main.links for other in twice):
         text = f"{main.name} is listed twice, differently: the first counts"
-        notices.append(Notice("contradiction", text, twice[0].line))
+        warnings.append(SourceWarning("contradiction", text, twice[0].line))
     for other in others:
         if other.has_state:
             continue
@@ -226,7 +226,7 @@ def _joined(sections: list[_Listing], notices: list[Notice]) -> _Listing:
         ends = [link for _, link in sorted(other.links.items()) if link.remote]
         if ends and main.has_state and len(ends) != len(active):
             text = f"{main.name} has {len(active)} active links and {len(ends)} far ends: these are not used"
-            notices.append(Notice("contradiction", text, other.line))
+            warnings.append(SourceWarning("contradiction", text, other.line))
         elif ends:
             indexes = active if main.has_state else [end.index for end in ends]
             for index, end in zip(indexes, ends, strict=True):
@@ -302,7 +302,7 @@ def _facts(listings: list[_Listing], verdict: Verdict) -> dict[str, Any]:
 
 
 def _graph(
-    listings: list[_Listing], found: TopologyClass, peers: dict[str, int], notices: list[Notice]
+    listings: list[_Listing], found: TopologyClass, peers: dict[str, int], warnings: list[SourceWarning]
 ) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
     """Devices and links; peers: PCI address -> position of the listed GPU that has it."""
     gpus = []
@@ -335,7 +335,7 @@ def _graph(
             links += _links(f"gpu{index}", target, bundle, listing)
     if unseen:
         text = f"where the links of {', '.join(unseen)} lead: 'topo -m' or 'nvlink -R' says it"
-        notices.append(Notice("not_visible", text, next(iter(unseen.values()))))
+        warnings.append(SourceWarning("not_visible", text, next(iter(unseen.values()))))
     return (*gpus, *switches.values()), tuple(links)
 
 

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 
 from ccbench.topology.classes import MOST_LINKS, links_per_gpu
-from ccbench.topology.graph import Notice, TopologyClass
+from ccbench.topology.graph import SourceWarning, TopologyClass
 from ccbench.topology.text import overlap, ranges
 
 HEADINGS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
@@ -75,20 +75,20 @@ def labels_of(token: str) -> list[str]:
     return _LABEL.findall(token) if _LABELS.fullmatch(token) else []
 
 
-def tables_of(lines: list[str]) -> tuple[list[Table], list[Notice]]:
+def tables_of(lines: list[str]) -> tuple[list[Table], list[SourceWarning]]:
     """Return every table in the text, and what could not be read in them."""
     scanner = _Scanner()
     for number, line in enumerate(lines, 1):
         if len(scanner.tables) > MOST_TABLES:
             text = f"more than {MOST_TABLES} tables: what follows is not read"
-            scanner.notices.append(Notice("unsupported", text, number))
+            scanner.warnings.append(SourceWarning("unsupported", text, number))
             break
         if len(line) <= _LONGEST_LINE:
             scanner.take(line, number)
         elif scanner.open:
-            scanner.notices.append(Notice("damaged_line", f"a line of {len(line)} characters", number))
+            scanner.warnings.append(SourceWarning("damaged_line", f"{len(line)} characters", number))
     scanner.finish(lines)
-    return scanner.tables, scanner.notices
+    return scanner.tables, scanner.warnings
 
 
 class _Scanner:
@@ -96,7 +96,7 @@ class _Scanner:
 
     def __init__(self) -> None:
         self.tables: list[Table] = []
-        self.notices: list[Notice] = []
+        self.warnings: list[SourceWarning] = []
         self.open = False
 
     def take(self, line: str, number: int) -> None:
@@ -144,7 +144,7 @@ class _Scanner:
                 if not is_unknown:
                     break
                 message = f"{row.name}: path {token!r} is not known"
-                self.notices.append(Notice("unknown_spelling", message, row.line))
+                self.warnings.append(SourceWarning("unknown_spelling", message, row.line))
                 labels = [token]
             row.cells += labels
             position = match.end()
@@ -177,7 +177,7 @@ class _Scanner:
             width = max((len(row.cells) for row in table.rows), default=0)
             if table.columns and width > len(table.columns):
                 text = f"{width} cells under a shorter heading"
-                self.notices.append(Notice("damaged_line", text, table.line))
+                self.warnings.append(SourceWarning("damaged_line", text, table.line))
                 table.columns = []
             if not table.columns:
                 names = [row.name for row in table.rows]
@@ -200,10 +200,10 @@ class _Scanner:
             row.rest = row.rest[: len(row.rest.rstrip()) - len(row.rest.split()[-1])]
         elif ends_in_token and row.cells and half:
             dropped = row.cells.pop()
-            self.notices = [n for n in self.notices if n.line != row.line or n.kind != "unknown_spelling"]
-            self.notices.append(Notice("truncated", f"the text ends in {dropped!r}: not used", row.line))
+            self.warnings = [n for n in self.warnings if n.line != row.line or n.kind != "unknown_spelling"]
+            self.warnings.append(SourceWarning("truncated", f"ends in {dropped!r}: not used", row.line))
             return
-        self.notices.append(Notice("truncated", f"the text ends in row {row.name}", row.line))
+        self.warnings.append(SourceWarning("truncated", f"the text ends in row {row.name}", row.line))
 
 
 def _names(text: str) -> tuple[list[str], list[str]] | None:
@@ -226,7 +226,7 @@ def _names(text: str) -> tuple[list[str], list[str]] | None:
 
 
 class Matrix:
-    """A table in terms of GPUs and NICs; contradictions and damage go to ``notices``.
+    """A table in terms of GPUs and NICs; contradictions and damage go to ``warnings``.
 
     names: GPU or NIC as printed -> our device's name. labels: (row, column) -> cell, both directions where
     either was printed, without the diagonal. between_gpus: the same of GPUs, by index. nvlinks: (GPU, GPU) ->
@@ -234,8 +234,8 @@ class Matrix:
     GPU -> its affinity cells by heading, None where empty or damaged; printed rows only.
     """
 
-    def __init__(self, table: Table, notices: list[Notice]) -> None:
-        self.table, self.notices = table, notices
+    def __init__(self, table: Table, warnings: list[SourceWarning]) -> None:
+        self.table, self.warnings = table, warnings
         columns = dict.fromkeys(table.columns)
         self.gpus = [name for name in columns if name.startswith("GPU")]
         self.nic_columns = [name for name in columns if not name.startswith("GPU")]
@@ -245,11 +245,11 @@ class Matrix:
         self.names = {gpu: f"gpu{index}" for index, gpu in enumerate(self.gpus)}
         self.names |= {nic: f"nic{index}" for index, nic in enumerate(self.nics)}
         strangers = [row for row in table.rows if row.name not in self.names]
-        notices += [Notice("contradiction", f"row {row.name} has no column", row.line) for row in strangers]
+        warnings += [SourceWarning("contradiction", f"{row.name}: no column", row.line) for row in strangers]
         without = [name for name in nic_rows if name not in columns]
         if without:
             text = f"NIC columns cut out: rows {', '.join(without[:8])} have none"
-            notices.append(Notice("damaged_line", text, table.line))
+            warnings.append(SourceWarning("damaged_line", text, table.line))
         self.cells = {row.name: self._affinity_cells(row) for row in table.rows if row.name in self.gpus}
         # Different CPU lists name different NUMA nodes and so no CPU twice, unless one was damaged. Bounded,
         # because every two lists are compared: no machine has more NUMA nodes with GPUs.
@@ -261,7 +261,7 @@ class Matrix:
             for other, others in found[:position]:
                 if overlap(numbers, others):
                     message = f"CPU Affinity {other} and {one} share CPUs: one of them is damaged"
-                    notices.append(Notice("damaged_line", message, table.line))
+                    warnings.append(SourceWarning("damaged_line", message, table.line))
         self.labels = self._labels()
         index = {name: position for position, name in enumerate(self.gpus)}
         self.between_gpus = {
@@ -276,31 +276,31 @@ class Matrix:
 
     def _labels(self) -> dict[tuple[str, str], str]:
         """Cells by row and column; of two that differ by direction each is kept."""
-        table, notices = self.table, self.notices
+        table, warnings = self.table, self.warnings
         printed: dict[tuple[str, str], str] = {}
         for row in table.rows:
             for column, label in zip(table.columns, row.cells, strict=False):
                 if (column == row.name) != (label == "X"):
                     text = f"{row.name}: {label} stands in the column of {column}"
-                    notices.append(Notice("contradiction", text, row.line))
+                    warnings.append(SourceWarning("contradiction", text, row.line))
                 elif column != row.name:
                     printed[row.name, column] = label
             whole = len(row.cells) >= len(table.columns) or row.cut
             if not whole and not row.name.startswith("NIC"):
                 text = f"row {row.name} has {len(row.cells)} of {len(table.columns)} cells"
-                notices.append(Notice("damaged_line", text, row.line))
+                warnings.append(SourceWarning("damaged_line", text, row.line))
             most = max(
                 (int(match[1]) for cell in row.cells if (match := _NVLINKS.fullmatch(cell))), default=0
             )
             if most > MOST_LINKS:
                 text = f"{row.name}: NV{most}, where no GPU known has more than {MOST_LINKS} NVLinks"
-                notices.append(Notice("contradiction", text, row.line))
+                warnings.append(SourceWarning("contradiction", text, row.line))
         both = dict(printed)
         for (one, other), label in printed.items():
             back = both.setdefault((other, one), label)
             if back != label and one < other:
                 text = f"{one} to {other} is {label}, back it is {back}"
-                notices.append(Notice("contradiction", text, table.line))
+                warnings.append(SourceWarning("contradiction", text, table.line))
         return both
 
     def _affinity_cells(self, row: Row) -> dict[str, str | None]:
@@ -314,14 +314,14 @@ class Matrix:
             tokens.insert(0, None)
         if len(tokens) > len(wanted):
             text = f"{row.name}: {len(tokens)} cells behind the matrix under {len(wanted)} headings"
-            self.notices.append(Notice("damaged_line", text, row.line))
+            self.warnings.append(SourceWarning("damaged_line", text, row.line))
         if len(tokens) == 2 and len(wanted) == 3 and re.search(r"\S[ ]*\t[ ]*\t[ ]*\t", row.rest.rstrip()):
             tokens.insert(1, None)
         cells = dict(zip(wanted, [*tokens, *[None] * len(wanted)], strict=False))
         for heading, cell in cells.items():
             if cell is not None and cell != "N/A" and ranges(cell) is None:
                 text = f"{row.name}: {heading} {cell!r} is no list"
-                self.notices.append(Notice("damaged_line", text, row.line))
+                self.warnings.append(SourceWarning("damaged_line", text, row.line))
                 cells[heading] = None
         return cells
 

@@ -31,7 +31,7 @@ from ccbench.topology.classes import (
     linked_groups,
     peers_of,
 )
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology, TopologyClass
 from ccbench.topology.readers.smi_table import CPU, GPU_NUMA, NUMA, Matrix, Table, labels_of, tables_of
 from ccbench.topology.text import plain_lines, ranges
 from ccbench.units import shown
@@ -62,13 +62,13 @@ def recognises(text: str) -> bool:
 def read(text: str) -> Topology:
     """Return the machine of an ``nvidia-smi topo`` output; MachineError when it holds no GPU."""
     lines = plain_lines(text)
-    tables, notices = tables_of(lines)
+    tables, warnings = tables_of(lines)
     statuses = [table for table in tables if table.is_p2p]
     # A heading alone says how many GPUs there are, but a table with rows says more.
     matrices = sorted((table for table in tables if not table.is_p2p), key=lambda table: not table.rows)
-    queries = _queries(lines, notices)
+    queries = _queries(lines, warnings)
     if matrices and matrices[0].rows:
-        return _machine(matrices, statuses, lines, notices)
+        return _machine(matrices, statuses, lines, warnings)
     if statuses:
         # GPUs without links: a status says what the driver allows, not what is there.
         columns = [name for name in statuses[0].columns if name.startswith("GPU")]
@@ -83,20 +83,20 @@ def read(text: str) -> Topology:
                 for index, name in enumerate(columns)
             ),
             source=f"{SOURCE} -p2p",
-            notices=(*notices, Notice("not_visible", said, statuses[0].line)),
+            warnings=(*warnings, SourceWarning("not_visible", said, statuses[0].line)),
             facts={**_status_facts(statuses[0], lines), "gpu_count": len(columns), **dict.fromkeys(unsaid)},
         )
     if queries:
-        return Topology("", (), source=f"{SOURCE} -c", facts=queries, notices=tuple(notices))
+        return Topology("", (), source=f"{SOURCE} -c", facts=queries, warnings=tuple(warnings))
     if matrices and matrices[0].affinities:
-        return _machine(matrices, statuses, lines, notices)
+        return _machine(matrices, statuses, lines, warnings)
     raise MachineError(
         f"{SOURCE}: no row of a GPU in {shown(text.strip())}; expected lines such as "
         "'GPU0  X  NV18  0-55  0'; give it the whole output of 'nvidia-smi topo -m'"
     )
 
 
-def _queries(lines: list[str], notices: list[Notice]) -> dict[str, Any]:
+def _queries(lines: list[str], warnings: list[SourceWarning]) -> dict[str, Any]:
     """Answers of ``topo -c N``: the CPU's number -> its GPUs; empty when there are none."""
     answers: dict[str, Any] = {}
     asked: tuple[str, int] | None = None
@@ -111,16 +111,16 @@ def _queries(lines: list[str], notices: list[Notice]) -> dict[str, Any]:
                 answers[asked[0]] = [int(gpu) for gpu in found[1].split(",")]
             else:
                 text = f"no GPU numbers after the question for CPU {asked[0]}"
-                notices.append(Notice("damaged_line", text, number))
+                warnings.append(SourceWarning("damaged_line", text, number))
             asked = None
     if asked is not None:
-        notices.append(Notice("truncated", f"the answer for CPU {asked[0]} is missing", asked[1]))
+        warnings.append(SourceWarning("truncated", f"the answer for CPU {asked[0]} is missing", asked[1]))
     if not answers:
         return {}
     said = [f"GPU {', '.join(map(str, gpus))} near CPU {cpu}" for cpu, gpus in answers.items()]
     more = f" and {len(said) - 4} more answers" if len(said) > 4 else ""
     text = f"the machine: 'topo -c' says only {'; '.join(said[:4])}{more}; 'topo -m' says how GPUs are linked"
-    notices.append(Notice("not_visible", text, first))
+    warnings.append(SourceWarning("not_visible", text, first))
     unsaid = ("nvswitch", "gpu_count", "nic_count", "cpu_count", "nvswitch_count", "nvlinks_per_gpu")
     return {**answers, **dict.fromkeys(unsaid)}
 
@@ -139,17 +139,17 @@ def _status_facts(table: Table, lines: list[str]) -> dict[str, Any]:
 
 
 def _machine(
-    matrices: list[Table], statuses: list[Table], lines: list[str], notices: list[Notice]
+    matrices: list[Table], statuses: list[Table], lines: list[str], warnings: list[SourceWarning]
 ) -> Topology:
     """The topology of the first matrix; of further tables only the peer-to-peer statuses are kept."""
     extra = [table for table in matrices[1:] if table.rows]
     if extra:
         text = f"{len(extra)} more matrices in the text: not used"
-        notices.append(Notice("unsupported", text, extra[0].line))
-    matrix = Matrix(matrices[0], notices)
+        warnings.append(SourceWarning("unsupported", text, extra[0].line))
+    matrix = Matrix(matrices[0], warnings)
     legend = {match[1]: match[2] for line in lines if (match := _LEGEND.fullmatch(line))}
-    verdict = _class_of(matrix, lines, notices)
-    devices, links = _graph(matrix, legend, verdict.topology_class, notices)
+    verdict = _class_of(matrix, lines, warnings)
+    devices, links = _graph(matrix, legend, verdict.topology_class, warnings)
     # The nearest NICs by GPU, of GPUs with whole rows only.
     nearest: dict[str, dict[str, Any]] = {}
     for gpu in matrix.gpus:
@@ -162,7 +162,7 @@ def _machine(
     crossing = sorted({"SYS", "SOC"} & set(matrix.labels.values()))
     if cpu_count == 1 and crossing:
         text = f"how many processors there are: {crossing[0]} leads to one that no GPU's affinity names"
-        notices.append(Notice("not_visible", text, matrix.table.line))
+        warnings.append(SourceWarning("not_visible", text, matrix.table.line))
         cpu_count = None
     return Topology(
         name="",
@@ -170,7 +170,7 @@ def _machine(
         links=links,
         topology_class=verdict.topology_class,
         source=f"{SOURCE} -m",
-        notices=tuple(notices),
+        warnings=tuple(warnings),
         facts={
             **_gpu_facts(matrix, verdict),
             "nic_count": len(matrix.nic_columns),
@@ -192,7 +192,7 @@ def _machine(
     )
 
 
-def _class_of(matrix: Matrix, lines: list[str], notices: list[Notice]) -> Verdict:
+def _class_of(matrix: Matrix, lines: list[str], warnings: list[SourceWarning]) -> Verdict:
     """The class; unknown where a cut matrix leaves pairs open that could change it.
 
     Without any NVLink among the rows that are there, each GPU seen in at least one of them, it is pcie:
@@ -217,7 +217,7 @@ def _class_of(matrix: Matrix, lines: list[str], notices: list[Notice]) -> Verdic
     elif verdict.topology_class is TopologyClass.PCIE and {"NODE", "PIX"} <= words and "NV#" not in words:
         text = "the legend has no NV#: 'topo -mp' hides NVLinks, so the machine may have some"
     if text:
-        notices.append(Notice("not_visible", text, matrix.table.line))
+        warnings.append(SourceWarning("not_visible", text, matrix.table.line))
     return verdict
 
 
@@ -315,7 +315,7 @@ def _cpus(matrix: Matrix) -> tuple[dict[str, str], dict[str, Device]]:
 
 
 def _graph(
-    matrix: Matrix, legend: Mapping[str, str], found: TopologyClass, notices: list[Notice]
+    matrix: Matrix, legend: Mapping[str, str], found: TopologyClass, warnings: list[SourceWarning]
 ) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
     """The devices (GPUs, NICs, NUMA nodes, switches) and the links between them, both directions."""
     cpu_of, cpus = _cpus(matrix)
@@ -350,7 +350,7 @@ def _graph(
     lost = [nic for nic in matrix.nics if nic not in cpu_of]
     if lost and cpus:
         text = f"the NUMA node of {', '.join(lost[:8])}: no GPU is nearer to them than SYS"
-        notices.append(Notice("not_visible", text, matrix.table.line))
+        warnings.append(SourceWarning("not_visible", text, matrix.table.line))
 
     nvlinks: list[Link] = []
     if found is TopologyClass.NVSWITCH:

@@ -30,7 +30,7 @@ def test_every_row_of_a_published_table_is_read(name: str, version: str) -> None
         (int(size), float(time) / 1e6) for size, time in printed
     ]
     assert len(table.rows) == 19
-    assert log.notices == ()
+    assert log.warnings == ()
 
 
 def test_the_full_form_keeps_the_fastest_and_the_slowest_rank() -> None:
@@ -117,7 +117,7 @@ def test_a_failed_validation_counts_as_wrong() -> None:
 def test_a_last_row_that_lost_digits_is_left_out() -> None:
     log = osu.read(outputs.OSU_ALL_GATHER[:-2])
     assert [row.extra["printed_size_bytes"] for row in log.tables[0].rows] == [1]
-    assert [notice.kind for notice in log.notices] == ["truncated"]
+    assert [warning.kind for warning in log.warnings] == ["truncated"]
     assert log.outcome is Outcome.CUT
 
 
@@ -139,7 +139,7 @@ def test_every_section_is_a_table_on_its_own_number_of_processes() -> None:
         ("barrier", 4, 1),
     ]
     assert log.versions == {"imb": "2021.7", "MPI": "3.1"}
-    assert (log.outcome, log.notices) == (Outcome.COMPLETE, ())
+    assert (log.outcome, log.warnings) == (Outcome.COMPLETE, ())
 
 
 def test_rows_keep_the_mean_over_ranks_the_buffer_s_bytes_and_what_was_given_up() -> None:

@@ -98,7 +98,7 @@ def test_a_record_that_is_cut_is_left_out_and_told(text: str) -> None:
     log = read(last[: last.rindex(",", 0, len(last) - 40)])
     assert len(log.tables[0].rows) == 3
     assert log.outcome is Outcome.CUT
-    assert [notice.kind for notice in log.notices] == ["damaged_line"]
+    assert [warning.kind for warning in log.warnings] == ["damaged_line"]
 
 
 def test_records_of_other_tools_are_not_taken() -> None:
@@ -223,7 +223,7 @@ def test_a_document_that_ends_early_gives_the_whole_results_before_the_end() -> 
     end = text.rindex('"in_place":{')
     log = read(text[:end])
     assert log.outcome is Outcome.CUT
-    assert [notice.kind for notice in log.notices] == ["truncated"]
+    assert [warning.kind for warning in log.warnings] == ["truncated"]
     assert [(row.size_bytes, row.in_place) for row in log.tables[0].rows] == [
         (1 << 20, False),
         (1 << 20, True),

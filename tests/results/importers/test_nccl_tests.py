@@ -52,7 +52,7 @@ def test_a_whole_output_gives_everything_it_says() -> None:
         (s, p) for s in SIZES for p in (False, True)
     ]
     assert checked(log) == log
-    assert not log.notices
+    assert not log.warnings
 
 
 def test_a_row_keeps_its_figures_and_the_room_of_its_digits() -> None:
@@ -332,7 +332,7 @@ def test_the_end_of_a_run_is_told(text: str, outcome: Outcome) -> None:
 def test_an_average_that_the_rows_do_not_have_is_a_contradiction() -> None:
     log = read("\n".join([TITLES, ROWS[0], "# Avg bus bandwidth    : 9.5"]))
     assert log.outcome is Outcome.CUT
-    assert [notice.kind for notice in log.notices] == ["contradiction"]
+    assert [warning.kind for warning in log.warnings] == ["contradiction"]
     assert log.tables[0].average_busbw == 9.5
 
 
@@ -354,7 +354,7 @@ def test_the_rest_of_a_row_is_no_row() -> None:
     rest = "    579.3    0.00    0.00      0    137.0    0.00    0.00      0"
     log = read("\n".join([TITLES, rest, ROWS[0]]))
     assert len(log.tables[0].rows) == 2
-    assert [(notice.kind, notice.line) for notice in log.notices] == [("damaged_line", 2)]
+    assert [(warning.kind, warning.line) for warning in log.warnings] == [("damaged_line", 2)]
 
 
 def test_sizes_of_nothing_and_twelve_types_stay_in_one_table() -> None:
@@ -411,11 +411,11 @@ def test_ports_to_rocm_are_told_by_their_own_lines() -> None:
         '{"name":"allgather", "kernel":1, "algBw":291.52, "busBw":255.08, "size":1073741824, "time":3683}\n',
     ],
 )
-def test_other_texts_are_not_recognised_and_give_a_notice(text: str) -> None:
+def test_other_texts_are_not_recognised_and_give_a_warning(text: str) -> None:
     assert not recognises(text)
     log = read(text)
     assert log.outcome in (Outcome.UNKNOWN, Outcome.COMPLETE, Outcome.CUT)
-    assert log.tables or [notice.kind for notice in log.notices] == ["unsupported"]
+    assert log.tables or [warning.kind for warning in log.warnings] == ["unsupported"]
 
 
 @pytest.mark.parametrize(

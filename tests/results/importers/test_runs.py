@@ -24,7 +24,7 @@ from ccbench.results.importers.runs import (
     unique_names,
     write_import,
 )
-from ccbench.topology.graph import Notice
+from ccbench.topology.graph import SourceWarning
 
 MIB = 1 << 20
 
@@ -216,14 +216,14 @@ def test_the_manifest_holds_what_rows_do_not_and_no_secret(tmp_path: Path) -> No
         row(),
         environment={"NCCL_ALGO": "Ring", "AWS_SECRET": "x", "NCCL_AUTH_TOKEN": "abc"},
         hints=("Algo Ring proto Simple", "password=hunter2"),
-        notices=(Notice("truncated", "the end is missing", 9),),
+        warnings=(SourceWarning("truncated", "the end is missing", 9),),
     )
     run = written(tmp_path / "run", told, Given("hgx-h100", 8, 2, "ib-ndr-400x8"))
     (file,) = run.manifest.mappings("imported")
     assert file["environment"] == {"NCCL_ALGO": "Ring", "NCCL_AUTH_TOKEN": REDACTED}
     assert file["hints"] == ["Algo Ring proto Simple", REDACTED]
     assert file["versions"]["NCCL"] == "2.21.5"
-    assert file["notices"] == [{"kind": "truncated", "text": "the end is missing", "line": 9}]
+    assert file["warnings"] == [{"kind": "truncated", "text": "the end is missing", "line": 9}]
     assert run.manifest.document["machine"] == {"name": "hgx-h100"}
     assert run.manifest.document["network"] == "ib-ndr-400x8"
     assert file["devices"][0]["model"] == "NVIDIA H100 80GB HBM3"

@@ -35,7 +35,7 @@ def test_every_block_of_every_rank_is_read(name: str, ranks: int, nodes: int) ->
     assert sorted(s for own in row.extra["rank_seconds"].values() for s in own) == printed
     assert len(row.samples_seconds) == 5
     assert max(row.samples_seconds) == printed[-1]
-    assert (log.notices, len(log.devices)) == ((), ranks)
+    assert (log.warnings, len(log.devices)) == ((), ranks)
     assert row.seconds is not None
     busbw = row.size_bytes / row.seconds * 2 * (ranks - 1) / ranks / 1e9
     # The time has four decimals only: half a unit of 0.0479 s is one part in a thousand.
@@ -52,7 +52,7 @@ def test_lines_of_several_ranks_that_mixed_find_their_blocks() -> None:
 
 def test_a_block_without_its_end_is_told() -> None:
     log = torch_bench.read(outputs.TORCH_BLOCKS[: outputs.TORCH_BLOCKS.rindex("1:")])
-    assert [notice.kind for notice in log.notices] == ["truncated"]
+    assert [warning.kind for warning in log.warnings] == ["truncated"]
     assert log.outcome is Outcome.CUT
     assert log.tables[0].rows[0].samples_seconds == (0.8, 0.1)
 
@@ -158,4 +158,4 @@ def test_collectives_of_one_run_are_tables_of_their_own() -> None:
 def test_a_line_that_fits_no_header_is_told() -> None:
     log = param.read("\tCOMMS-RES-all_reduce-float32  1 2 3 4 5\n")
     assert log.tables == ()
-    assert [notice.kind for notice in log.notices] == ["damaged_line"]
+    assert [warning.kind for warning in log.warnings] == ["damaged_line"]

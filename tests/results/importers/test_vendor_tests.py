@@ -43,7 +43,7 @@ def test_without_a_command_line_nothing_is_made_up() -> None:
 def test_a_broken_row_is_told() -> None:
     log = hccl_test.read(outputs.HCCL + "134217728 | 52\n")
     assert len(log.tables[0].rows) == 3
-    assert [(notice.kind, notice.line) for notice in log.notices] == [("damaged_line", 7)]
+    assert [(warning.kind, warning.line) for warning in log.warnings] == [("damaged_line", 7)]
 
 
 mscclpp = readers()["mscclpp"]
@@ -64,7 +64,7 @@ def test_every_published_line_is_a_row(name: str, count: int) -> None:
         factor = COLLECTIVES[table.collective].bus_factor(table.ranks or 0)
         rates = [row.size_bytes / (row.seconds or 0.0) / 1e9 * factor for row in table.rows]
         assert rates == pytest.approx([row.busbw for row in table.rows], rel=0.05)
-    assert log.notices == ()
+    assert log.warnings == ()
 
 
 def test_kernels_and_ranks_are_tables_of_their_own() -> None:
@@ -83,12 +83,12 @@ def test_kernels_and_ranks_are_tables_of_their_own() -> None:
 def test_a_line_that_is_no_measurement_is_told(broken: str) -> None:
     log = mscclpp.read(outputs.MSCCLPP + broken)
     assert sum(len(table.rows) for table in log.tables) == 2
-    assert [(notice.kind, notice.line) for notice in log.notices] == [("damaged_line", 3)]
+    assert [(warning.kind, warning.line) for warning in log.warnings] == [("damaged_line", 3)]
 
 
 def test_lines_of_the_program_between_are_passed_over() -> None:
     log = mscclpp.read("#   Using devices\n" + outputs.MSCCLPP + "Stop.\n")
-    assert log.notices == ()
+    assert log.warnings == ()
 
 
 nccom = readers()["nccom"]
@@ -103,7 +103,7 @@ def test_every_row_of_a_published_table_is_read() -> None:
         (int(cells[0]), "float32", float(cells[3]) / 1e6) for cells in printed
     ]
     assert len(table.rows) == 17
-    assert (log.outcome, log.notices, table.collective) == (Outcome.COMPLETE, (), "")
+    assert (log.outcome, log.warnings, table.collective) == (Outcome.COMPLETE, (), "")
 
 
 def test_rates_in_binary_units_become_decimal() -> None:

@@ -77,7 +77,7 @@ def test_comparing_notices_every_fact_that_is_changed() -> None:
             wanted = checked_facts(entry)[key]
             other = dataclasses.replace(topology, facts={**topology.facts, key: "something else"})
             if wanted == "damaged":
-                other = dataclasses.replace(topology, notices=())
+                other = dataclasses.replace(topology, warnings=())
             assert any(f": {key}: " in line for line in compare(entry, other)), (entry["file"], key)
 
 
@@ -99,7 +99,7 @@ def test_a_dump_cut_anywhere_claims_no_more_than_the_whole(entry: dict[str, Any]
             assert links["total"] <= of_whole["total"]
             assert set(links.get("GBps_per_link", ())) <= set(of_whole.get("GBps_per_link", ()))
         if is_nccl_xml:
-            assert any(notice.kind == "truncated" for notice in part.notices)
+            assert any(warning.kind == "truncated" for warning in part.warnings)
             assert part.topology_class in (whole.topology_class, TopologyClass.UNKNOWN)
 
 

@@ -129,9 +129,9 @@ def test_without_a_matrix_the_class_is_pcie_only_if_the_driver_was_asked() -> No
 
 def test_a_matrix_that_is_short_or_names_strangers_is_noticed() -> None:
     short = document(gpu(0) + gpu(1), matrix([[1, 2]], "OSDev:20 OSDev:21"))
-    assert "damaged_line" in {notice.kind for notice in read(short).notices}
+    assert "damaged_line" in {warning.kind for warning in read(short).warnings}
     stranger = document(gpu(0), matrix([[0, 5], [5, 0]], "OSDev:20 OSDev:99"))
-    assert "missing_peer" in {notice.kind for notice in read(stranger).notices}
+    assert "missing_peer" in {warning.kind for warning in read(stranger).warnings}
 
 
 def test_version_1_files_have_numa_nodes_around_their_sockets() -> None:
@@ -152,10 +152,10 @@ def test_entities_are_refused() -> None:
         read(bomb)
 
 
-def test_of_thousands_of_numa_nodes_some_are_left_out_with_a_notice() -> None:
+def test_of_thousands_of_numa_nodes_some_are_left_out_with_a_warning() -> None:
     nodes = "".join(f'<object type="NUMANode" os_index="{index}" cpuset="0x1"/>' for index in range(5000))
     topology = read(f'<topology><object type="Machine">{nodes}</object></topology>')
-    assert "unsupported" in {notice.kind for notice in topology.notices}
+    assert "unsupported" in {warning.kind for warning in topology.warnings}
 
 
 def test_devices_of_a_file_without_machine_and_numa_nodes_hang_at_nothing() -> None:

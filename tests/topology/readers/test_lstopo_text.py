@@ -48,4 +48,4 @@ def test_no_links_are_invented() -> None:
     topology = read(TEXT)
     assert topology.links == ()
     assert topology.topology_class is TopologyClass.UNKNOWN
-    assert "not_visible" in {notice.kind for notice in topology.notices}
+    assert "not_visible" in {warning.kind for warning in topology.warnings}

@@ -99,4 +99,4 @@ def test_the_class_is_told_only_where_it_follows(
     ],
 )
 def test_what_looks_wrong_is_noticed_with_its_line(text: str, kind: str | None, line: int) -> None:
-    assert (kind, line) in [(notice.kind, notice.line) for notice in read(text).notices]
+    assert (kind, line) in [(warning.kind, warning.line) for warning in read(text).warnings]

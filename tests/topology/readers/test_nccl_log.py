@@ -6,7 +6,7 @@ import pytest
 
 from ccbench.topology.graph import DeviceKind, LinkKind, TopologyClass
 from ccbench.topology.readers import read_text
-from ccbench.topology.readers.nccl_log import MOST_NOTICES, read
+from ccbench.topology.readers.nccl_log import MOST_WARNINGS, read
 from ccbench.topology.readers.nccl_log import entries as lines_of
 from tests.topology.graphs import the_link
 
@@ -114,9 +114,9 @@ def test_a_tree_without_nvlinks_is_pcie_only_when_it_is_whole() -> None:
 
 def test_a_link_to_itself_and_a_broken_line_are_named_with_their_line() -> None:
     damaged = BOX.replace("+ NVL[80.0] - GPU/83000", "+ NVL[80.0] - GPU/3000").replace("NIC/4000", "N?C/4000")
-    notices = {notice.kind: notice.line for notice in read(prefixed(damaged, "NCCL INFO ")).notices}
-    assert notices["self_link"] == 6
-    assert notices["damaged_line"] == 7
+    warnings = {warning.kind: warning.line for warning in read(prefixed(damaged, "NCCL INFO ")).warnings}
+    assert warnings["self_link"] == 6
+    assert warnings["damaged_line"] == 7
 
 
 FIRST_TREE = {"0": {"parent": None, "children": [1, 8]}}
@@ -180,7 +180,7 @@ def test_lines_of_a_second_communicator_do_not_replace_the_firsts(
 ) -> None:
     topology = read(f"NCCL INFO {first}\nNCCL INFO {second}\n")
     assert topology.facts[fact] == found
-    assert [notice.line for notice in topology.notices if notice.kind == "unsupported"] == [2]
+    assert [warning.line for warning in topology.warnings if warning.kind == "unsupported"] == [2]
 
 
 def test_connections_are_no_rings_but_count_as_transports() -> None:
@@ -267,10 +267,10 @@ def test_a_table_of_paths_alone_and_of_a_second_socket_is_read(prefix: str) -> N
     assert (topology.facts["rows"], topology.facts["cpu_count"]) == (2, 1)
 
 
-def test_notices_of_a_ruined_log_are_counted_not_listed() -> None:
+def test_warnings_of_a_ruined_log_are_counted_not_listed() -> None:
     topology = read("NCCL INFO + PCI[?] - GPU/1\n" * 1000)
-    assert len(topology.notices) == MOST_NOTICES + 1
-    assert "801 more" in topology.notices[-1].text
+    assert len(topology.warnings) == MOST_WARNINGS + 1
+    assert "801 more" in topology.warnings[-1].text
 
 
 def test_the_lines_number_is_that_of_the_file() -> None:

@@ -42,7 +42,7 @@ def xgmi(target: str, count: int = 1) -> str:
 
 
 def noticed(topology: Topology) -> list[tuple[str, int | None]]:
-    return [(notice.kind, notice.line) for notice in topology.notices]
+    return [(warning.kind, warning.line) for warning in topology.warnings]
 
 
 def is_two_way(topology: Topology) -> bool:
@@ -66,7 +66,7 @@ def test_a_real_file_gives_a_sound_graph(entry: dict[str, Any]) -> None:
     assert all(link.bytes_per_second is None or link.bytes_per_second > 0 for link in topology.links)
     attached = {link.source for link in topology.links}
     assert all(gpu.name in attached for gpu in topology.gpus)
-    assert all(notice.line for notice in topology.notices if "the file does not tell" not in notice.text)
+    assert all(warning.line for warning in topology.warnings if "the file does not tell" not in warning.text)
 
 
 # The tree
@@ -100,7 +100,7 @@ def test_gpus_and_nics_hang_below_switches_with_the_rates_the_file_states() -> N
         "gigatransfers": 16.0,
         "width": 16,
     }
-    assert topology.notices == ()
+    assert topology.warnings == ()
     assert topology.topology_class is TopologyClass.SINGLE_GPU
 
 
@@ -215,7 +215,7 @@ def test_nvlinks_between_gpus_have_the_rate_of_their_generation_times_their_coun
     assert is_two_way(topology)
     assert topology.topology_class is TopologyClass.NVLINK_BRIDGE
     assert topology.facts["nvlinks_per_gpu"] == [4, 4]
-    assert topology.notices == ()
+    assert topology.warnings == ()
 
 
 def test_switches_are_devices_shared_by_the_gpus_that_name_them() -> None:
@@ -229,7 +229,7 @@ def test_switches_are_devices_shared_by_the_gpus_that_name_them() -> None:
     assert topology.facts["nvlinks_per_gpu"] == [12, 12]
 
 
-def test_a_switch_that_is_not_shown_has_no_number_and_a_notice() -> None:
+def test_a_switch_that_is_not_shown_has_no_number_and_a_warning() -> None:
     topology = read(system(cpu(gpu(A, nvlink("fffffff:ff:ff.0", 18, "0x068000")))))
     assert topology.topology_class is TopologyClass.NVSWITCH
     assert topology.facts["nvswitch_count"] is None
@@ -286,7 +286,7 @@ def test_a_link_that_only_one_side_states_is_drawn_both_ways_and_noticed() -> No
 def test_a_gpu_with_fewer_links_than_the_others_is_noticed() -> None:
     switch = nvlink("0000:c4:00.0", 18, "0x068000")
     topology = read(system(cpu(gpu(A, switch), gpu(B, switch), gpu(C))))
-    assert [notice.text for notice in topology.notices if "gpu2" in notice.text] == [
+    assert [warning.text for warning in topology.warnings if "gpu2" in warning.text] == [
         "gpu2 has 0 links to GPUs or switches, others have 18: hidden or down"
     ]
     assert topology.facts["nvlinks_per_gpu"] == [18, 18, 0]

@@ -41,7 +41,7 @@ def test_the_class_follows_from_all_labels(label: str, expected: TopologyClass) 
     topology = read(TEXT.replace("HCCS", label))
     assert topology.topology_class is expected
     assert topology.links == ()
-    unknown = [notice for notice in topology.notices if notice.kind == "unknown_spelling"]
+    unknown = [warning for warning in topology.warnings if warning.kind == "unknown_spelling"]
     assert bool(unknown) is (label == "WHAT")
 
 
@@ -50,16 +50,16 @@ def test_hccs_inside_groups_only_is_no_full_mesh() -> None:
         TEXT.replace("NPU0       X          HCCS       HCCS", "NPU0       X          HCCS       SYS ")
     )
     assert topology.topology_class is TopologyClass.UNKNOWN
-    assert "contradiction" in {notice.kind for notice in topology.notices}
+    assert "contradiction" in {warning.kind for warning in topology.warnings}
 
 
 def test_a_shifted_row_is_noticed() -> None:
     topology = read(TEXT.replace("NPU1       HCCS       X          HCCS", "NPU1       X          HCCS"))
-    assert "damaged_line" in {notice.kind for notice in topology.notices}
+    assert "damaged_line" in {warning.kind for warning in topology.warnings}
 
 
 def test_a_missing_row_leaves_the_class_open() -> None:
     topology = read("".join(line for line in TEXT.splitlines(keepends=True) if not line.startswith("NPU2")))
     assert topology.topology_class is TopologyClass.UNKNOWN
-    assert "truncated" in {notice.kind for notice in topology.notices}
+    assert "truncated" in {warning.kind for warning in topology.warnings}
     assert topology.facts["gpu_count"] == 3

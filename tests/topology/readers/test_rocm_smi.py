@@ -59,13 +59,13 @@ def test_a_numa_node_of_minus_one_is_kept_but_is_no_cpu() -> None:
 def test_a_cut_row_and_a_missing_row_are_noticed_and_leave_pcie_open() -> None:
     cut = TEXT.replace("XGMI", "PCIE").replace("GPU2   PCIE         PCIE         0", "GPU2   PCIE")
     topology = read(cut)
-    assert "truncated" in {notice.kind for notice in topology.notices}
+    assert "truncated" in {warning.kind for warning in topology.warnings}
     assert topology.topology_class is TopologyClass.UNKNOWN
 
 
 def test_two_directions_that_differ_are_a_contradiction() -> None:
     topology = read(TEXT.replace("GPU1   XGMI", "GPU1   PCIE"))
-    assert "contradiction" in {notice.kind for notice in topology.notices}
+    assert "contradiction" in {warning.kind for warning in topology.warnings}
 
 
 def test_json_says_the_same_as_text() -> None:

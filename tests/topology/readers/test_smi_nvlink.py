@@ -22,7 +22,7 @@ def remote(ends: list[list[tuple[str, int]]], model: str = "NVIDIA A100-SXM4-40G
 
 
 def kinds(topology: Topology) -> set[str]:
-    return {notice.kind for notice in topology.notices}
+    return {warning.kind for warning in topology.warnings}
 
 
 def test_a_bridged_pair_has_the_printed_rates() -> None:

@@ -53,7 +53,7 @@ def both(counts: dict[tuple[int, int], int], one: int, other: int) -> int:
 
 
 def kinds(topology: Topology) -> set[str]:
-    return {notice.kind for notice in topology.notices}
+    return {warning.kind for warning in topology.warnings}
 
 
 @pytest.mark.parametrize("label", ["NV4", "PIX"])
@@ -233,7 +233,7 @@ def test_a_table_without_numbers_of_links_warns_that_pci_only_output_hides_them(
     legend = "\nLegend:\n\n  X    = Self\n  NODE = within a NUMA node\n  PIX  = a single PCIe bridge\n"
     hidden = read(matrix_text(2, "NODE") + legend)
     assert hidden.topology_class is TopologyClass.PCIE
-    assert any("-mp" in notice.text for notice in hidden.notices)
+    assert any("-mp" in warning.text for warning in hidden.warnings)
     assert kinds(read(matrix_text(2, "NODE") + legend + "  NV#  = a bonded set of # NVLinks\n")) == set()
 
 

@@ -150,7 +150,7 @@ def test_a_cluster_too_large_for_a_graph_says_how_large_it_is() -> None:
     assert node_count(found) == 1000
     assert device_count(found, DeviceKind.GPU) == 8000
     assert len(found.gpus) < 100
-    assert any("of 1000 machines" in notice.text for notice in found.notices)
+    assert any("of 1000 machines" in warning.text for warning in found.warnings)
 
 
 def test_own_nics_are_not_counted_beside_those_of_the_network(tmp_path: Path) -> None:

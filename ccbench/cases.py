@@ -22,58 +22,58 @@ from ccbench.units import plural
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension of a case: its column, its words, and what a suite may ask of it.
+    """One dimension of a case: its column, its labels, and what a suite may ask of it.
 
-    meaning, unit: of the column in parquet files. words: in labels, where the value is neither the default
-    nor in ``unsaid``. plain: words for the default where other values stand beside it; axes that have them
-    are settings, which leave a case's id alone at their default. identity: whether cases that differ in it
-    are different points. choice: a library's way to do the same work; other settings change the work, and
-    times of different work do not race.
+    meaning, unit: of the column in parquet files. label: format of a value in labels, which leave out the
+    default and those in ``unlabelled``. default_label: label of the default where cases with other values are
+    shown too; axes that have it are settings, which leave a case's id alone at their default. identity:
+    whether cases that differ in it are different points. choice: a library's way to do the same work; other
+    settings change the work, and times of different work do not race.
     needs: property of a Collective without which the axis has one value, ``blank``. key: in a suite's sweep.
-    values, everything: words that it takes, and what ``all`` stands for; of a bool those of False and True.
-    bounds: least and largest number that it takes. An axis without either has a reader of its own in
-    ``ccbench.suite``. asked: what a sweep asks unless it says. noun: one value, in errors.
+    values, all_values: words that a sweep may list, and what ``all`` stands for; of a bool those of False and
+    True. bounds: least and largest number that it takes. An axis without either has a reader of its own in
+    ``ccbench.suite``. sweep_default: value of a sweep that does not name the axis. noun: a value, in errors.
     name, kind, default: of the field in ``Case``; kind as parquet calls it; None where there is no default.
     """
 
     meaning: str
-    words: str = "{}"
-    plain: str = ""
+    label: str = "{}"
+    default_label: str = ""
     unit: str = ""
-    unsaid: tuple[Any, ...] = ()
+    unlabelled: tuple[Any, ...] = ()
     identity: bool = True
     choice: bool = False
     needs: str = ""
     blank: Any = None
     key: str = ""
     values: tuple[str, ...] = ()
-    everything: tuple[str, ...] = ()
+    all_values: tuple[str, ...] = ()
     bounds: tuple[int, int] | None = None
-    asked: str | int = ""
+    sweep_default: str | int = ""
     noun: str = ""
     name: str = ""
     kind: str = ""
     default: Any = None
 
-    def said(self, value: Any) -> str:
-        """Words for ``value`` in a label; empty where it goes without saying."""
-        return "" if value == self.default or value in self.unsaid else self.words.format(value)
+    def label_of(self, value: Any) -> str:
+        """Return the label of ``value``; empty where labels leave it out."""
+        return "" if value == self.default or value in self.unlabelled else self.label.format(value)
 
-    def value(self, word: Any) -> Any:
+    def from_word(self, word: Any) -> Any:
         """Value of a case for one word of a sweep."""
         return word == self.values[1] if self.kind == "bool" else word
 
-    def plain_value(self, cell: Any) -> str | int | bool:
-        """A cell of a run's table as a case holds it."""
+    def from_cell(self, cell: Any) -> str | int | bool:
+        """Value of a case for one cell of a run's table."""
         return _KINDS[self.kind](cell)
 
 
 _KINDS: Mapping[str, Callable[[Any], str | int | bool]] = {"string": str, "int64": int, "bool": bool}
 
 
-def axis(meaning: str, words: str = "{}", plain: str = "", **declared: Any) -> dict[str, Axis]:
+def axis(meaning: str, label: str = "{}", default_label: str = "", **declared: Any) -> dict[str, Axis]:
     """Metadata of a field of Case: its row of AXES."""
-    return {"axis": Axis(meaning, words, plain, **declared)}
+    return {"axis": Axis(meaning, label, default_label, **declared)}
 
 
 class Every:
@@ -303,10 +303,10 @@ class Case:
         "algorithm asked for; `default` leaves the choice to the backend", default=DEFAULT, choice=True))
     dtype: str = field(metadata=axis(
         "type of one element; empty where an import does not say", needs="moves_data", blank="uint8",
-        values=tuple(ITEM_BYTES), everything=CPU_DTYPES, asked="float32"))
+        values=tuple(ITEM_BYTES), all_values=CPU_DTYPES, sweep_default="float32"))
     op: str = field(metadata=axis(
         "reduction, `none` where nothing is reduced", default=NO_OP, needs="reduces",
-        values=(*OPS, "premulsum"), everything=OPS))
+        values=(*OPS, "premulsum"), all_values=OPS))
     size_bytes: int = field(metadata=axis("largest buffer of one rank (nccl-tests' size)", unit="bytes"))
     count: int = field(metadata=axis(
         "nccl-tests' count: the buffer, or one rank's block of it; -1 where an import does not say",
@@ -314,16 +314,16 @@ class Case:
     ranks: int = field(metadata=axis("ranks that took part", "{} ranks"))
     _: KW_ONLY
     nodes: int = field(default=1, metadata=axis(
-        "machines the ranks were spread over; 0 where an import does not say", "{} nodes", unsaid=(0,)))
+        "machines the ranks were spread over; 0 where an import does not say", "{} nodes", unlabelled=(0,)))
     root: int = field(default=NO_ROOT, metadata=axis(
-        "root rank, -1 where the collective has none", "root {}", unsaid=(0,), needs="rooted"))
+        "root rank, -1 where the collective has none", "root {}", unlabelled=(0,), needs="rooted"))
     in_place: bool = field(default=False, metadata=axis(
         "input and output share memory", "in place", needs="moves_data",
-        key="placement", values=PLACEMENTS, everything=PLACEMENTS))
+        key="placement", values=PLACEMENTS, all_values=PLACEMENTS))
     mode: str = field(default="streaming", metadata=axis(
         "how launches follow each other: streaming, isolated, graph, cold, overlap",
         values=("streaming", "isolated", "graph", "cold", "nonblocking", "persistent", OVERLAP),
-        everything=("streaming", "isolated")))
+        all_values=("streaming", "isolated")))
     protocol: str = field(default=DEFAULT, metadata=axis(
         "protocol asked for, or `default`", "protocol {}", choice=True,
         values=(DEFAULT, "ll", "ll128", "simple")))
@@ -344,7 +344,7 @@ class Case:
         "traffic {}", "balanced"))
     overlap_with: str = field(default="", metadata=axis(
         "of mode overlap: matmul or memory; else empty", "computing {}", "nothing computed",
-        noun="computation", values=("matmul", "memory"), everything=("matmul", "memory")))
+        noun="computation", values=("matmul", "memory"), all_values=("matmul", "memory")))
     channels: int = field(default=0, metadata=axis(
         "channels asked for, 0: the library's choice", "{} channels", "channels default", choice=True,
         bounds=(0, 64), noun="number of channels"))
@@ -353,7 +353,7 @@ class Case:
         "transport {}", "transport default", choice=True, values=(DEFAULT, "host", "network")))
     registration: str = field(default="none", metadata=axis(
         "of the buffers: none, local, symmetric", "registration {}", "registration none", choice=True,
-        needs="moves_data", values=REGISTRATIONS, everything=REGISTRATIONS))
+        needs="moves_data", values=REGISTRATIONS, all_values=REGISTRATIONS))
     aggregation: int = field(default=1, metadata=axis(
         "collectives in one group call", "{} at once", "1 at once", bounds=(1, 1024),
         noun="number of collectives at once"))
@@ -362,7 +362,7 @@ class Case:
         needs="moves_data", key="misalignment", bounds=(0, 4096), noun="number of bytes"))
     processes: str = field(default=ONE_PROCESS, metadata=axis(
         "of backends that drive GPUs: `one` for all GPUs of a host, or one `per_gpu`; `one` elsewhere",
-        "one process per GPU", "one process", choice=True, values=PROCESSES, everything=PROCESSES,
+        "one process per GPU", "one process", choice=True, values=PROCESSES, all_values=PROCESSES,
         noun="process model"))
     memory: str = field(default=DEFAULT, metadata=axis(
         "of the buffers: `device` for memory of GPUs where the backend's own is the host's, or `default`",
@@ -469,8 +469,8 @@ class Case:
         if self.op != NO_OP:
             words.append(self.op)
         words.append(f"{self.size_bytes} B")
-        said = [axis.said(getattr(self, axis.name)) for axis in AXES[AXES.index(AXIS["ranks"]) + 1 :]]
-        return ", ".join((" ".join(words), plural(self.ranks, "rank"), self.backend, *filter(None, said)))
+        labels = [axis.label_of(getattr(self, axis.name)) for axis in AXES[AXES.index(AXIS["ranks"]) + 1 :]]
+        return ", ".join((" ".join(words), plural(self.ranks, "rank"), self.backend, *filter(None, labels)))
 
 
 def _axes_of(case: type[Case]) -> Iterator[Axis]:
@@ -481,10 +481,10 @@ def _axes_of(case: type[Case]) -> Iterator[Axis]:
         if row is not None:
             default = row.default if one.default is MISSING else one.default
             key, blank = row.key or one.name, default if row.blank is None else row.blank
-            asked = row.asked or (row.values[0] if row.values else default)
+            sweep_default = row.sweep_default or (row.values[0] if row.values else default)
             yield replace(
-                row, name=one.name, kind=kinds[str(one.type)], default=default, blank=blank, asked=asked,
-                key=key, noun=row.noun or key,
+                row, name=one.name, kind=kinds[str(one.type)], default=default, blank=blank, key=key,
+                sweep_default=sweep_default, noun=row.noun or key,
             )  # fmt: skip
 
 
@@ -496,22 +496,22 @@ AXIS: Mapping[str, Axis] = {axis.name: axis for axis in AXES}
 IDENTITY = tuple(axis for axis in AXES if axis.identity)
 """Axes that tell points apart: everything asked of a case except its suite's name and the count."""
 
-SETTINGS = tuple(axis for axis in AXES if axis.plain)
-"""Axes that a plain case has at their default, and a label then does not say."""
+SETTINGS = tuple(axis for axis in AXES if axis.default_label)
+"""Axes that labels and ids leave out at their default."""
 
 WORK = tuple(axis for axis in SETTINGS if not axis.choice)
 """Settings that change what is done; others are a library's choice of how."""
 
 
-def setting_words(values: Mapping[str, Any], varying: Collection[str] = ()) -> list[str]:
-    """Words for every setting of ``values`` that is not plain, and for plain ones among ``varying``."""
-    said = ((axis.said(values[axis.name]) or axis.plain * (axis.name in varying)) for axis in SETTINGS)
-    return [words for words in said if words]
+def setting_labels(values: Mapping[str, Any], varying: Collection[str] = ()) -> list[str]:
+    """Return labels of the settings of ``values`` that are not at their default, or are among ``varying``."""
+    labels = (one.label_of(values[one.name]) or one.default_label * (one.name in varying) for one in SETTINGS)
+    return [label for label in labels if label]
 
 
 def case_of(row: Mapping[str, Any]) -> Case:
     """The case that a row of a run's table was written for."""
-    values: dict[str, Any] = {axis.name: axis.plain_value(row[axis.name]) for axis in AXES}
+    values: dict[str, Any] = {axis.name: axis.from_cell(row[axis.name]) for axis in AXES}
     return Case(str(row["suite"]), **values)
 
 

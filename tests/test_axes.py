@@ -17,14 +17,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ccbench.cases import AXES, IDENTITY, SETTINGS, Axis, Case, case_of, setting_words
+from ccbench.cases import AXES, IDENTITY, SETTINGS, Axis, Case, case_of, setting_labels
 
 ROOT = Path(__file__).resolve().parents[1]
 
 ROW = """
     flavour: str = field(default="plain", metadata=axis(
         "what a made-up axis is about", "flavour {}", "unflavoured",
-        values=("plain", "sweet", "sour"), everything=("plain", "sweet", "sour")))
+        values=("plain", "sweet", "sour"), all_values=("plain", "sweet", "sour")))
     texture: int = field(default=0, metadata=axis(
         "what a library can be told", "texture {}", "no texture", choice=True, bounds=(0, 3)))
 """
@@ -241,8 +241,8 @@ def test_every_axis_but_the_count_tells_points_apart_and_is_said(axis: Axis) -> 
 @pytest.mark.parametrize("axis", SETTINGS, ids=lambda axis: axis.name)
 def test_the_default_of_a_setting_has_words_where_others_stand_beside_it(axis: Axis) -> None:
     values = {one.name: one.default for one in SETTINGS}
-    assert setting_words(values) == []
-    assert setting_words(values, {axis.name}) == [axis.plain]
+    assert setting_labels(values) == []
+    assert setting_labels(values, {axis.name}) == [axis.default_label]
 
 
 def test_a_case_comes_back_from_its_row() -> None:

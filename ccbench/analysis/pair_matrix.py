@@ -263,7 +263,7 @@ def _matrix(pairs: Mapping[Pair, Point], classes: Words, rates: Table) -> PairMa
 
     return PairMatrix(
         backend=first.backend,
-        setting=", ".join(filter(None, (AXIS[name].said(getattr(first, name)) for name in settings))),
+        setting=", ".join(filter(None, (AXIS[name].label_of(getattr(first, name)) for name in settings))),
         dtype=first.dtype,
         ranks=first.ranks,
         nodes=first.nodes,

@@ -60,7 +60,7 @@ class Choice:
         name = self.algorithm if self.protocol == DEFAULT else f"{self.algorithm}/{self.protocol}"
         words = [f"{self.backend} {name}"]
         words += [f"{self.channels} channels"] if self.channels else []
-        words += [axis.said(one) for axis, one in zip(SETTINGS_OF_LIBRARIES, self.settings, strict=True)]
+        words += [axis.label_of(one) for axis, one in zip(SETTINGS_OF_LIBRARIES, self.settings, strict=True)]
         return ", ".join(filter(None, (*words, self.variant)))
 
 
@@ -185,7 +185,7 @@ def _timing(
     point: Point, place: str, asked: tuple[str, str], variant: str, speed: tuple[int, float]
 ) -> Timing:
     settings = tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES)
-    work = (axis.said(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"]))
+    work = (axis.label_of(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"]))
     situation = Situation(
         collective=point.collective,
         ranks=point.ranks,

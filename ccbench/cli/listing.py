@@ -19,12 +19,12 @@ def axes() -> Listing:
     from ccbench.cases import AXES
     from ccbench.suite.grouping import GROUP_MODES
 
-    asked = [axis for axis in AXES if axis.plain or axis.values]
-    bounds = {axis.key: f"{axis.bounds[0]} to {axis.bounds[1]}" for axis in asked if axis.bounds}
-    values = {axis.key: ", ".join(axis.values) or bounds.get(axis.key, "") for axis in asked}
+    listed = [axis for axis in AXES if axis.default_label or axis.values]
+    bounds = {axis.key: f"{axis.bounds[0]} to {axis.bounds[1]}" for axis in listed if axis.bounds}
+    values = {axis.key: ", ".join(axis.values) or bounds.get(axis.key, "") for axis in listed}
     # A suite names ways to run groups, the column the group that ran.
     values["group_mode"] = ", ".join(GROUP_MODES)
-    meanings = {axis.key: axis.meaning for axis in asked} | {"group_mode": "which groups run at once"}
+    meanings = {axis.key: axis.meaning for axis in listed} | {"group_mode": "which groups run at once"}
     return {key: meaning + f" ({values[key]})" * bool(values[key]) for key, meaning in meanings.items()}
 
 

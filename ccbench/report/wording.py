@@ -13,7 +13,7 @@ from typing import Any
 from ccbench.analysis.findings import EMULATION, LEFT_OUT, MOST_NAMED, SIMULATED, provenance, run_findings
 from ccbench.analysis.health import ADVICE, health_of, wants_health
 from ccbench.analysis.slow_ranks import UNNAMED, flagged_devices
-from ccbench.cases import NO_ROOT, SETTINGS, Status, setting_words
+from ccbench.cases import NO_ROOT, SETTINGS, Status, setting_labels
 from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run
 from ccbench.topology.graph import Finding
@@ -136,7 +136,7 @@ def series_names(points: Sequence[Point]) -> dict[SeriesKey, str]:
             words.append(f"root {fields['root']}")
         if "in_place" in varying:
             words.append("in place" if fields["in_place"] else "out of place")
-        names[key] = " ".join([*words, *setting_words(fields, varying)])
+        names[key] = " ".join([*words, *setting_labels(fields, varying)])
     return names
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import IDENTITY, MORE_ROUNDS, OVERLAP, Case, Status, setting_words
+from ccbench.cases import IDENTITY, MORE_ROUNDS, OVERLAP, Case, Status, setting_labels
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.groups import parse_groups
@@ -242,7 +242,7 @@ class Point(Case):
     @property
     def setting(self) -> str:
         """Words for what differs from a plain case, nothing for one."""
-        return ", ".join(setting_words(vars(self)))
+        return ", ".join(setting_labels(vars(self)))
 
     @property
     def parts(self) -> tuple[tuple[str, float], ...]:
@@ -325,7 +325,7 @@ class Point(Case):
     @property
     def name(self) -> str:
         """One line that tells this case from others, but for its size; what is as usual is not said."""
-        said = (axis.said(getattr(self, axis.name)) for axis in IDENTITY if axis.name != "size_bytes")
+        said = (axis.label_of(getattr(self, axis.name)) for axis in IDENTITY if axis.name != "size_bytes")
         return " ".join(filter(None, said))
 
     @property

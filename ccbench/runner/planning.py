@@ -235,7 +235,7 @@ def _ranks_of_auto(suite: Suite, backends: tuple[str, ...], automatic: tuple[str
     words = backends or suite.backends
     names = tuple(name for word in words for name in (automatic if word == "auto" else (word,)))
     on_devices = all(
-        sweep.asked("memory") == (DEVICE_MEMORY,)
+        sweep.values_of("memory") == (DEVICE_MEMORY,)
         or all(capabilities_of(name).on_gpus for name in names if name in sweep.backends)
         for sweep in suite.sweep
     )

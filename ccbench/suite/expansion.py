@@ -206,7 +206,7 @@ def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> _Values:
         # Of an axis of which it has nothing all values are missing together.
         return f"{axis.key} {value}" if axis.name in capabilities_of(backend).values else axis.key
 
-    return _parted(sweep.asked(axis.name), lack)
+    return _parted(sweep.values_of(axis.name), lack)
 
 
 def _works(sweep: Sweep, backend: str, row: Collective, ranks: int) -> _Values:
@@ -228,12 +228,12 @@ def _works(sweep: Sweep, backend: str, row: Collective, ranks: int) -> _Values:
 def _modes(sweep: Sweep, backend: str, row: Collective) -> _Values:
     """Pairs of a mode and what is computed meanwhile."""
     # A barrier waits: there is nothing to hide.
-    asked = (mode for mode in sweep.asked("mode") if mode != OVERLAP or row.moves_data)
+    asked = (mode for mode in sweep.values_of("mode") if mode != OVERLAP or row.moves_data)
     modes = _parted(asked, lambda mode: "" if offers(backend, "mode", mode) else f"mode {mode}")
     pairs = [
         (mode, computed)
         for mode in modes.has
-        for computed in (sweep.asked("overlap_with") if mode == OVERLAP else ("",))
+        for computed in (sweep.values_of("overlap_with") if mode == OVERLAP else ("",))
     ]
     return _Values(pairs, modes.lacked)
 

@@ -102,8 +102,8 @@ def _words(read: Callable[[Any], tuple[str, ...]], *known: str) -> Reads:
 def _values(axis: Axis) -> Reads:
     """Reader of an axis' values in a sweep: its words, or numbers within its bounds."""
     if axis.bounds is None:
-        read = words(axis.noun, axis.values, axis.everything)
-        return _words(read, *axis.values, *["all"] * bool(axis.everything))
+        read = words(axis.noun, axis.values, axis.all_values)
+        return _words(read, *axis.values, *["all"] * bool(axis.all_values))
     lowest, highest = axis.bounds
     schema = one_or_many({"type": "integer", "minimum": lowest, "maximum": highest})
     return Reads(numbers(axis.noun, lowest, highest), schema, write=list)
@@ -226,7 +226,7 @@ else:
     _SweptKeys = create_model(
         "_SweptKeys",
         __base__=StrictModel,
-        **{axis.key: (Annotated[tuple[Any, ...], _values(axis)], (axis.asked,)) for axis in SWEPT},
+        **{axis.key: (Annotated[tuple[Any, ...], _values(axis)], (axis.sweep_default,)) for axis in SWEPT},
     )
 
 
@@ -250,10 +250,10 @@ class Sweep(_SweptKeys):
     concurrent: Annotated[tuple[str, ...], _texts(grouping.read_concurrent, "string")] = ("",)
     traffic: Annotated[tuple[str, ...], _texts(grouping.read_traffics, "string", "array")] = ("",)
 
-    def asked(self, name: str) -> tuple[Any, ...]:
+    def values_of(self, name: str) -> tuple[Any, ...]:
         """The values of one of the axes in SWEPT, as cases hold them."""
         axis = AXIS[name]
-        return tuple(map(axis.value, getattr(self, axis.key)))
+        return tuple(map(axis.from_word, getattr(self, axis.key)))
 
     @model_validator(mode="after")
     def _combinations_exist(self) -> Sweep:
@@ -268,7 +268,7 @@ class Sweep(_SweptKeys):
                 f"write at most {max(self.ranks) - 1}",
                 "root",
             )
-        if self.asked("in_place") == (True,) and not set(self.collective) & set(IN_PLACE_COLLECTIVES):
+        if self.values_of("in_place") == (True,) and not set(self.collective) & set(IN_PLACE_COLLECTIVES):
             raise MisfitError(
                 f"in_place does not exist for {', '.join(self.collective)}; write out_of_place", "placement"
             )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ccbench.cases import SETTINGS, Case, Measurement, setting_words
+from ccbench.cases import SETTINGS, Case, Measurement, setting_labels
 from ccbench.report.baselines import beside, comparable_points
 from ccbench.report.case_table import csv_table, screen_table
 from ccbench.report.exports import nccl_tests_tables
@@ -51,11 +51,11 @@ def test_cases_that_differ_in_one_setting_are_two_lines_two_names_and_two_tables
     assert len(set(series_names(points).values())) == 2
     assert len({point.label for point in points}) == len(points)
     assert len({table.name for table in nccl_tests_tables(points)}) == 2
-    words = setting_words({**DEFAULTS, name: OTHER[name]})[0]
-    assert words in screen_table(run, 200)
-    assert words in screen_table(run, 60)
+    label = setting_labels({**DEFAULTS, name: OTHER[name]})[0]
+    assert label in screen_table(run, 200)
+    assert label in screen_table(run, 60)
     lines = {one.label for figure in figures_of(points) for one in figure.series if figure.topic == "time"}
-    assert any(words in label for label in lines)
+    assert any(label in line for line in lines)
     assert str(OTHER[name]) in csv_table(points)
 
 

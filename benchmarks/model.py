@@ -21,7 +21,7 @@ from ccbench.model.library.clusters import library_system
 from ccbench.model.library.costs import protocols
 from ccbench.model.library.predictor import predict_library
 from ccbench.model.library.shapes import shapes
-from ccbench.topology.catalog import load_catalog
+from ccbench.topology.files import load_catalog
 from ccbench.topology.node_nics import parse_network
 
 SIZES = tuple(8 << power for power in range(30))

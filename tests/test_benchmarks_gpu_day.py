@@ -21,7 +21,7 @@ from benchmarks.gpu_day import FAILED, NOT_REACHED, OVER, PASSED, SKIPPED, STOPP
 from benchmarks.gpu_day_phases import ON_DOUBLES, PHASES, ROOT, Phase, Step
 from ccbench.backends import open_backend
 from ccbench.backends.kernels import building
-from ccbench.backends.kernels.compiler import Nvrtc, nvrtc
+from ccbench.backends.kernels.building import Nvrtc, nvrtc
 from ccbench.backends.kernels.sources import entries
 from ccbench.errors import MissingDependency
 from tests.gpu import warm

@@ -13,7 +13,7 @@ import pytest
 
 from ccbench.backends import made_by
 from ccbench.backends.base import lacked
-from ccbench.backends.gloo.endpoint import REDUCE_OPS
+from ccbench.backends.gloo import REDUCE_OPS
 from ccbench.backends.kernels import abi
 from ccbench.backends.mpi import calls as mpi_calls
 from ccbench.backends.nccl import PROTOCOL_VALUES, TRANSPORTS

@@ -24,8 +24,8 @@ from ccbench.model.library.clusters import (
     pcie_rate,
     xgmi_rate,
 )
-from ccbench.topology.catalog import load_catalog
 from ccbench.topology.classes import is_card, is_module
+from ccbench.topology.files import load_catalog
 from ccbench.units import shown
 
 _SHARED = re.compile(r"ranks? on (?:one|a single|the same) GPU", re.IGNORECASE)

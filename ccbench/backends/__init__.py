@@ -177,7 +177,7 @@ declare(
     Capabilities(
         "gloo",
         home="ccbench.backends.gloo:BACKEND",
-        launched="ccbench.backends.gloo.endpoint:GlooEndpoint",
+        launched="ccbench.backends.gloo:GlooEndpoint",
         values={**ON_HOSTS, **COMPUTED, "pair": EVERY, **SHARED},
         not_in_place=OUT_OF_PLACE,
         most_ranks=1024,

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import Backend, Team, TeamRequest
-from ccbench.backends.cpu.lane import amounts_of
-from ccbench.backends.rank_buffers import group_names
+from ccbench.backends.cpu.endpoint import amounts_of
+from ccbench.backends.rank_endpoint import group_names
 from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes, numpy_dtype

@@ -77,7 +77,7 @@ def backends() -> Listing:
 def machines() -> Listing:
     """Machines that can be priced: hosts, then those of the catalog."""
     from ccbench.model.machine import load_machine, machine_names
-    from ccbench.topology.catalog import catalog_names, load_catalog
+    from ccbench.topology.files import catalog_names, load_catalog
 
     hosts = {name: load_machine(name) for name in machine_names()}
     listed = {name: f"{one.kind}, {one.fabric.cores} cores" for name, one in hosts.items()}

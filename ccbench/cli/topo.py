@@ -19,7 +19,7 @@ def source_completions(
     """Names of the catalog, else files."""
     from click.shell_completion import CompletionItem
 
-    from ccbench.topology.catalog import catalog_names
+    from ccbench.topology.files import catalog_names
 
     names = [CompletionItem(name) for name in catalog_names() if name.startswith(incomplete)]
     return names or [CompletionItem(incomplete, type="file")]

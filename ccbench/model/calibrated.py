@@ -216,8 +216,7 @@ class CalibratedCluster:
     @cached_property
     def cluster(self) -> Cluster:
         """The GPUs that were measured. Raises MachineError."""
-        from ccbench.topology.catalog import load_catalog
-        from ccbench.topology.files import from_plain
+        from ccbench.topology.files import from_plain, load_catalog
 
         if isinstance(self.machine, str):
             node = load_catalog(self.machine)
@@ -359,8 +358,7 @@ def open_base(
 ) -> Base:
     """The cluster that these name (see ``open_cluster``), and how a file says so. Raises MachineError."""
     from ccbench.machine.detection import load_topology
-    from ccbench.topology.catalog import catalog_names, load_catalog
-    from ccbench.topology.files import to_plain
+    from ccbench.topology.files import catalog_names, load_catalog, to_plain
 
     node, name = load_topology(source), source.lower()
     # A file may be called like a machine of the catalog.

@@ -208,7 +208,7 @@ def _cautions(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -
 
 def _gpu(words: str) -> str:
     """The model of GPU that ``words`` name: themselves, or those of that machine of the catalog; else ""."""
-    from ccbench.topology.catalog import catalog_names, load_catalog
+    from ccbench.topology.files import catalog_names, load_catalog
 
     if words in catalog_names():
         gpus = load_catalog(words).gpus

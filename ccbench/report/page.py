@@ -218,7 +218,7 @@ def topology_of(manifest: Manifest) -> Topology | None:
 
     None where neither is known.
     """
-    from ccbench.topology.catalog import catalog_names, load_catalog
+    from ccbench.topology.files import catalog_names, load_catalog
 
     name = manifest.machine
     return load_catalog(name) if name in catalog_names() else manifest.topology

@@ -7,8 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
 from ccbench.cases import MORE_ROUNDS, NO_TEAM, Case, Measurement, Sampling, Status
-from ccbench.machine.load import over_all
-from ccbench.machine.readings import telling
+from ccbench.machine.readings import over_all, telling
 from ccbench.stats import relative_width, rounds_interval
 
 EXTRA_ROUNDS_FACTOR = 2

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.rank_buffers import (
+from ccbench.backends.rank_endpoint import (
     HostMemory,
     LaneTimes,
     RankBuffers,

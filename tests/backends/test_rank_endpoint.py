@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends import rank_buffers
+from ccbench.backends import rank_endpoint
 from ccbench.backends.base import OutOfMemory, Position
 from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity
-from ccbench.backends.rank_buffers import HUGE_PAGE_BYTES
-from ccbench.backends.rank_endpoint import Call, RankEndpoint
+from ccbench.backends.rank_endpoint import HUGE_PAGE_BYTES, Call, RankEndpoint
 from ccbench.cases import Case
 
 
@@ -131,7 +130,7 @@ def test_stamps_of_one_clock_are_kept_and_of_several_become_lengths() -> None:
 def test_memory_is_counted_host_by_host_and_of_both_collectives(
     monkeypatch: pytest.MonkeyPatch, concurrent: str, available: int, words: str
 ) -> None:
-    monkeypatch.setattr(rank_buffers, "available_memory_bytes", lambda: available)
+    monkeypatch.setattr(rank_endpoint, "available_memory_bytes", lambda: available)
     with pytest.raises(OutOfMemory, match=f"needs {words} to be had"):
         Copying(Mirror(["a", "a"])).prepare(case(concurrent=concurrent))
     Copying(Mirror(["a", "b"])).prepare(case(concurrent=concurrent))

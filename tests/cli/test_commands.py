@@ -14,7 +14,7 @@ from ccbench.cases import backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.doctor import Check
 from ccbench.model.machine import Machine, load_machine, machine_names
-from ccbench.topology.catalog import catalog_names
+from ccbench.topology.files import catalog_names
 from ccbench.topology.node_nics import KINDS, parse_network
 from tests.cli.conftest import Command
 

@@ -17,8 +17,16 @@ from numpy.typing import NDArray
 from ccbench.backends import open_backend
 from ccbench.backends.base import CannotRun
 from ccbench.backends.nccl.collectives import BY_CUPY, Call, prepared
-from ccbench.backends.nccl.communicators import Communicator, communicator_of
-from ccbench.backends.nccl.library import DTYPES, FUNCTIONS, OPS, Nccl, NcclFailed, open_nccl
+from ccbench.backends.nccl.library import (
+    DTYPES,
+    FUNCTIONS,
+    OPS,
+    Communicator,
+    Nccl,
+    NcclFailed,
+    communicator_of,
+    open_nccl,
+)
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError

@@ -22,7 +22,7 @@ from functools import partial
 from ccbench.backends.cuda.blocking_kernel import blocking_program
 from ccbench.backends.cuda.runtime import open_cuda
 from ccbench.backends.kernels import building
-from ccbench.backends.kernels.compiler import Nvrtc, architecture_for, compile_program, nvrtc
+from ccbench.backends.kernels.building import Nvrtc, architecture_for, compile_program, nvrtc
 from ccbench.backends.kernels.sources import Program, choose, entries, program
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, MissingDependency

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ccbench.cases import Conditions
 from ccbench.machine.files import Files
-from ccbench.machine.load import (
+from ccbench.machine.readings import (
     CpuTimes,
     flagged,
     over_all,
@@ -122,7 +122,7 @@ def test_a_system_that_does_not_tell_its_cores_has_none_that_are_shared(tmp_path
 
 
 def test_a_shared_core_is_a_flag_and_stays_one_over_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccbench.machine.load.share_a_core", lambda binding: binding == (0, 4))
+    monkeypatch.setattr("ccbench.machine.readings.share_a_core", lambda binding: binding == (0, 4))
     assert flagged(Conditions(binding=(0, 4))).flags == ("shared_core",)
     assert flagged(Conditions(binding=(0, 1))).flags == ()
     one_round = flagged(Conditions(binding=(0, 4)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.machine.files import Files
-from ccbench.machine.network import INFINIBAND, LOOPBACK, ROCE, TCP, Interface, read_interfaces
+from ccbench.machine.sysfs import INFINIBAND, LOOPBACK, ROCE, TCP, Interface, read_interfaces
 from tests.machine.laid_out import lay_out
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster
 from ccbench.topology.fabrics import (
     Bundle,
@@ -22,6 +21,7 @@ from ccbench.topology.fabrics import (
     torus,
     wired,
 )
+from ccbench.topology.files import load_catalog
 from ccbench.topology.graph import Device, DeviceKind, LinkKind
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 

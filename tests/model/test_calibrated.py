@@ -39,8 +39,7 @@ from ccbench.model.library import LibraryRequest
 from ccbench.model.library.calibration import TERMS, Observation, ScaleEstimate, calibrate, scale_intervals
 from ccbench.model.library.constants import shipped
 from ccbench.model.machine import is_machine_file
-from ccbench.topology.catalog import load_catalog
-from ccbench.topology.files import to_plain, topology_yaml
+from ccbench.topology.files import load_catalog, to_plain, topology_yaml
 from tests.model.machines import refusal
 from tests.model.planted import PROVENANCE, SCALES, SIZES, base, calibrated, measured
 

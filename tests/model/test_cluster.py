@@ -21,7 +21,7 @@ from ccbench.model.cluster import (
 from ccbench.model.library import LibraryRequest, NetworkPorts
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.predictor import predict_library
-from ccbench.topology.catalog import catalog_names, load_catalog
+from ccbench.topology.files import catalog_names, load_catalog
 from ccbench.topology.graph import LinkKind
 from tests.model.library.systems import COLLECTIVES
 

@@ -19,9 +19,9 @@ from ccbench.model.fabric_loads import (
 )
 from ccbench.model.fabric_pricing import price_algorithm
 from ccbench.model.patterns import Steps, Uniform
-from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster
 from ccbench.topology.fabrics import Fabric, Wire, torus
+from ccbench.topology.files import load_catalog
 from ccbench.topology.networks import dragonfly, fat_tree
 from tests.model.fabrics import box_cluster
 

@@ -23,7 +23,7 @@ from ccbench.plan.memory import (
 )
 from ccbench.plan.shape import make_shape, named_shape, named_shapes
 from ccbench.plan.strategy import Strategy
-from ccbench.topology.catalog import catalog_names, load_catalog
+from ccbench.topology.files import catalog_names, load_catalog
 
 GPT = named_shape("gpt3-175b")
 B, S, H, HEADS = 4, 2048, 12288, 96

@@ -21,9 +21,9 @@ from ccbench.report.drawing import drawing_settings
 from ccbench.report.topology_figure import LOOKS, draw_topology, picture
 from ccbench.report.topology_layout import Layout, laid_out, line_point
 from ccbench.report.topology_merged import condensed
-from ccbench.topology.catalog import catalog_names
 from ccbench.topology.composition import compose
 from ccbench.topology.fabrics import Wire, full_mesh, hypercube, single_switch, torus
+from ccbench.topology.files import catalog_names
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from tests.machine.recorded_nvml import RecordedNvml, switched

@@ -17,7 +17,7 @@ from ccbench.results.loading import (
     published_folder,
     published_names,
 )
-from ccbench.topology.catalog import catalog_names
+from ccbench.topology.files import catalog_names
 from tests.results.importers.logs import LOGS, needs_logs
 from tests.results.importers.nccl_tests_outputs import ONE_WRONG
 

@@ -9,7 +9,7 @@ from benchmarks.score.network_words import ports_of
 from ccbench.errors import MachineError
 from ccbench.model.library import Generation, Host, Intra, NetworkPorts
 from ccbench.model.library.clusters import library_system
-from ccbench.topology.catalog import load_catalog
+from ccbench.topology.files import load_catalog
 from ccbench.topology.node_nics import KINDS
 
 

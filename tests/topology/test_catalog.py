@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.model.bounds import cut_bound
-from ccbench.topology.catalog import catalog_names, expand, load_catalog, load_compact
 from ccbench.topology.classes import topology_class
 from ccbench.topology.composition import cluster, compose
 from ccbench.topology.fabrics import routes_by_search
-from ccbench.topology.files import read_json, topology_json
+from ccbench.topology.files import catalog_names, expand, load_catalog, load_compact, read_json, topology_json
 from ccbench.topology.graph import DeviceKind
 
 WITH_GPUS = [name for name in catalog_names() if load_catalog(name).gpus]

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.model.bounds import cut_bound, level_bound
-from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster, compose
 from ccbench.topology.fabrics import (
     Fabric,
@@ -26,6 +25,7 @@ from ccbench.topology.fabrics import (
     single_switch,
     torus,
 )
+from ccbench.topology.files import load_catalog
 from ccbench.topology.graph import Device, DeviceKind, LinkKind, LinkState, Topology
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree

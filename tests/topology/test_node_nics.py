@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.report.topology_layout import laid_out
-from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster, compose
 from ccbench.topology.diagnosis import diagnose
+from ccbench.topology.files import load_catalog
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology
 from ccbench.topology.node_nics import parse_network
 from tests.topology.graphs import graph, with_links

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.fabrics import Fabric, Wire, full_mesh
+from ccbench.topology.files import catalog_names, load_catalog
 from ccbench.topology.graph import LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.rings import RingPlan, are_joined, rings_for, usable_share, walecki
 from ccbench.topology.summary import usable_shares

@@ -12,9 +12,8 @@ import yaml
 from ccbench.machine.detection import load_cluster
 from ccbench.report.topology_figure import draw_topology
 from ccbench.report.topology_text import as_text
-from ccbench.topology.catalog import CATALOG_FOLDER, catalog_names, load_catalog
 from ccbench.topology.diagnosis import diagnose
-from ccbench.topology.files import read_json, topology_json
+from ccbench.topology.files import CATALOG_FOLDER, catalog_names, load_catalog, read_json, topology_json
 from ccbench.topology.graph import Topology
 from ccbench.topology.matrix import NO_PATH
 from ccbench.topology.readers import read_text

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ccbench.backends import CUPY
 from ccbench.backends.base import Backend
-from ccbench.backends.kernels.compiler import CUDA_12_INSTEAD
+from ccbench.backends.kernels.building import CUDA_12_INSTEAD
 from ccbench.backends.kernels.layout import tuning
 from ccbench.backends.kernels.sources import kernel_folder, unsupported
 from ccbench.cases import Case

@@ -23,16 +23,20 @@ from ccbench.backends.cuda.blocking_kernel import (
     sample_launches,
     without_blocking_kernel,
 )
-from ccbench.backends.cuda.communicator import (
+from ccbench.backends.cuda.context import (
     NOTHING,
     WRITTEN_BY_PEERS,
+    Area,
     Communicator,
+    DeviceContext,
+    DeviceOutput,
     RankPlaces,
+    Transfer,
     host_areas,
+    input_period,
     peer_access_of,
     views_of,
 )
-from ccbench.backends.cuda.context import Area, DeviceContext, DeviceOutput, Transfer, input_period
 from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, Kernel, do_all
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint
 from ccbench.backends.kernels import abi

@@ -16,8 +16,7 @@ from functools import partial
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control, Word, fence
 from ccbench.backends.cuda.blocking_kernel import SharedWords
-from ccbench.backends.cuda.communicator import RankPlaces
-from ccbench.backends.cuda.context import DeviceContext
+from ccbench.backends.cuda.context import DeviceContext, RankPlaces
 from ccbench.backends.cuda.endpoint import LIMIT_SECONDS, CudaRanks, T
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, open_cuda, starting
 from ccbench.backends.endpoint import WorkerGroup

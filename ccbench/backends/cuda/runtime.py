@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from ccbench.backends.base import OutOfMemory
-from ccbench.backends.kernels.compiler import Nvrtc, architecture_for, compile_program, nvrtc
+from ccbench.backends.kernels.building import Nvrtc, architecture_for, compile_program, nvrtc
 from ccbench.backends.kernels.sources import GLOBAL_NAME, Program
 from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
 from ccbench.machine.accelerators import cuda_install

@@ -49,7 +49,7 @@ from ccbench.backends.cuda.runtime import (
     starting,
 )
 from ccbench.backends.mpi.library import INTEL_MPI, OPEN_MPI, library_name
-from ccbench.backends.rank_buffers import MEMORY_SHARE, HostMemory
+from ccbench.backends.rank_endpoint import MEMORY_SHARE, HostMemory
 from ccbench.cases import DEVICE_MEMORY, CaseFacts
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.flags import Flag

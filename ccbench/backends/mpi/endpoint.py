@@ -20,12 +20,19 @@ from numpy.typing import NDArray
 from ccbench.backends.base import CannotRun, ControlChannel
 from ccbench.backends.cpu.memory import Word
 from ccbench.backends.cuda.runtime import do_all
-from ccbench.backends.mpi.calls import NONBLOCKING, Call, ConcurrentCalls
+from ccbench.backends.mpi.calls import (
+    FROM_C,
+    FROM_PYTHON,
+    NONBLOCKING,
+    Call,
+    ConcurrentCalls,
+    Launch,
+    c_loop,
+    steps_of,
+)
 from ccbench.backends.mpi.device import DeviceMemory, device_of_rank
 from ccbench.backends.mpi.library import MPICH, library_name, vendor
-from ccbench.backends.mpi.loop import FROM_C, FROM_PYTHON, Launch, c_loop, steps_of
-from ccbench.backends.rank_buffers import CONCURRENT, OWN, HostMemory, RankBuffers
-from ccbench.backends.rank_endpoint import RankEndpoint
+from ccbench.backends.rank_endpoint import CONCURRENT, OWN, HostMemory, RankBuffers, RankEndpoint
 from ccbench.cases import DEVICE_MEMORY, OVERLAP, Case
 from ccbench.errors import BackendUnavailable
 

@@ -21,9 +21,8 @@ from typing import Any
 from ccbench.backends.base import CannotRun
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
 from ccbench.backends.nccl import nccl_algorithms
-from ccbench.backends.nccl.communicators import Communicator, Communicators
 from ccbench.backends.nccl.launches import MAIN_STREAM, Memory, RankContext
-from ccbench.backends.nccl.library import Nccl, algorithm_config
+from ccbench.backends.nccl.library import Communicator, Communicators, Nccl, algorithm_config
 from ccbench.cases import ALL_GROUPS, NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes

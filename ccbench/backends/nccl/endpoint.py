@@ -29,7 +29,6 @@ from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint, merged_mismatch
 from ccbench.backends.nccl import DEFAULT, algorithms_for
 from ccbench.backends.nccl.collectives import Part, PreparedCase, parts_of
-from ccbench.backends.nccl.communicators import Communicators
 from ccbench.backends.nccl.diagnostics import (
     NO_FALLBACK_VERSION,
     Choice,
@@ -41,7 +40,7 @@ from ccbench.backends.nccl.diagnostics import (
     other_than_asked,
 )
 from ccbench.backends.nccl.launches import COMPUTE_STREAM, MAIN_STREAM, Launches, RankContext
-from ccbench.backends.nccl.library import Nccl, NcclFailed
+from ccbench.backends.nccl.library import Communicators, Nccl, NcclFailed
 from ccbench.backends.nccl.overlap import Overlap
 from ccbench.cases import OVERLAP, Case, CaseFacts
 from ccbench.collectives import collective

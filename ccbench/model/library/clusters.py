@@ -28,7 +28,7 @@ from ccbench.topology.classes import (
 )
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.node_nics import Network
-from ccbench.topology.pci import CODING, GENERATIONS
+from ccbench.topology.text import CODING, GENERATIONS
 
 WORDS: dict[str, Any] = read_table(FOLDER / "generations.yaml")
 ROWS: dict[Generation, dict[str, Any]] = {Generation(name): row for name, row in WORDS["generations"].items()}

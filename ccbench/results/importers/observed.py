@@ -243,7 +243,7 @@ def recorded_machine(run: Run, points: RunPoints) -> tuple[str, str]:
 
     Raises UsageError where the run names none of the catalog and its devices are of none, or of several.
     """
-    from ccbench.topology.catalog import catalog_names, load_catalog
+    from ccbench.topology.files import catalog_names, load_catalog
 
     named = run.manifest.machine
     if named in catalog_names() and load_catalog(named).gpus:

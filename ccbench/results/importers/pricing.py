@@ -94,7 +94,7 @@ def difference(topology: Topology, models: Sequence[str]) -> Difference | None:
 
 def machines_with(model: str) -> tuple[str, ...]:
     """Machines of the catalog whose GPUs ``model`` names."""
-    from ccbench.topology.catalog import catalog_names, load_catalog
+    from ccbench.topology.files import catalog_names, load_catalog
 
     wanted = bare_model(model)
     found = []
@@ -121,7 +121,7 @@ def with_cards(node: Topology, source: str, count: int) -> Topology:
     catalog (boards hold what they hold), or where so many do not spread evenly.
     """
     from ccbench.suite.documents import read_machine_document
-    from ccbench.topology.catalog import CATALOG_FOLDER, catalog_names, expand
+    from ccbench.topology.files import CATALOG_FOLDER, catalog_names, expand
 
     held, name, short = len(node.gpus), source.lower(), None
     if node.topology_class is TopologyClass.PCIE and name in catalog_names():

@@ -44,7 +44,7 @@ from ccbench.machine.host import (
     signals_let_in,
     single_threaded,
 )
-from ccbench.machine.load import queued_seconds, read_cpu_times, watched
+from ccbench.machine.readings import queued_seconds, read_cpu_times, watched
 from ccbench.runner.measure import measure
 from ccbench.runner.workers import messages
 from ccbench.runner.workers.channel import Channel, connect, hang_up, report_unreadable

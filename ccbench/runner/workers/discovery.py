@@ -20,7 +20,7 @@ from ccbench.cases import backends_of_auto
 from ccbench.errors import UsageError
 from ccbench.machine.accelerators import opened
 from ccbench.machine.host import observe
-from ccbench.machine.network import LOOPBACK, read_interfaces
+from ccbench.machine.sysfs import LOOPBACK, read_interfaces
 from ccbench.runner.workers.channel import Listener, Peer
 from ccbench.runner.workers.launcher import LAUNCHER_END_SECONDS, POLL_SECONDS, gather, rank_order, started
 from ccbench.runner.workers.messages import CLOCK, HOST, Place, Question, Stop

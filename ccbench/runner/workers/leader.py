@@ -28,7 +28,7 @@ from ccbench.cases import Case, Measurement, Sampling, Status, capabilities_of
 from ccbench.errors import BackendUnavailable, CcbenchError, Hung
 from ccbench.machine.flags import Flag
 from ccbench.machine.host import allowed_cpus, die_with_parent, spread_over_cores, state, usable_cores
-from ccbench.machine.load import flagged, worst_of_hosts
+from ccbench.machine.readings import flagged, worst_of_hosts
 from ccbench.runner.workers import messages
 from ccbench.runner.workers.channel import Listener, Peer
 from ccbench.runner.workers.cleanup import FileCleanup

@@ -96,7 +96,7 @@ def read_source(source: str) -> Topology:
 
     Raises MachineError when there is no such thing, or nothing can be made of it.
     """
-    from ccbench.topology.catalog import catalog_names, load_catalog
+    from ccbench.topology.files import catalog_names, load_catalog
 
     if not source.strip():
         raise MachineError(

@@ -22,8 +22,7 @@ from typing import Any
 from ccbench.errors import MachineError
 from ccbench.topology.classes import class_of_direct_links, connected_groups, peers_of
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology, TopologyClass
-from ccbench.topology.pci import card_count
-from ccbench.topology.text import Element, one_or_all, parse_xml
+from ccbench.topology.text import Element, card_count, one_or_all, parse_xml
 from ccbench.units import shown
 
 _ONE_GPU_PRODUCTS = ("dgx spark",)

@@ -23,7 +23,6 @@ from typing import Any
 from ccbench.errors import MachineError
 from ccbench.topology.classes import class_of_direct_links
 from ccbench.topology.graph import Device, DeviceKind, LinkKind, SourceWarning, Topology, TopologyClass
-from ccbench.topology.pci import card_count
 from ccbench.topology.readers.nccl_log_graph import (
     PROCESSOR_LOCAL,
     Dump,
@@ -35,7 +34,7 @@ from ccbench.topology.readers.nccl_log_graph import (
     number_of,
     read_dumps,
 )
-from ccbench.topology.text import decimal, one_or_all, plain, whole, without_tags
+from ccbench.topology.text import card_count, decimal, one_or_all, plain, whole, without_tags
 
 MOST_WARNINGS = 200
 """More than these are counted, not listed: a damaged log of a cluster would fill the screen."""

@@ -21,8 +21,18 @@ from typing import Any
 from ccbench.errors import MachineError
 from ccbench.topology.classes import class_of_direct_links, connected_groups, nvlink_rate, peers_of, xgmi_rate
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology, TopologyClass
-from ccbench.topology.pci import CODING, GENERATIONS, bytes_per_second, card_count, model_of
-from ccbench.topology.text import Element, one_or_all, parse_below, root_tag, whole
+from ccbench.topology.text import (
+    CODING,
+    GENERATIONS,
+    Element,
+    bytes_per_second,
+    card_count,
+    model_of,
+    one_or_all,
+    parse_below,
+    root_tag,
+    whole,
+)
 
 NAME = "NCCL topology XML"
 

@@ -14,8 +14,7 @@ from ccbench.collectives import collective
 from ccbench.groups import Pair, every_pair, format_ranks, parse_groups
 from ccbench.results import Run
 from ccbench.results.rows import row_of
-from ccbench.topology.catalog import load_catalog
-from ccbench.topology.files import to_plain
+from ccbench.topology.files import load_catalog, to_plain
 from tests.results.samples import run_of_rows
 
 LATENCY_SECONDS = 4e-6

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ccbench.backends.cpu.endpoint import CpuLane
 from ccbench.backends.cpu.execution import ConcurrentLauncher, Program, Waiter, while_computing
-from ccbench.backends.cpu.lane import CpuLane
 from ccbench.backends.cpu.memory import Arena, Control, Word
 from ccbench.backends.cpu.program import compile_case
 from ccbench.backends.faults import Fault
-from ccbench.backends.rank_buffers import lanes_of
+from ccbench.backends.rank_endpoint import lanes_of
 from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.verification import Mismatch

@@ -14,7 +14,7 @@ from ccbench.backends import cuda
 from ccbench.backends.cuda import BACKEND, driver_missing, single_process, sources_digest
 from ccbench.backends.cuda import runtime as modules
 from ccbench.backends.cuda.runtime import Cuda, open_cuda
-from ccbench.backends.kernels.compiler import CompilationFailed
+from ccbench.backends.kernels.building import CompilationFailed
 from ccbench.cases import PER_GPU, PROCESSES, Case
 from ccbench.errors import BackendUnavailable, MissingDependency
 from ccbench.machine.files import Files

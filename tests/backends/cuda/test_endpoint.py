@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.cuda.communicator import Communicator
-from ccbench.backends.cuda.context import NotCoResident
+from ccbench.backends.cuda.context import Communicator, NotCoResident
 from ccbench.backends.cuda.endpoint import CollectiveFailed
 from ccbench.backends.cuda.single_process import CudaEndpoint
 from ccbench.backends.endpoint import DeviceTimed

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.cuda.communicator import (
+from ccbench.backends.cuda.context import (
     BOTH,
     NOTHING,
     PEER_ACCESS,
     WRITTEN_BY_PEERS,
+    allocation,
     peer_access_of,
-    piece,
 )
 from ccbench.backends.kernels.layout import ZEROED, work_areas
 from ccbench.backends.kernels.sources import KernelEntry, entries
@@ -164,7 +164,10 @@ def test_every_entry_is_accounted_for_and_a_new_one_is_staged_whole() -> None:
 @pytest.mark.parametrize("shared", [(), WRITTEN_BY_PEERS])
 def test_what_must_be_zeroed_comes_first_and_areas_do_not_overlap(shared: tuple[str, ...]) -> None:
     areas = work_areas(4, 1, 132)
-    parts = [piece(areas, [name for name in areas.sizes() if name not in shared]), piece(areas, shared)]
+    parts = [
+        allocation(areas, [name for name in areas.sizes() if name not in shared]),
+        allocation(areas, shared),
+    ]
     assert {name for part in parts for name in part.offsets} == set(areas.sizes())
     for part in parts:
         ends = 0

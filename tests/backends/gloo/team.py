@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ccbench.backends.base import Position
-from ccbench.backends.gloo.endpoint import GlooEndpoint
+from ccbench.backends.gloo import GlooEndpoint
 from ccbench.cases import Case, CaseFacts, Sampling
 from ccbench.machine.host import die_with_parent
 from ccbench.runner.measure import RankResult, measure

@@ -9,9 +9,7 @@ from itertools import product
 
 import pytest
 
-from ccbench.backends.gloo import BACKEND
-from ccbench.backends.gloo.endpoint import REDUCE_OPS
-from ccbench.backends.gloo.groups import addresses_by_interface, meet
+from ccbench.backends.gloo import BACKEND, REDUCE_OPS, addresses_by_interface, meet
 from ccbench.cases import NO_OP, NO_ROOT, OVERLAP, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, item_bytes

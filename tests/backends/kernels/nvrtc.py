@@ -6,7 +6,7 @@ import ctypes
 import re
 from dataclasses import dataclass, replace
 
-from ccbench.backends.kernels.compiler import Nvrtc, nvrtc
+from ccbench.backends.kernels.building import Nvrtc, nvrtc
 from ccbench.backends.kernels.sources import Program
 from ccbench.errors import MissingDependency
 

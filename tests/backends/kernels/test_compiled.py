@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends.kernels import compiler
+from ccbench.backends.kernels import building
 from ccbench.backends.kernels.abi import COPY_TYPES, MAX_LANES, OPS, TYPES
 from ccbench.backends.kernels.sources import GLOBAL_NAME, Program, entries, entry_named, program
 from tests.backends.kernels import nvrtc
@@ -115,7 +115,7 @@ def other_instances() -> list[Instance]:
 
 def more_instances() -> list[Instance]:
     """Those that NVRTC knows: of CUDA 13 it has left sm_70 behind."""
-    known = set(compiler.nvrtc().architectures)
+    known = set(building.nvrtc().architectures)
     return [
         Instance(entry, dtype, op, architecture)
         for architecture, entry in product(MORE_ARCHITECTURES, WIDEST)

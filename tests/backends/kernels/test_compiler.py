@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import pytest
 
-from ccbench.backends.kernels import compiler
-from ccbench.backends.kernels.compiler import (
+from ccbench.backends.kernels import building
+from ccbench.backends.kernels.building import (
     CompilationFailed,
     architecture_for,
     compile_program,
@@ -24,7 +24,7 @@ from tests.backends.kernels.nvrtc import ABSENT as NO_NVRTC
 from tests.backends.kernels.nvrtc import library as nvrtc_library
 
 
-class Counting(compiler.Nvrtc):
+class Counting(building.Nvrtc):
     """Compiles to a text that says how often it was asked."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ def test_the_patch_level_is_read_from_the_comment_before_ptx(ptx: str, version: 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(nvrtc_library() is None, reason=NO_NVRTC)
 def test_the_library_that_is_installed_tells_its_patch_level() -> None:
-    found = compiler.nvrtc()
+    found = building.nvrtc()
     assert found.full_version.startswith(found.version + ".")
 
 
@@ -139,12 +139,12 @@ class Installed:
 
 @pytest.fixture
 def two_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(compiler, "candidates", lambda: ["libnvrtc.so.13", "libnvrtc.so.12"])
+    monkeypatch.setattr(building, "candidates", lambda: ["libnvrtc.so.13", "libnvrtc.so.12"])
     monkeypatch.setattr(ctypes, "CDLL", str)
-    monkeypatch.setattr(compiler, "Nvrtc", Installed)
-    compiler.nvrtc.cache_clear()
+    monkeypatch.setattr(building, "Nvrtc", Installed)
+    building.nvrtc.cache_clear()
     yield
-    compiler.nvrtc.cache_clear()
+    building.nvrtc.cache_clear()
 
 
 @pytest.mark.usefixtures("two_installed")
@@ -161,16 +161,16 @@ def two_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_of_two_compilers_that_of_cupy_the_driver_and_the_device_is_taken(
     capability: int, cupy: int, driver: int, version: str
 ) -> None:
-    assert compiler.nvrtc(capability, cupy, driver).version == version
+    assert building.nvrtc(capability, cupy, driver).version == version
 
 
 @pytest.mark.usefixtures("two_installed")
 def test_where_no_compiler_serves_the_reason_has_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "candidates", lambda: ["libnvrtc.so.13"])
+    monkeypatch.setattr(building, "candidates", lambda: ["libnvrtc.so.13"])
     with pytest.raises(MissingDependency, match=r"NVRTC 13\.0 is too new for this driver, .* CUDA 12; pip"):
-        compiler.nvrtc(90, 12, 12)
+        building.nvrtc(90, 12, 12)
     with pytest.raises(CompilationFailed, match=r"sm_70; .* pip install '\.\[cuda12\]'"):
-        compiler.nvrtc(70, 13, 13)
+        building.nvrtc(70, 13, 13)
 
 
 @pytest.mark.parametrize(
@@ -186,13 +186,13 @@ def test_the_first_error_is_shown(log: str, line: str) -> None:
 
 
 def test_without_nvrtc_the_error_has_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "candidates", lambda: ["/no/such/libnvrtc.so"])
-    compiler.nvrtc.cache_clear()
+    monkeypatch.setattr(building, "candidates", lambda: ["/no/such/libnvrtc.so"])
+    building.nvrtc.cache_clear()
     try:
         with pytest.raises(MissingDependency, match=r"pip install '\.\[cuda13\]'"):
-            compiler.nvrtc()
+            building.nvrtc()
     finally:
-        compiler.nvrtc.cache_clear()
+        building.nvrtc.cache_clear()
 
 
 @pytest.mark.exhaustive

@@ -22,7 +22,7 @@ from ccbench.backends.kernels.sources import (
     tree_plan,
 )
 from ccbench.errors import UsageError
-from ccbench.topology.catalog import load_catalog
+from ccbench.topology.files import load_catalog
 
 
 @given(

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.mpi.calls import Call
-from ccbench.backends.mpi.loop import (
+from ccbench.backends.mpi.calls import (
     MACHINES,
     MOST_ARGUMENTS,
+    Call,
     Step,
     _Step,
     built_loop,

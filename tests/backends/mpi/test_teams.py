@@ -14,9 +14,8 @@ import pytest
 
 from ccbench.backends.base import CannotRun, Launch, TeamRequest
 from ccbench.backends.mpi import BACKEND
-from ccbench.backends.mpi.calls import LARGEST_COUNT, OPS
+from ccbench.backends.mpi.calls import FROM_C, FROM_PYTHON, LARGEST_COUNT, OPS
 from ccbench.backends.mpi.library import OPEN_MPI, installed
-from ccbench.backends.mpi.loop import FROM_C, FROM_PYTHON
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable

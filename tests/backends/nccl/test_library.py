@@ -15,8 +15,16 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.nccl.collectives import Call, nccl_calls, prepared
-from ccbench.backends.nccl.communicators import Communicator, communicator_of, communicators_of
-from ccbench.backends.nccl.library import RESULTS, Nccl, NcclFailed, loaded_library, open_nccl
+from ccbench.backends.nccl.library import (
+    RESULTS,
+    Communicator,
+    Nccl,
+    NcclFailed,
+    communicator_of,
+    communicators_of,
+    loaded_library,
+    open_nccl,
+)
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
 from ccbench.groups import Pair

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from ccbench.backends.nccl import BACKEND, communicators
+from ccbench.backends.nccl import BACKEND, library
 from ccbench.backends.nccl.collectives import parts_of
 from ccbench.backends.nccl.launches import RankContext
 from ccbench.cases import Case
@@ -59,7 +59,7 @@ def test_a_group_alone_has_the_communicator_that_it_has_beside_the_others() -> N
 def test_only_so_many_communicators_are_kept_and_those_in_use_are(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(communicators, "MOST_KEPT", 2)
+    monkeypatch.setattr(library, "MOST_KEPT", 2)
     endpoint, process = opened()
     for groups in ["rank // 2", "rank % 2", "[[0, 3], [1, 2]]", "[[2, 0]]", "rank % 2"]:
         assert wrong_elements(endpoint, case_of("all_reduce", groups=groups, mode=mode)) == 0

@@ -24,8 +24,8 @@ from ccbench.model.library.clusters import (
     pcie_rate,
     xgmi_rate,
 )
-from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.composition import compose
+from ccbench.topology.files import catalog_names, load_catalog
 from ccbench.topology.graph import Device, DeviceKind, LinkState, Topology, TopologyClass
 from ccbench.topology.node_nics import parse_network
 from tests.topology import dumps

@@ -25,7 +25,7 @@ from ccbench.results.importers.pricing import (
 )
 from ccbench.results.importers.ranks import Given
 from ccbench.results.importers.runs import import_logs, write_import
-from ccbench.topology.catalog import CATALOG_FOLDER, catalog_names, load_catalog
+from ccbench.topology.files import CATALOG_FOLDER, catalog_names, load_catalog
 from ccbench.topology.graph import DeviceKind, TopologyClass
 from tests.results.importers.nccl_tests_outputs import output, row
 

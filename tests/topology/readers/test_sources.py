@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.machine.detection import load_cluster, load_topology
-from ccbench.topology.catalog import catalog_names, load_catalog
-from ccbench.topology.files import topology_json, topology_yaml
+from ccbench.topology.files import catalog_names, load_catalog, topology_json, topology_yaml
 from ccbench.topology.graph import DeviceKind
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.readers import LARGEST_HEAD, LARGEST_TEXT_BYTES, topology_of_text

@@ -1,4 +1,10 @@
-"""One launched rank that measures Gloo, and its calls, prepared once and begun many times.
+"""Gloo, the library that PyTorch uses for collectives between CPUs: one process per rank, over TCP even on
+one host, started by ccbench or by a launcher.
+
+Rank 0 opens the store through which Gloo exchanges its addresses, on a port that the system chooses, and
+tells the others by way of the exchange. On one host it listens on loopback alone. Between hosts each rank
+tries rank 0's addresses in turn and then talks from the address by which it got through, unless
+``GLOO_SOCKET_IFNAME`` names an interface; the store knows no password, as with any program that uses Gloo.
 
 A process group's own methods are called with options made beforehand: ``torch.distributed``'s functions look
 up the group, check their arguments and log before they do the same, which costs more than a small collective.
@@ -13,24 +19,145 @@ reduce_scatter, which torch makes of Gloo's all-reduce and a copy: these are ove
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
+import socket
+import struct
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.base import ControlChannel
+from ccbench.backends.base import Backend, ControlChannel, Launch, TeamRequest
 from ccbench.backends.cpu.memory import Word
-from ccbench.backends.gloo.groups import meet, open_group
-from ccbench.backends.rank_buffers import OWN, RankBuffers
-from ccbench.backends.rank_endpoint import RankEndpoint
+from ccbench.backends.rank_endpoint import OWN, RankBuffers, RankEndpoint
 from ccbench.cases import OVERLAP, UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
+from ccbench.errors import BackendUnavailable
+from ccbench.machine.software import install_line, installed_version
 from ccbench.verification import Array
+
+INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
+TRANSPORT_VARIABLE = "GLOO_DEVICE_TRANSPORT"
+"""Torch's own variables."""
+
+LOOPBACK = "127.0.0.1"
+
+TRY_SECONDS = 3.0
+MEET_SECONDS = 60.0
+"""How long ranks wait for each other to come up."""
+
+CASE_TIMEOUT = timedelta(days=1)
+"""Gloo's own limit for one collective; ccbench's watchdog has a shorter one that names who hangs."""
+
+_SIOCGIFADDR = 0x8915
+"""The interface's IPv4 address: linux/sockios.h."""
+
+
+def addresses_by_interface() -> dict[str, str]:
+    """Return the IPv4 address of each interface that has one, loopback last."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name[:15].encode())
+            try:
+                answer = fcntl.ioctl(asking.fileno(), _SIOCGIFADDR, request)
+            except OSError:
+                continue  # down, or without IPv4
+            found[name] = socket.inet_ntoa(answer[20:24])
+    return dict(sorted(found.items(), key=lambda one: one[1].startswith("127.")))
+
+
+@dataclass(frozen=True)
+class Route:
+    """A rank's own address, and the store through which the ranks meet.
+
+    transport: ``tcp``, ``uv`` or what else torch was told to use.
+    """
+
+    address: str
+    interface: str
+    transport: str
+    store: Any
+
+    def __str__(self) -> str:
+        return f"gloo over {self.transport}, {self.interface} ({self.address})"
+
+
+def meet(exchange: ControlChannel) -> Route:
+    """Find the way to the other ranks. Collective; BackendUnavailable where there is none."""
+    interfaces = addresses_by_interface()
+    name = os.environ.get(INTERFACE_VARIABLE, "").split(",")[0]
+    if name and name not in interfaces:
+        known = ", ".join(interfaces) or "none"
+        raise BackendUnavailable(
+            f"gloo: {INTERFACE_VARIABLE}={name} on {socket.gethostname()}: no interface of that name has an "
+            f"IPv4 address; those that have: {known}"
+        )
+    chosen = interfaces.get(name, "")
+    local = len(set(exchange.hosts)) == 1
+    store = offer = None
+    if exchange.rank == 0:
+        listener = socket.create_server((LOOPBACK if local else "", 0), backlog=max(128, exchange.ranks))
+        port = listener.getsockname()[1]
+        outside = [address for address in interfaces.values() if not address.startswith("127.")]
+        candidates = [LOOPBACK] if local else [chosen] if chosen else outside or [LOOPBACK]
+        offer = json.dumps([candidates, port]).encode()
+        # The store takes the listening socket over, and no port is free for others in between.
+        store = import_module("torch.distributed").TCPStore(
+            *(candidates[0], port, None, True),
+            timeout=timedelta(seconds=MEET_SECONDS),
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+        )
+    candidates, port = json.loads(exchange.broadcast(offer, 0))
+    theirs = mine = ""
+    if store is None:
+        # The first of rank 0's addresses that answers, and this rank's own towards it.
+        for theirs in candidates:
+            with suppress(OSError), socket.create_connection((theirs, port), timeout=TRY_SECONDS) as way:
+                mine = str(way.getsockname()[0])
+                break
+        else:
+            theirs = ""
+        store = import_module("torch.distributed").TCPStore(
+            *(theirs, port, None, False),
+            timeout=timedelta(seconds=MEET_SECONDS),
+            wait_for_workers=False,
+        ) if theirs else None  # fmt: skip
+    told = [way.decode() for way in exchange.all_gather(theirs.encode())]
+    lost = [rank for rank, way in enumerate(told) if rank and not way]
+    if lost:
+        raise BackendUnavailable(
+            f"gloo: rank {lost[0]} on {exchange.hosts[lost[0]]} reaches rank 0 on {exchange.hosts[0]} by "
+            f"none of {', '.join(candidates)}; name the interface between the hosts in {INTERFACE_VARIABLE}"
+        )
+    if exchange.rank == 0:
+        mine = told[-1] if exchange.ranks > 1 else candidates[0]
+    address = LOOPBACK if local and not chosen else chosen or mine
+    interface = next((name for name, one in interfaces.items() if one == address), "unknown interface")
+    return Route(address, interface, os.environ.get(TRANSPORT_VARIABLE, "tcp").lower(), store)
+
+
+def open_group(route: Route, name: str, rank: int, ranks: int) -> Any:
+    """Return a ``ProcessGroupGloo`` of ``ranks`` ranks that all give ``name``. Collective among them."""
+    distributed = import_module("torch.distributed")
+    gloo = distributed.ProcessGroupGloo
+    options = gloo._Options()
+    options._devices = [gloo.create_device(hostname=route.address)]
+    options._timeout = CASE_TIMEOUT
+    options._threads = 1  # one collective at a time: a second thread would only compete for the core
+    return gloo(distributed.PrefixStore(name, route.store), rank, ranks, options)
+
 
 Tensor = Any
 """A ``torch.Tensor``; torch is imported in launched ranks alone."""
@@ -335,3 +462,34 @@ def _tensor(array: Array) -> Tensor:
     if array.dtype.kind == "V" or array.dtype.name == "bfloat16":  # ml_dtypes' type, which torch cannot read
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+class GlooBackend(Backend):
+    """Gloo through torch."""
+
+    name = "gloo"
+
+    def unavailable(self, elsewhere: bool = False) -> str | None:
+        """Return what is missing: torch, whose CPU build is enough."""
+        if find_spec("torch") is None:
+            return f"torch is not installed: {install_line('gloo')} (its CPU build is enough)"
+        return None
+
+    def version(self) -> str:
+        """Return PyTorch's, which has no other number for the Gloo inside."""
+        return f"torch {installed_version('torch') or 'is not installed'}"
+
+    def refused(self, case: Case) -> str | None:
+        """Return the reason why ``case`` cannot run here."""
+        if case.algorithm != "default":
+            return "Gloo's algorithms cannot be chosen through torch; write default"
+        if case.op == "avg" and case.dtype.startswith(("int", "uint")):
+            return f"Gloo has no avg of {case.dtype}: torch divides the sum as a float"
+        return None
+
+    def launch(self, request: TeamRequest) -> Launch | None:
+        """Return the user's own launcher; without one the leader starts the ranks on its host."""
+        return request.launch or Launch()
+
+
+BACKEND = GlooBackend()

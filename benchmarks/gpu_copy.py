@@ -169,7 +169,7 @@ class CopyEndpoint:
     def share_stamps(self, count: int) -> None:
         """Do nothing: there is one process."""
 
-    def watch(self, sample: int) -> None:
+    def begin_sample(self, sample: int) -> None:
         """Nobody watches."""
 
     def check(self, seed: int, launches: int) -> Mismatch | None:

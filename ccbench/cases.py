@@ -124,9 +124,9 @@ class Requirement:
 class Capabilities:
     """One backend: what cases may ask of it, what it runs on, and what it takes.
 
-    home, launched: where its Backend and its launched ranks are made, each as ``module:name``; no home: a
-    library whose results are only imported. workers: process model (a value of the axis ``processes``) ->
-    where its worker group is made, likewise; a backend that has only one has it as the axis' default.
+    entry_point, launched: ``module:name`` of its Backend, and of a launched rank's endpoint; no
+    entry_point: a library whose results are only imported. workers: process model (a value of the axis
+    ``processes``) -> ``module:name`` of its worker group; a backend with one model has it as the default.
     lacks: (axis, value) -> axes that cases with that value have at their default. library: its name in words.
     values: axis of a case -> the values that the backend has beside the axis' default; not_in_place:
     collectives that it has out of place only.
@@ -142,7 +142,7 @@ class Capabilities:
     """
 
     name: str
-    home: str = ""
+    entry_point: str = ""
     library: str = ""
     values: Mapping[str, Container[object]] = field(default_factory=dict)
     lacks: Mapping[tuple[str, object], tuple[str, ...]] = field(default_factory=dict)
@@ -208,7 +208,7 @@ def capabilities_of(name: str) -> Capabilities:
 
 def backend_names() -> tuple[str, ...]:
     """Names of all backends of this version, whether they work here or not."""
-    return tuple(name for name, one in DECLARED.items() if one.home)
+    return tuple(name for name, one in DECLARED.items() if one.entry_point)
 
 
 def backends_of_auto(gpus: bool) -> tuple[str, ...]:

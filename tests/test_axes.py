@@ -35,7 +35,7 @@ BEFORE_A_BACKEND = '    Capabilities(\n        "nccl",'
 BACKEND = """\
     Capabilities(
         "invented",
-        home="ccbench.backends.invented:BACKEND",
+        entry_point="ccbench.backends.invented:BACKEND",
         values={**ON_HOSTS, "flavour": ("sweet",)},
         device=Device.MODEL,
         own_schedules=True,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ccbench.backends import made_by
+from ccbench.backends import load_entry_point
 from ccbench.backends.base import lacked
 from ccbench.backends.gloo import REDUCE_OPS
 from ccbench.backends.kernels import abi
@@ -27,7 +27,7 @@ PACKAGE = CHECKOUT / "ccbench"
 
 @pytest.mark.parametrize("name", backend_names())
 def test_every_home_is_there_and_has_the_rows_name(name: str) -> None:
-    assert made_by(DECLARED[name].home).name == name
+    assert load_entry_point(DECLARED[name].entry_point).name == name
 
 
 @pytest.mark.parametrize("name", backend_names())
@@ -35,7 +35,7 @@ def test_a_row_has_workers_for_each_process_model_that_cases_may_ask_for(name: s
     able = DECLARED[name]
     asked = {model for model in PROCESSES if able.has("processes", model)}
     assert asked == set(able.workers) - {ONE_PROCESS} or able.launched  # which starts a process for each rank
-    assert all(callable(made_by(home)) for home in able.workers.values())
+    assert all(callable(load_entry_point(one)) for one in able.workers.values())
     for axis, value in able.lacks:
         assert able.has(axis, value)
     assert all(able.values[axis] for axes in able.lacks.values() for axis in axes)

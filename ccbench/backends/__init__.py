@@ -1,6 +1,6 @@
 """Backends: what each can do, and where its code is. The code is imported on use.
 
-Adding a backend is a row here and the module that its ``home`` names. Nothing else knows a backend's name.
+Adding a backend is a row here and the module of its ``entry_point``. Nothing else knows a backend's name.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ BY_NCCL: dict[str, Any] = {
 declare(
     Capabilities(
         "cpu",
-        home="ccbench.backends.cpu:BACKEND",
+        entry_point="ccbench.backends.cpu:BACKEND",
         workers={ONE_PROCESS: "ccbench.backends.cpu.endpoint:CpuWorkerGroup"},
         values={**ON_HOSTS, **COMPUTED, "pair": EVERY, **SHARED},
         not_in_place=("all_to_all_v",),
@@ -92,7 +92,7 @@ declare(
     ),
     Capabilities(
         "simulated",
-        home="ccbench.backends.simulated:BACKEND",
+        entry_point="ccbench.backends.simulated:BACKEND",
         values={**ON_HOSTS, "pair": EVERY, **SHARED},
         not_in_place=("all_to_all_v",),
         most_ranks=1024,
@@ -103,7 +103,7 @@ declare(
     ),
     Capabilities(
         "nccl",
-        home="ccbench.backends.nccl:BACKEND",
+        entry_point="ccbench.backends.nccl:BACKEND",
         workers={ONE_PROCESS: "ccbench.backends.nccl.bootstrap:NcclWorkerGroup"},
         launched="ccbench.backends.nccl.bootstrap:open_launched_rank",
         library="NCCL",
@@ -123,7 +123,7 @@ declare(
     ),
     Capabilities(
         "cuda",
-        home="ccbench.backends.cuda:BACKEND",
+        entry_point="ccbench.backends.cuda:BACKEND",
         workers={
             ONE_PROCESS: "ccbench.backends.cuda.single_process:CudaWorkerGroup",
             PER_GPU: "ccbench.backends.cuda.ipc:IpcWorkerGroup",
@@ -141,7 +141,7 @@ declare(
     ),
     Capabilities(
         "cuda-host",
-        home="ccbench.backends.cuda_host:BACKEND",
+        entry_point="ccbench.backends.cuda_host:BACKEND",
         workers={ONE_PROCESS: "ccbench.backends.cuda_host:EmulatedWorkerGroup"},
         values={**BY_KERNELS, "mode": ONE_BY_ONE, **GROUPS},
         most_ranks=16,
@@ -152,7 +152,7 @@ declare(
     ),
     Capabilities(
         "mpi",
-        home="ccbench.backends.mpi:BACKEND",
+        entry_point="ccbench.backends.mpi:BACKEND",
         launched="ccbench.backends.mpi.endpoint:MpiEndpoint",
         not_in_place=OUT_OF_PLACE,
         values={
@@ -176,7 +176,7 @@ declare(
     ),
     Capabilities(
         "gloo",
-        home="ccbench.backends.gloo:BACKEND",
+        entry_point="ccbench.backends.gloo:BACKEND",
         launched="ccbench.backends.gloo:GlooEndpoint",
         values={**ON_HOSTS, **COMPUTED, "pair": EVERY, **SHARED},
         not_in_place=OUT_OF_PLACE,
@@ -205,7 +205,7 @@ def open_backend(name: str) -> Backend:
     """Return the backend called ``name``; UsageError lists the names when there is none."""
     if name not in backend_names():
         raise UsageError(f"backend: {name!r} is not known; one of {', '.join(backend_names())}")
-    backend: Backend = made_by(DECLARED[name].home)
+    backend: Backend = load_entry_point(DECLARED[name].entry_point)
     return backend
 
 
@@ -217,7 +217,7 @@ def unavailable(name: str) -> str | None:
         return str(error)
 
 
-def made_by(home: str) -> Any:
+def load_entry_point(entry_point: str) -> Any:
     """Return the object at ``module:name``."""
-    module, _, name = home.partition(":")
+    module, _, name = entry_point.partition(":")
     return getattr(import_module(module), name)

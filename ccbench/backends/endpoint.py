@@ -21,7 +21,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends import made_by
+from ccbench.backends import load_entry_point
 from ccbench.backends.base import ControlChannel, OutOfMemory, Position
 from ccbench.backends.cpu.memory import Activity, Control, Word
 from ccbench.backends.faults import Fault, fault_from_environment
@@ -32,7 +32,7 @@ from ccbench.machine.flags import Flag
 from ccbench.verification import Array, Mismatch, Piece, check, expected_pieces, part_of, rounding_of
 
 FIRST_OF_WARM_UP = -1
-"""Number of the first launches of a case, for ``watch``."""
+"""Number of the first launches of a case, for ``begin_sample``."""
 
 
 class Endpoint(Protocol):
@@ -64,7 +64,7 @@ class Endpoint(Protocol):
     def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare this rank's output with what is right after so many launches since ``refill``."""
 
-    def watch(self, sample: int) -> None:
+    def begin_sample(self, sample: int) -> None:
         """Tell the watchdog which sample is next (negative: warming up, FIRST_OF_WARM_UP first)."""
 
     def share_stamps(self, count: int) -> None:
@@ -160,7 +160,7 @@ class TeamEndpoint(Endpoint):
         fault = self._any_fault
         self._faults = [(rank, fault) for rank in self.own_ranks(case) if fault and fault.matches(case, rank)]
 
-    def watch(self, sample: int) -> None:
+    def begin_sample(self, sample: int) -> None:
         """Tell the watchdog which sample is next (negative: warming up)."""
         self.say(Activity.WARMING_UP if sample < 0 else Activity.SAMPLING)
         self.control.words[self.control.index(self.rank, Word.SAMPLE)] = sample
@@ -217,11 +217,11 @@ class PerProcessEndpoint(TeamEndpoint):
             index = self.control.index(rank, Word.CPU_NANOSECONDS)
             self.control.words[index] = int(gathered[rank]) if host == here else 0
 
-    def watch(self, sample: int) -> None:
+    def begin_sample(self, sample: int) -> None:
         """Tell the leader which sample is next (negative: warming up)."""
         if sample == 0:
             self._shared_stamps = 0  # what was shared of the warm-up stood where samples come now
-        super().watch(sample)
+        super().begin_sample(sample)
 
     def say(self, activity: Activity) -> None:
         """Tell the leader what this rank does; only a change is sent, and none falls into a launch."""
@@ -366,19 +366,19 @@ def open_worker_group(
     backend: str, ranks: int, sample_capacity: int, processes: str = ONE_PROCESS
 ) -> WorkerGroup:
     """Return the worker group of a backend; UsageError where its ranks are no processes, or not such ones."""
-    home = capabilities_of(backend).workers.get(processes)
-    if not home:
+    entry_point = capabilities_of(backend).workers.get(processes)
+    if not entry_point:
         known = ", ".join(name for name in backend_names() if processes in capabilities_of(name).workers)
         raise UsageError(f"backend {backend!r} starts no processes ({processes}); one of {known}")
-    made: WorkerGroup = made_by(home)(ranks, sample_capacity)
+    made: WorkerGroup = load_entry_point(entry_point)(ranks, sample_capacity)
     return made
 
 
 def open_launched(backend: str, exchange: ControlChannel) -> TeamEndpoint:
     """Return the endpoint of one launched rank. Collective; UsageError where no launcher can start ranks."""
-    home = capabilities_of(backend).launched
-    if not home:
+    entry_point = capabilities_of(backend).launched
+    if not entry_point:
         launched = ", ".join(name for name in backend_names() if capabilities_of(name).launched)
         raise UsageError(f"backend {backend!r}: no launcher starts its ranks; one of {launched}")
-    made: TeamEndpoint = made_by(home)(exchange)
+    made: TeamEndpoint = load_entry_point(entry_point)(exchange)
     return made

@@ -436,11 +436,11 @@ class RankEndpoint(OnProcessors, PerProcessEndpoint, ABC):
         seen = f"left {times[late[0], 0] - times[self.rank, 1]:.6f} s too early"
         return Mismatch(self.rank, len(late), late[0], seen, f"rank {late[0]} had entered")
 
-    def watch(self, sample: int) -> None:
+    def begin_sample(self, sample: int) -> None:
         """Tell the leader which sample is next (negative: warming up)."""
         if self.times:
             self.times.expect(sample)
-        super().watch(sample)
+        super().begin_sample(sample)
 
     def remark(self) -> str:
         """Return how samples were taken, where that is not the usual way."""

@@ -1,4 +1,4 @@
-"""Measure one case: warm up, calibrate, sample until the interval is narrow, check the timed data.
+"""Measure one case: warm up, match what overlaps, sample until the interval is narrow, check the timed data.
 
 Every rank runs ``measure`` at once. A sample is the time from the first rank's start to the last rank's end
 of ``launches`` launches, divided by launches (ReproMPI's definition on a shared clock; where hosts have
@@ -46,7 +46,7 @@ DELAY_GROWTH_LIMIT = 64
 DOUBLINGS_LIMIT = 24
 """Most times that what is computed meanwhile is doubled."""
 
-CALIBRATION_ROUNDS = 3
+MATCHING_ROUNDS = 3
 
 SLOW_SAMPLE_SECONDS = 0.005
 """From here on asking after every sample whether to stop costs nothing that shows."""
@@ -130,7 +130,7 @@ def _warm_up(endpoint: Endpoint, sampling: Sampling) -> tuple[tuple[float, ...],
     launches = 1
     began = time.perf_counter()
     for number in range(WARMUP_SAMPLES_LIMIT):
-        endpoint.watch(FIRST_OF_WARM_UP - number)
+        endpoint.begin_sample(FIRST_OF_WARM_UP - number)
         endpoint.barrier()
         start = time.perf_counter()
         waited = endpoint.launch_and_time_waits(launches) / launches
@@ -165,11 +165,11 @@ def _sampler(endpoint: Endpoint, case: Case, launches: int, launch_seconds: floa
     endpoint.prepare_computing(case.overlap_with)
     computes = len(endpoint.stamps) != case.ranks or endpoint.rank in case.communicating_ranks
     sampler = OverlapSampler(endpoint, launches, computes)
-    calibrate(endpoint, case, sampler, launches * launch_seconds)
+    match_computation(endpoint, case, sampler, launches * launch_seconds)
     return sampler
 
 
-def calibrate(endpoint: Endpoint, case: Case, sampler: OverlapSampler, seconds: float) -> None:
+def match_computation(endpoint: Endpoint, case: Case, sampler: OverlapSampler, seconds: float) -> None:
     """Have the computation take about as long as the collective, each on its own: as samples will see them.
 
     seconds: what the collective took as it warmed up. The number of repetitions is rank 0's on all ranks.
@@ -190,8 +190,8 @@ def calibrate(endpoint: Endpoint, case: Case, sampler: OverlapSampler, seconds: 
         repetitions *= 2
     # Then both are compared, one after the other.
     ratios = []
-    for _ in range(CALIBRATION_ROUNDS):
-        sampler.compute(0)  # not as a sample does, of which the watchdog is told
+    for _ in range(MATCHING_ROUNDS):
+        sampler.compute(0)  # no begin_sample: the watchdog counts samples only
         sampler.communicate(0)
         computing, communicating = part_seconds()
         ratios.append(communicating / max(computing, 1e-9))
@@ -324,7 +324,7 @@ class Sampler:
 
     def time_sample(self, sample: int) -> None:
         """Take a sample: its start and its end, as this rank sees them, become its stamp."""
-        self.endpoint.watch(sample)
+        self.endpoint.begin_sample(sample)
         self._timed(sample, partial(self.endpoint.launch, self.launches))
 
     def launch_once(self) -> None:
@@ -370,7 +370,7 @@ class OverlapSampler(Sampler):
 
     def time_parts(self, sample: int) -> None:
         """Time the computation, then the collective, each with nothing concurrent."""
-        self.endpoint.watch(sample)
+        self.endpoint.begin_sample(sample)
         self.compute(sample)
         self.communicate(sample)
 

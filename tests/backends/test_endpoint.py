@@ -180,7 +180,7 @@ def test_an_endpoint_of_all_ranks_counts_every_wrong_element_and_names_the_first
 
 def test_the_watchdog_reads_the_sample() -> None:
     endpoint = AllRanks()
-    endpoint.watch(5)
+    endpoint.begin_sample(5)
     assert endpoint.control.read(0, Word.SAMPLE) == 5
     endpoint.barrier()
     assert endpoint.agree(9) == 9

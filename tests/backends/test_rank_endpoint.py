@@ -141,7 +141,7 @@ def test_the_leader_hears_only_of_changes() -> None:
     endpoint = Copying(mirror)
     endpoint.prepare(case())
     for sample in range(5):
-        endpoint.watch(sample)
+        endpoint.begin_sample(sample)
     endpoint.finish()
     told = [position.activity for position in mirror.told]
     assert told == [Activity.PREPARING, Activity.SAMPLING, Activity.IDLE]
@@ -195,7 +195,7 @@ def test_samples_of_both_are_gathered_from_all_ranks(monkeypatch: pytest.MonkeyP
     endpoint = CopyingBoth(Mirror(["a", "a"], offset=0.5))
     endpoint.prepare(case(concurrent="broadcast on all"))
     for sample in range(3):
-        endpoint.watch(sample)
+        endpoint.begin_sample(sample)
         endpoint.launch(4)
         endpoint.launch(1)  # one that is no sample
     facts = endpoint.facts()

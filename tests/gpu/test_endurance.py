@@ -38,7 +38,7 @@ def test_ten_thousand_launches_leave_the_right_result(opened: Opened, algorithm:
     endpoint.refill(1)
     for _ in range(10):
         endpoint.launch(ITERATIONS // 10)
-        endpoint.watch(0)  # raises where a wait was given up
+        endpoint.begin_sample(0)  # raises where a wait was given up
     endpoint.poison()
     endpoint.refill(2)
     endpoint.launch(1)
@@ -69,7 +69,7 @@ def test_a_rank_that_never_comes_ends_by_the_limit_and_is_named(
     launch_without_last_rank(group)
     group.synchronize()
     with pytest.raises(CollectiveFailed, match=r"rank \d, channel \d+: waited too long for"):
-        endpoint.watch(0)
+        endpoint.begin_sample(0)
     assert LIMIT_SECONDS <= time.perf_counter() - began < 20 * LIMIT_SECONDS
     endpoint.refill(1)  # the memory is clean again
     endpoint.launch(1)

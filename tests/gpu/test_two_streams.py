@@ -76,7 +76,7 @@ def test_a_stream_whose_peer_never_comes_is_let_go_and_the_peer_is_named(pair: C
     pair.contexts[0].launch()
     pair.contexts[0].synchronize()
     with pytest.raises(CollectiveFailed, match=r"rank 0, channel \d+: waited too long for"):
-        pair.watch(0)
+        pair.begin_sample(0)
     pair.refill(1)
     pair.launch(1)
     assert pair.check(1, 1) is None

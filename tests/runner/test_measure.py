@@ -156,7 +156,7 @@ class FakeEndpoint:
         self.done.append(f"check {seed} {launches}")
         return self.mismatch
 
-    def watch(self, sample: int) -> None:
+    def begin_sample(self, sample: int) -> None:
         self.done.append(f"watch {sample}")
 
     def share_stamps(self, count: int) -> None:

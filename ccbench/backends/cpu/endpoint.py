@@ -342,11 +342,11 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
         self.say(Activity.CHECKING)
         return merged_mismatch([lane.check(seed, launches, self.control) for lane in self._lanes])
 
-    def watch(self, sample: int) -> None:
+    def begin_sample(self, sample: int) -> None:
         """Tell the watchdog which sample is next (negative: warming up)."""
         if self._times:
             self._times.expect(sample)
-        super().watch(sample)
+        super().begin_sample(sample)
 
     # -- around a case ---------------------------------------------------------------------------------
 

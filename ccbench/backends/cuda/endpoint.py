@@ -423,10 +423,10 @@ class CudaRanks(SingleProcessEndpoint):
         """Forget all launches, so that the next ones find nothing of them."""
         self.communicator.zero()
 
-    def watch(self, sample: int) -> None:
+    def begin_sample(self, sample: int) -> None:
         """Tell the watchdog which sample is next; the one before must have gone well."""
         self._raise_errors()
-        super().watch(sample)
+        super().begin_sample(sample)
         if sample == FIRST_OF_WARM_UP:
             # Devices at rest lower their clocks; state and clocks are read while they work.
             steps = [*(one.keep_busy for one in self.contexts), *(one.synchronize for one in self.contexts)]

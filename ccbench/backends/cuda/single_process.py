@@ -182,10 +182,10 @@ class CudaEndpoint(CudaRanks):
 
     # -- time ------------------------------------------------------------------------------------------------
 
-    def watch(self, sample: int) -> None:
+    def begin_sample(self, sample: int) -> None:
         """Tell the watchdog which sample is next; the one before must have gone well."""
         self._sample = sample
-        super().watch(sample)
+        super().begin_sample(sample)
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, in all groups at once, and wait for the end."""

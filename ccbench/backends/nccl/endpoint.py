@@ -377,10 +377,10 @@ class NcclRanks(SingleProcessEndpoint):
             }
         return max(shared.values(), default=0.0)
 
-    def watch(self, sample: int) -> None:
+    def begin_sample(self, sample: int) -> None:
         """Tell the watchdog which sample is next (negative: warming up)."""
         self._sample = sample
-        super().watch(sample)
+        super().begin_sample(sample)
         if sample == FIRST_OF_WARM_UP:
             self._devices.before(
                 lambda: self._launches.on_devices(DeviceContext.keep_busy, limit_for(self._case, 1))

@@ -137,7 +137,7 @@ def test_cold_launches_find_other_memory_in_every_cache(
         assert not {address for address, _, _ in written} & {held.address for held in group.buffers.values()}
 
 
-@pytest.mark.parametrize("look", [lambda one: one.watch(0), lambda one: one.check(1, 1)])
+@pytest.mark.parametrize("look", [lambda one: one.begin_sample(0), lambda one: one.check(1, 1)])
 def test_a_wait_that_was_given_up_is_told_before_any_result(
     opened: Opened, look: Callable[[CudaEndpoint], object]
 ) -> None:
@@ -159,7 +159,7 @@ def test_a_wait_that_is_given_up_names_rank_and_peer_and_leaves_clean_memory(
     endpoint.prepare(case)
     endpoint.contexts[0].launch()  # rank 1 never comes
     with pytest.raises(CollectiveFailed, match=r"rank 0, channel 0: waited too long for rank 1 to send"):
-        endpoint.watch(0)
+        endpoint.begin_sample(0)
     assert endpoint.communicator.errors() == []
     assert wrong_elements(endpoint, case) == 0
 
@@ -170,7 +170,7 @@ def test_a_rank_that_never_comes_ends_the_others_by_their_limit(opened: Opened) 
     endpoint.prepare(case)
     launch_without_last_rank(endpoint.contexts[0])
     with pytest.raises(CollectiveFailed, match=r"rank \d, channel 0: waited too long for rank \d to send"):
-        endpoint.watch(0)
+        endpoint.begin_sample(0)
     assert wrong_elements(endpoint, case) == 0
 
 

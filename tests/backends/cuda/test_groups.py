@@ -138,7 +138,7 @@ def test_a_rank_that_does_not_come_is_named_by_its_number_in_the_team(opened: Op
         launch_without_last_rank(group)
         group.synchronize()
     with pytest.raises(CollectiveFailed, match=r"rank 3, channel \d: waited too long for .*rank 2"):
-        endpoint.watch(0)
+        endpoint.begin_sample(0)
     assert endpoint.given_up() == []
     endpoint.refill(2)
     endpoint.launch(1)

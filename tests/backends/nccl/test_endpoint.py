@@ -486,7 +486,7 @@ def test_a_device_that_never_ends_is_named_with_what_ras_says_and_the_communicat
     endpoint, process = opened(2)
     endpoint.prepare(case_of("all_reduce", 2))
     process.world.stopped.add(1)
-    endpoint.watch(7)
+    endpoint.begin_sample(7)
     with pytest.raises(CollectiveHung) as caught:
         endpoint.launch(3)
     text = str(caught.value)

@@ -196,6 +196,10 @@ class PerProcessEndpoint(TeamEndpoint):
         gathered = self.exchange.all_gather(mine.tobytes())
         return np.stack([np.frombuffer(one, np.float64) for one in gathered])
 
+    def agree(self, value: int) -> int:
+        """Return rank 0's value, on every rank."""
+        return int(self.exchange.broadcast(str(value).encode() if self.rank == 0 else None, 0))
+
     def share_stamps(self, count: int) -> None:
         """Bring the first ``count`` stamps of all ranks here. Collective."""
         if count == self._shared_stamps:

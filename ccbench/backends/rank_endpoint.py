@@ -10,16 +10,16 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import ControlChannel, OutOfMemory
 from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity, Control
-from ccbench.backends.endpoint import PerProcessEndpoint, merged_mismatch
+from ccbench.backends.endpoint import PerProcessEndpoint, TeamEndpoint, merged_mismatch
 from ccbench.backends.faults import Fault
 from ccbench.backends.overlap import Background, OnProcessors, run_while_computing
 from ccbench.cases import Case, CaseFacts
@@ -101,23 +101,35 @@ class HostMemory:
         """The case is over: give back what the next one will hardly use."""
 
 
-class Lane:
+@dataclass(eq=False)
+class Lane(ABC):
     """One rank's part in one collective of a case.
 
     case: as the team sees it. part: this rank's number and case in its group, None where it belongs to none.
-    fault: what the rank does wrong. number: OWN or CONCURRENT. input, output: what is filled and checked.
+    fault: what the rank does wrong. number: OWN or CONCURRENT. seed_offset: distance of the lane's data from
+    those of the case's own collective. input, output: what is filled and checked.
     """
 
-    def __init__(
-        self, case: Case, rank: int, fault: Fault | None, number: int = OWN, seed_offset: int = 0
-    ) -> None:
-        """seed_offset: distance of the lane's data from those of the case's own collective."""
-        self.case, self.rank, self.number = case, rank, number
-        self.part = part_of(case, rank)
-        self.fault = fault if fault and fault.matches(case, rank) else None
+    case: Case
+    rank: int
+    fault: Fault | None
+    number: int = OWN
+    seed_offset: int = 0
+
+    def __post_init__(self) -> None:
+        self.part = part_of(self.case, self.rank)
+        if self.fault and not self.fault.matches(self.case, self.rank):
+            self.fault = None
         self.input: Array = np.empty(0, np.uint8)
         self.output = self.input
-        self.seed_offset = seed_offset
+
+    @abstractmethod
+    def refill(self, seed: int, launches: int = 1) -> None:
+        """Fill the input with the data of ``seed``."""
+
+    @abstractmethod
+    def poison(self) -> None:
+        """Make the output wrong everywhere."""
 
     def mismatch(self, output: Array, seed: int, launches: int) -> Mismatch | None:
         """Compare ``output`` with what is right, once it is damaged where a fault asks for that."""
@@ -149,10 +161,8 @@ class RankBuffers(Lane):
     source, target: what the library is given, one array in place.
     """
 
-    def __init__(
-        self, case: Case, rank: int, fault: Fault | None, number: int = OWN, seed_offset: int = 0
-    ) -> None:
-        super().__init__(case, rank, fault, number, seed_offset)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.source = self.target = self.input
         # Elements of the input and of the output; empty ones where the rank belongs to no group.
         self._read = self._written = 0
@@ -227,27 +237,18 @@ class LaneTimes:
         self._sample = -1
 
 
-def group_names(case: Case) -> tuple[str, ...]:
-    """Return names of every group of the case's own collective, then of the concurrent collective."""
-    return tuple(name for name, _, _ in _group_parts(case))
-
-
 def group_facts(case: Case, seconds: NDArray[np.float64]) -> CaseFacts:
     """Return what each group took in each sample: the longest of its ranks' times.
 
     seconds: [rank, sample, lane].
     """
-    return CaseFacts(
-        parts=group_names(case),
-        group_samples_seconds=tuple(
-            tuple(seconds[list(members), :, lane].max(axis=0).tolist())
-            for _, members, lane in _group_parts(case)
-        ),
-    )
+    names, members, lanes = zip(*group_parts(case), strict=True)
+    longest = [seconds[list(some), :, lane].max(axis=0) for some, lane in zip(members, lanes, strict=True)]
+    return CaseFacts(parts=names, group_samples_seconds=tuple(tuple(one.tolist()) for one in longest))
 
 
-def _group_parts(case: Case) -> list[tuple[str, tuple[int, ...], int]]:
-    """Return (name, ranks, lane) of each."""
+def group_parts(case: Case) -> list[tuple[str, tuple[int, ...], int]]:
+    """Return (name, ranks, lane) of every group of the case's own collective, then of the concurrent one."""
     other = case.concurrent_case
     assert other is not None, "whoever asks has seen that there is one"
     return [
@@ -262,7 +263,40 @@ SAMPLE_CAPACITY = 4096
 Call = Callable[[], object]
 
 
-class RankEndpoint(OnProcessors, PerProcessEndpoint, ABC):
+class LaneEndpoint(OnProcessors, TeamEndpoint, Generic[AnyLane]):
+    """One rank whose case has a lane for each of its collectives.
+
+    times: what each of two collectives took; None of a single one, and where nobody can tell them apart.
+    """
+
+    times: LaneTimes | None = None
+    _lanes: tuple[AnyLane, ...] = ()
+
+    def open_lanes(self, make: Callable[[Case, int, Fault | None, int, int], AnyLane], case: Case) -> None:
+        """Begin ``case``: make its lanes."""
+        self.say(Activity.PREPARING)
+        self.case, self._lanes = case, lanes_of(make, case, self.rank, self._any_fault)
+        # One fault is asked for; a rank has it once, whichever of its lanes it is for.
+        self._faults = [(self.rank, lane.fault) for lane in self._lanes if lane.fault][:1]
+
+    def refill(self, seed: int, launches: int = 1) -> None:
+        """Fill this rank's inputs with the data of ``seed``."""
+        for lane in self._lanes:
+            lane.refill(seed, launches)
+
+    def poison(self) -> None:
+        """Make the outputs wrong everywhere."""
+        for lane in self._lanes:
+            lane.poison()
+
+    def begin_sample(self, sample: int) -> None:
+        """Tell the watchdog which sample is next (negative: warming up)."""
+        if self.times:
+            self.times.expect(sample)
+        super().begin_sample(sample)
+
+
+class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
     """Most of ``TeamEndpoint`` and of ``Overlapping`` in ``ccbench.backends.endpoint``.
 
     A subclass binds its library's call in ``bind``, and has a ``barrier``. Where two concurrent collectives
@@ -283,8 +317,7 @@ class RankEndpoint(OnProcessors, PerProcessEndpoint, ABC):
         self._forget()
 
     def _forget(self) -> None:
-        self._lanes: tuple[RankBuffers, ...] = ()
-        self.times: LaneTimes | None = None
+        self._lanes, self.times = (), None
         self._call: Call = _nothing
         self.background = self._computation = None
 
@@ -295,13 +328,9 @@ class RankEndpoint(OnProcessors, PerProcessEndpoint, ABC):
 
         Raises OutOfMemory (on every rank alike) and CannotRun.
         """
-        self.say(Activity.PREPARING)
         self._forget()
         self._shared_stamps = 0
-        self.case = case
-        self._lanes = lanes_of(RankBuffers, case, self.rank, self._any_fault)
-        # One fault is asked for; a rank has it once, whichever of its lanes it is for.
-        self._faults = [(self.rank, lane.fault) for lane in self._lanes if lane.fault][:1]
+        self.open_lanes(RankBuffers, case)
         if self.other and self.tells_apart(self.other.case):
             self.times = LaneTimes(self.control.part_seconds[self.rank])
         self.memory.reserve(sum(lane.needed_bytes for lane in self._lanes))
@@ -357,33 +386,18 @@ class RankEndpoint(OnProcessors, PerProcessEndpoint, ABC):
         self.barrier()
         self.say(Activity.IDLE)
 
-    def agree(self, value: int) -> int:
-        """Return rank 0's value, on every rank."""
-        mine = value.to_bytes(8, "little", signed=True) if self.rank == 0 else None
-        return int.from_bytes(self.exchange.broadcast(mine, 0), "little", signed=True)
-
     @abstractmethod
     def barrier(self) -> None:
         """Return when every rank has called it."""
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 
-    def refill(self, seed: int, launches: int = 1) -> None:
-        """Fill this rank's inputs with the data of ``seed``."""
-        for lane in self._lanes:
-            lane.refill(seed, launches)
-
-    def poison(self) -> None:
-        """Make the outputs wrong everywhere."""
-        for lane in self._lanes:
-            lane.poison()
-
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""
         if self.times:
             self.times.begin()
         if self.fault and self.fault.slow:
-            self._launch_one_by_one(times, self.fault)
+            self.launch_and_time_waits(times)
         else:
             self._entered_seconds = time.perf_counter()
             call = self._call
@@ -397,16 +411,12 @@ class RankEndpoint(OnProcessors, PerProcessEndpoint, ABC):
         """As ``launch``; the seconds of it that the library's calls took.
 
         A library does not tell how long it waited for others. But the work is the same in all ranks' calls,
-        so what differs between ranks is what they waited.
+        so what differs between ranks is what they waited. What a fault makes this rank late does not count.
         """
-        return self._launch_one_by_one(times, self.fault)
-
-    def _launch_one_by_one(self, times: int, fault: Fault | None) -> float:
-        """Launch; returns the seconds inside the calls, without those that a fault makes this rank late."""
         call, inside = self._call, 0.0
         for _ in range(times):
-            if fault:
-                fault.before_launches()
+            if self.fault:
+                self.fault.before_launches()
             began = time.perf_counter()
             call()
             inside += time.perf_counter() - began
@@ -435,12 +445,6 @@ class RankEndpoint(OnProcessors, PerProcessEndpoint, ABC):
             return None
         seen = f"left {times[late[0], 0] - times[self.rank, 1]:.6f} s too early"
         return Mismatch(self.rank, len(late), late[0], seen, f"rank {late[0]} had entered")
-
-    def begin_sample(self, sample: int) -> None:
-        """Tell the leader which sample is next (negative: warming up)."""
-        if self.times:
-            self.times.expect(sample)
-        super().begin_sample(sample)
 
     def remark(self) -> str:
         """Return how samples were taken, where that is not the usual way."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.backends.cpu.endpoint import amounts_of
-from ccbench.backends.rank_endpoint import group_names
+from ccbench.backends.rank_endpoint import group_parts
 from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes, numpy_dtype
@@ -203,7 +203,8 @@ class SimulatedTeam:
         names = tuple(f"ranks {format_ranks(members)}" for members in case.members) if case.groups else ()
         shares = np.ones(len(names))
         if other := case.concurrent_case:
-            names, lanes = group_names(case), (len(case.members), len(other.members))
+            lanes = len(case.members), len(other.members)
+            names = tuple(name for name, _, _ in group_parts(case))
             shares = np.repeat(choice.shares, lanes)
         ends = np.exp(-np.abs(random.normal(0.0, END_SIGMA, (len(names), count))))
         # The last part to end ends the sample, the others a little earlier.

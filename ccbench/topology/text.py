@@ -7,7 +7,7 @@ XML that strangers wrote: parsed without trusting it, and kept as far as it goes
 Document types, entities and external references are refused, size, depth and number of elements are bounded,
 so that no small file can cost much time or memory, or open another file. A document that ends early or breaks
 in the middle keeps every element whose start tag was read; what follows the damage is left out and named in
-a notice with its line.
+a warning with its line.
 
 Model names of accelerators by PCI vendor and device id, for sources that print no name: only ids that were
 seen beside their name, in what lspci -nn, nouveau's and vendors' own tables print in public repositories, or

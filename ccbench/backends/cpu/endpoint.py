@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,12 +18,10 @@ from ccbench.backends.cpu.execution import (
     Waiter,
     while_computing,
 )
-from ccbench.backends.cpu.memory import PAGE_BYTES, Activity, Arena, Control, Word, buffer_offsets, fence
+from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity, Arena, Control, Word, fence
 from ccbench.backends.cpu.program import CompiledCase, compile_case
-from ccbench.backends.endpoint import TeamEndpoint, WorkerGroup, merged_mismatch
-from ccbench.backends.faults import Fault
-from ccbench.backends.overlap import OnProcessors
-from ccbench.backends.rank_endpoint import MEMORY_SHARE, OWN, Lane, LaneTimes, group_facts, lanes_of
+from ccbench.backends.endpoint import WorkerGroup, merged_mismatch
+from ccbench.backends.rank_endpoint import MEMORY_SHARE, Lane, LaneEndpoint, LaneTimes, group_facts
 from ccbench.cases import DEFAULT, UNEVEN, Case, CaseFacts
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes, numpy_dtype
@@ -64,10 +63,9 @@ class Plan:
 class CpuLane(Lane):
     """A lane whose buffers other ranks map too; launcher: runs its program, once memory is bound."""
 
-    def __init__(
-        self, case: Case, rank: int, fault: Fault | None, number: int = OWN, seed_offset: int = 0
-    ) -> None:
-        super().__init__(case, rank, fault, number, seed_offset)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        case = self.case
         default = default_algorithm(case.collective, case.size_bytes)
         schedule = schedule_of(case, default if case.algorithm == DEFAULT else case.algorithm)
         self.layout = Layout(schedule, case.count, case.in_place, amounts_of(case))
@@ -84,14 +82,14 @@ class CpuLane(Lane):
         """Return the buffers of every rank of a group, from ``begin_bytes`` of their ranks' arenas on."""
         size = item_bytes(self.case.dtype)
         plans = []
-        for group_rank in range(self.case.group_ranks):
-            elements = [
-                self.layout.buffer_elements(group_rank, space) for space in (Space.INPUT, Space.OUTPUT)
-            ]
-            elements.append(compiled.work_elements[group_rank])
-            offsets, end = buffer_offsets([count * size for count in elements])
-            shifted = tuple(begin_bytes + offset for offset in offsets)
-            plans.append(Plan(tuple(elements), shifted, begin_bytes + end))
+        for group_rank, work in enumerate(compiled.work_elements):
+            own = [self.layout.buffer_elements(group_rank, space) for space in (Space.INPUT, Space.OUTPUT)]
+            offsets, end = list[int](), begin_bytes
+            # Each buffer begins at a page of its own, and staggered in it.
+            for number, count in enumerate((*own, work)):
+                offsets.append(-(-end // PAGE_BYTES) * PAGE_BYTES + number * STAGGER_BYTES)
+                end = offsets[-1] + count * size
+            plans.append(Plan((*own, work), tuple(offsets), end))
         return plans
 
     def bind(
@@ -155,7 +153,7 @@ PROBE_WINDOWS = 4
 PROBE_ROUND_TRIPS = 50
 
 
-class CpuEndpoint(OnProcessors, TeamEndpoint):
+class CpuEndpoint(LaneEndpoint[CpuLane]):
     """One rank on shared memory."""
 
     def __init__(self, rank: int, control: Control, arenas: list[Arena], cores: int) -> None:
@@ -174,13 +172,12 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
         self._barriers = 0
         self._pings = 0
         self._held_bytes = 0
-        self._programs: dict[tuple[Layout, int | None], CompiledCase] = {}
+        self._compile = lru_cache(maxsize=PROGRAMS_KEPT)(compile_case)
         self._forget()
 
     def _forget(self) -> None:
-        self._lanes: tuple[CpuLane, ...] = ()
+        self._lanes, self.times = (), None
         self._launcher: Program | ConcurrentLauncher | None = None
-        self._times: LaneTimes | None = None
 
     # -- one case ------------------------------------------------------------------------------------
 
@@ -189,34 +186,23 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
 
         Raises OutOfMemory (on every rank alike) and ScheduleError.
         """
-        self.say(Activity.PREPARING)
-        self._case = case
-        self._lanes = lanes_of(CpuLane, case, self.rank, self._any_fault)
-        self._faults = [(self.rank, lane.fault) for lane in self._lanes if lane.fault][:1]
+        self.open_lanes(CpuLane, case)
         self._waiter.stands_by = all(lane.part is None for lane in self._lanes)
         # Of few ranks that communicate while the others sleep, each may well have a core of its own.
         at_work = case.communicating_ranks
         for waiter in self._waiters:
             waiter.crowded(len({rank % self._cores for rank in at_work}) < len(at_work))
-        self._map([self._compiled(lane) for lane in self._lanes])
+        # This rank's programs; a case comes in every round, and is compiled once.
+        own = [(lane.layout, (lane.part.group_rank,) if lane.part else ()) for lane in self._lanes]
+        self._map([self._compile(layout, ranks) for layout, ranks in own])
         launchers = [lane.launcher for lane in self._lanes if lane.launcher]
-        self._launcher, self._times = launchers[0], None
+        self._launcher, self.times = launchers[0], None
         if len(launchers) > 1:
-            self._times = LaneTimes(self.control.part_seconds[self.rank])
-            self._launcher = ConcurrentLauncher(launchers, self._waiter, self._times.running)
+            self.times = LaneTimes(self.control.part_seconds[self.rank])
+            self._launcher = ConcurrentLauncher(launchers, self._waiter, self.times.running)
         if not case.overlap_with:
             self._computation = None
         return self._lanes[0].label
-
-    def _compiled(self, lane: CpuLane) -> CompiledCase:
-        """Return this rank's program; a case comes in every round, and is compiled once."""
-        group_rank = lane.part.group_rank if lane.part else None
-        key = lane.layout, group_rank
-        if key not in self._programs:
-            if len(self._programs) >= PROGRAMS_KEPT:
-                self._programs.clear()
-            self._programs[key] = compile_case(lane.layout, [] if group_rank is None else [group_rank])
-        return self._programs[key]
 
     def _map(self, compiled: list[CompiledCase]) -> None:
         """Reserve this rank's buffers and map those of its groups; a concurrent collective's lie behind."""
@@ -263,14 +249,8 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
 
     def refill(self, seed: int, launches: int = 1) -> None:
         """Fill this rank's input with the data of ``seed``."""
-        for lane in self._lanes:
-            lane.refill(seed, launches)
+        super().refill(seed, launches)
         self.control.words[self.control.index(self.rank, Word.ARRIVED)] = seed
-
-    def poison(self) -> None:
-        """Make the output wrong everywhere."""
-        for lane in self._lanes:
-            lane.poison()
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""
@@ -286,16 +266,16 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
     def _launch(self, times: int, time_waits: bool) -> None:
         launcher = self._launcher
         assert launcher is not None, "a case is prepared"
-        if self._times:
-            self._times.begin()
+        if self.times:
+            self.times.begin()
         if any(fault.slow for _, fault in self._faults):
             for _ in range(times):
                 self._be_late()
                 launcher.launch(1, time_waits)
         else:
             launcher.launch(times, time_waits)
-        if self._times:
-            self._times.keep(times)
+        if self.times:
+            self.times.keep(times)
 
     def _be_late(self, launches: int = 1) -> None:
         for _, fault in self._faults:
@@ -342,19 +322,13 @@ class CpuEndpoint(OnProcessors, TeamEndpoint):
         self.say(Activity.CHECKING)
         return merged_mismatch([lane.check(seed, launches, self.control) for lane in self._lanes])
 
-    def begin_sample(self, sample: int) -> None:
-        """Tell the watchdog which sample is next (negative: warming up)."""
-        if self._times:
-            self._times.expect(sample)
-        super().begin_sample(sample)
-
     # -- around a case ---------------------------------------------------------------------------------
 
     def facts(self) -> CaseFacts:
         """Return what each of two collectives took, for the rank that speaks for all."""
-        if self.rank or not self._times:
+        if self.rank or not self.times:
             return CaseFacts()
-        return group_facts(self._case, self.control.part_seconds[:, : self._times.samples])
+        return group_facts(self.case, self.control.part_seconds[:, : self.times.samples])
 
     def core_latency_seconds(self) -> float | None:
         """Return half a flag's best round trip between ranks 0 and 1. Collective.

@@ -142,13 +142,3 @@ class Arena:
             self._mapping = mmap.mmap(self.file, self._bytes)
         raw = np.frombuffer(self._mapping, np.uint8, elements * dtype.itemsize, offset_bytes)
         return raw.view(dtype)
-
-
-def buffer_offsets(sizes_bytes: list[int]) -> tuple[list[int], int]:
-    """Return offsets of buffers of these sizes in an arena, page by page and staggered; and their end."""
-    offsets, end = [], 0
-    for number, size in enumerate(sizes_bytes):
-        begin = -(-end // PAGE_BYTES) * PAGE_BYTES + number * STAGGER_BYTES
-        offsets.append(begin)
-        end = begin + size
-    return offsets, end

@@ -86,9 +86,22 @@ class Area:
     size_bytes: int = 0
 
 
+MAIN_STREAM, CONCURRENT_STREAM, COMPUTE_STREAM = 0, 1, 2
+"""For the case's own collective, for the concurrent one, and for what is computed meanwhile."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A CUDA stream and the events around what is timed on it."""
+
+    handle: int
+    began: int
+    ended: int
+
+
 @dataclass
 class DeviceContext:
-    """See the module. ``facts`` is the device; ``ranks`` are neighbours.
+    """See the module. ``facts`` is the device; ``ranks`` are neighbours. stream: the main one's handle.
 
     buffers: of each rank, its input and output in the device. images: the same in pinned memory, for peers.
     compared: what an output is compared with.
@@ -97,17 +110,13 @@ class DeviceContext:
     cuda: Cuda
     facts: DeviceFacts
     ranks: range
-    stream: int = 0
     buffers: dict[int, Area] = field(default_factory=dict)
     images: dict[int, Area] = field(default_factory=dict)
     compared: Area = field(default_factory=Area)
 
     def __post_init__(self) -> None:
-        self.cuda.use(self.facts.number)
-        runtime = self.cuda.runtime
-        self.stream = runtime.streamCreateWithFlags(NON_BLOCKING)
-        self._began = runtime.eventCreate()
-        self._ended = runtime.eventCreate()
+        self._streams: dict[int, Stream] = {}
+        self.stream = self.on(MAIN_STREAM).handle
         self._tables = Area()
         self._flush = 0
         self._modules = Modules(self.cuda, self.facts)
@@ -120,6 +129,19 @@ class DeviceContext:
         self._parameters: Any = None
         self._grid = 0
         self._kernel = Kernel(0, 0, 0)
+
+    def use(self) -> None:
+        """Make the device, which has its context, current for the calls that follow."""
+        self.cuda.use_for_launch(self.facts.number)
+
+    def on(self, stream: int) -> Stream:
+        """Return a stream by its number, made the first time."""
+        if stream not in self._streams:
+            self.cuda.use(self.facts.number)
+            runtime = self.cuda.runtime
+            handle = runtime.streamCreateWithFlags(NON_BLOCKING)
+            self._streams[stream] = Stream(handle, runtime.eventCreate(), runtime.eventCreate())
+        return self._streams[stream]
 
     # -- memory --------------------------------------------------------------------------------------------
 
@@ -258,7 +280,7 @@ class DeviceContext:
 
     def launch(self) -> None:
         """Enqueue the loaded kernel once, between its copies."""
-        self.cuda.use_for_launch(self.facts.number)
+        self.use()
         for one in self._before:
             self.cuda.runtime.memcpyAsync(*one, self.stream)
         self._enqueue(self._kernel, self._grid, self._parameters, self.stream)
@@ -274,7 +296,7 @@ class DeviceContext:
 
     def launch_extra(self, kernel: Kernel, blocks: int, arguments: NDArray[Any], stream: int) -> None:
         """Enqueue an extra kernel on any stream of this device; what it is handed is copied at once."""
-        self.cuda.use_for_launch(self.facts.number)
+        self.use()
         self._enqueue(kernel, blocks, (ctypes.c_void_p * 1)(arguments.ctypes.data), stream)
 
     def _enqueue(self, kernel: Kernel, grid: int, parameters: Any, stream: int) -> None:
@@ -328,7 +350,7 @@ class DeviceContext:
     def launch_graph(self, launches: int) -> None:
         """Enqueue a graph of so many launches."""
         executable = self.graph(launches)
-        self.cuda.use_for_launch(self.facts.number)
+        self.use()
         self.cuda.runtime.graphLaunch(executable, self.stream)
 
     def forget_graphs(self) -> None:
@@ -339,19 +361,25 @@ class DeviceContext:
         steps = [partial(runtime.graphExecDestroy, executable) for _, executable in graphs]
         do_all([*steps, *(partial(runtime.graphDestroy, graph) for graph, _ in graphs)])
 
-    def begin(self) -> None:
+    def begin(self, stream: int = MAIN_STREAM) -> None:
         """Remember the device's time before what is enqueued next."""
-        self.cuda.use_for_launch(self.facts.number)
-        self.cuda.runtime.eventRecord(self._began, self.stream)
+        one = self.on(stream)
+        self.use()
+        self.cuda.runtime.eventRecord(one.began, one.handle)
 
-    def end(self) -> None:
+    def end(self, stream: int = MAIN_STREAM) -> None:
         """Remember the device's time after what is enqueued by now."""
-        self.cuda.use_for_launch(self.facts.number)
-        self.cuda.runtime.eventRecord(self._ended, self.stream)
+        one = self.on(stream)
+        self.use()
+        self.cuda.runtime.eventRecord(one.ended, one.handle)
 
-    def elapsed_seconds(self) -> float:
-        """From ``begin`` to ``end`` by the device's clock, after ``synchronize``."""
-        return float(self.cuda.runtime.eventElapsedTime(self._began, self._ended)) * 1e-3
+    def elapsed_seconds(self, stream: int = MAIN_STREAM, since: int | None = None) -> float:
+        """From ``begin`` of ``since`` (else of ``stream``) to ``end`` of ``stream``, by the device's clock.
+
+        Once what was enqueued between them is over.
+        """
+        began = self.on(stream if since is None else since).began
+        return float(self.cuda.runtime.eventElapsedTime(began, self.on(stream).ended)) * 1e-3
 
     def flush_cache(self) -> None:
         """Enqueue writes to other memory until the L2 cache holds nothing of ours."""
@@ -369,12 +397,13 @@ class DeviceContext:
 
     def synchronize(self) -> None:
         """Wait for everything enqueued."""
-        self.cuda.use_for_launch(self.facts.number)
+        self.use()
         self.cuda.runtime.streamSynchronize(self.stream)
 
     def close(self) -> None:
         """Give everything back, as far as it goes; the first error is the one that is raised."""
         runtime, cuda = self.cuda.runtime, self.cuda
+        streams = [*self._streams.values()]
         do_all(
             [
                 partial(cuda.use, self.facts.number),
@@ -385,9 +414,9 @@ class DeviceContext:
                 partial(cuda.free, self._flush),
                 self._modules.unload,
                 self._extra.unload,
-                partial(runtime.eventDestroy, self._began),
-                partial(runtime.eventDestroy, self._ended),
-                partial(runtime.streamDestroy, self.stream),
+                *(partial(runtime.eventDestroy, one.began) for one in streams),
+                *(partial(runtime.eventDestroy, one.ended) for one in streams),
+                *(partial(runtime.streamDestroy, one.handle) for one in streams),
             ]
         )
         self._tables, self.compared, self._flush = Area(), Area(), 0

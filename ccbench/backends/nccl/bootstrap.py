@@ -238,12 +238,8 @@ class LaunchedRank(PerProcessEndpoint, NcclRanks):
             # A collective that the forced algorithm has: PAT has no all_reduce.
             if os.environ.get("NCCL_ALGO", "").upper() == "PAT":
                 call = Call("all_gather", at, at + SCRATCH_BYTES, 1, "int32")
-            prepared(self._communicators.world()[self.rank], call, context.device.stream)()
+            prepared(self._communicators.world()[self.rank], call, context.stream)()
         self._launches.wait(limit)
-
-    def agree(self, value: int) -> int:
-        """Return rank 0's value, on every rank."""
-        return int(self.exchange.broadcast(str(value).encode() if self.rank == 0 else None, 0))
 
     def close(self) -> None:
         """Give everything back."""

@@ -19,9 +19,10 @@ from functools import partial
 from typing import Any
 
 from ccbench.backends.base import CannotRun
+from ccbench.backends.cuda.context import MAIN_STREAM
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
 from ccbench.backends.nccl import nccl_algorithms
-from ccbench.backends.nccl.launches import MAIN_STREAM, Memory, RankContext
+from ccbench.backends.nccl.launches import Memory, RankContext
 from ccbench.backends.nccl.library import Communicator, Communicators, Nccl, algorithm_config
 from ccbench.cases import ALL_GROUPS, NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
@@ -320,7 +321,7 @@ class Binding:
         given = op if self.premultiplied is None else self.premultiplied
         # A variable that the user has set counts more than a call's own choice.
         algorithms = "" if "NCCL_ALGO" in os.environ else nccl_algorithms(case)
-        stream = self.context.stream(self.part.stream).handle
+        stream = self.context.on(self.part.stream).handle
         for (source, _), (target, _) in zip(self.inputs(), self.outputs(), strict=True):
             call = Call(
                 case.collective, source, target, case.count, case.dtype, given, max(case.root, 0),

@@ -24,7 +24,13 @@ from ccbench.backends.cuda.blocking_kernel import (
     sample_launches,
     without_blocking_kernel,
 )
-from ccbench.backends.cuda.context import DeviceContext, DeviceOutput, input_period
+from ccbench.backends.cuda.context import (
+    COMPUTE_STREAM,
+    MAIN_STREAM,
+    DeviceContext,
+    DeviceOutput,
+    input_period,
+)
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint, merged_mismatch
 from ccbench.backends.nccl import DEFAULT, algorithms_for
@@ -39,7 +45,7 @@ from ccbench.backends.nccl.diagnostics import (
     observed_choice,
     other_than_asked,
 )
-from ccbench.backends.nccl.launches import COMPUTE_STREAM, MAIN_STREAM, Launches, RankContext
+from ccbench.backends.nccl.launches import Launches, RankContext
 from ccbench.backends.nccl.library import Communicators, Nccl, NcclFailed
 from ccbench.backends.nccl.overlap import Overlap
 from ccbench.cases import OVERLAP, Case, CaseFacts
@@ -84,14 +90,13 @@ class NcclRanks(SingleProcessEndpoint):
         self.flags = (Flag.LOOPBACK,) if shared else ()
         self._contexts = {rank: RankContext(cuda, device, rank) for rank, device in sorted(devices.items())}
         contexts = [*self._contexts.values()]
-        here = [one.device for one in contexts]
-        opened = open_blocking_kernel(cuda, here, shared_words, self.least) if blocked else (None, "")
+        opened = open_blocking_kernel(cuda, contexts, shared_words, self.least) if blocked else (None, "")
         self._blocking, self._not_blocked = opened
         self._communicators = Communicators(nccl, devices, ranks_of_team, exchange)
         self._watchdog = Watchdog(self._communicators.abort)
         self._launches = Launches(nccl, contexts, self._blocking, self._communicators.failures, self._hung)
         self._overlap = Overlap(self._contexts, self._launches)
-        self._devices = DeviceWatch([device.facts.bus_id for device in here])
+        self._devices = DeviceWatch([one.facts.bus_id for one in contexts])
         self._chosen: dict[Case, tuple[Choice, float | None]] = {}
         self._prepared: PreparedCase | None = None
         self._parts: tuple[Part, ...] = ()
@@ -248,14 +253,14 @@ class NcclRanks(SingleProcessEndpoint):
             place = one.part.members.index(one.rank)
             for address, size in one.inputs():
                 period = input_period(one.part.case, place, size, one.part.seeded(seed), launches)
-                one.context.device.write_repeated(address, size, period)
+                one.context.write_repeated(address, size, period)
 
     def poison(self) -> None:
         """Make every output wrong everywhere."""
         assert self._prepared is not None
         for one in self._prepared.bindings:
             for address, size in one.outputs():
-                one.context.device.set_bytes(address, POISON_BYTE, size)
+                one.context.set_bytes(address, POISON_BYTE, size)
 
     def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare every output with what is right: the first wrong rank's, with the wrong elements of all."""
@@ -284,7 +289,7 @@ class NcclRanks(SingleProcessEndpoint):
         for one in bindings:
             for address, size in one.outputs():
                 output = memory[:size].view(numpy_dtype(one.part.case.dtype))
-                yield one.rank, one.part, DeviceOutput(one.context.device, address, output)
+                yield one.rank, one.part, DeviceOutput(one.context, address, output)
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 

@@ -9,16 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccbench.backends.cuda.blocking_kernel import BlockingKernel, blocked, blocked_launches, graph_sizes
-from ccbench.backends.cuda.context import DeviceContext
-from ccbench.backends.cuda.runtime import CAPTURE_THREAD, NON_BLOCKING, Cuda
+from ccbench.backends.cuda.context import MAIN_STREAM, DeviceContext
+from ccbench.backends.cuda.runtime import CAPTURE_THREAD, Cuda
 from ccbench.backends.nccl.library import Nccl
 from ccbench.cases import ALONE, Case
 
 if TYPE_CHECKING:
     from ccbench.backends.nccl.collectives import Binding
-
-MAIN_STREAM, CONCURRENT_STREAM, COMPUTE_STREAM = 0, 1, 2
-"""For the case's own collective, for the concurrent one, and for what is computed meanwhile."""
 
 NOT_READY = 600
 """cudaErrorNotReady: what is enqueued on a stream has not ended yet."""
@@ -39,48 +36,16 @@ class Memory:
     of_case: bool = False
 
 
-@dataclass(frozen=True)
-class Stream:
-    """A CUDA stream and the events around what is timed on it."""
-
-    handle: int
-    began: int
-    ended: int
-
-
-class RankContext:
-    """One rank's device: memory, streams for what runs at the same time, clocks, graphs.
-
-    Everything is enqueued by calls; ``busy`` tells whether something still runs."""
+class RankContext(DeviceContext):
+    """One rank's device with its memory by stream; ``busy`` tells whether something enqueued still runs."""
 
     def __init__(self, cuda: Cuda, device: int, rank: int) -> None:
+        super().__init__(cuda, cuda.facts(device), range(rank, rank + 1))
         self.rank = rank
-        self.cuda = cuda
-        self.device = DeviceContext(cuda, cuda.facts(device), range(rank, rank + 1))
         self.memory: dict[int, Memory] = {}
-        self._streams: dict[int, Stream] = {}
-
-    @property
-    def number(self) -> int:
-        """The device's number in this process."""
-        return self.device.facts.number
 
     def __str__(self) -> str:
-        return f"rank {self.rank} (GPU {self.number}, {self.device.facts.bus_id})"
-
-    def use(self) -> None:
-        """Make the device current for the calls that follow."""
-        self.cuda.use_for_launch(self.number)
-
-    def stream(self, number: int) -> Stream:
-        """Return a stream, made the first time."""
-        if number not in self._streams:
-            runtime = self.cuda.runtime
-            self.cuda.use(self.number)
-            own = number == MAIN_STREAM
-            handle = self.device.stream if own else runtime.streamCreateWithFlags(NON_BLOCKING)
-            self._streams[number] = Stream(handle, runtime.eventCreate(), runtime.eventCreate())
-        return self._streams[number]
+        return f"rank {self.rank} (GPU {self.facts.number}, {self.facts.bus_id})"
 
     # -- memory --------------------------------------------------------------------------------------------
 
@@ -90,7 +55,7 @@ class RankContext:
         if held and not (nccl or held.of_case) and held.size_bytes >= size_bytes:
             return held
         self.release(stream)
-        self.cuda.use(self.number)
+        self.cuda.use(self.facts.number)
         source = nccl or self.cuda
         self.memory[stream] = Memory(source.allocate(size_bytes), size_bytes, source.free, nccl is not None)
         return self.memory[stream]
@@ -100,36 +65,16 @@ class RankContext:
         for stream in streams or tuple(self.memory):
             held = self.memory.pop(stream, None)
             if held:
-                self.cuda.use(self.number)
+                self.cuda.use(self.facts.number)
                 held.free(held.address)
 
     # -- running -------------------------------------------------------------------------------------------
 
-    def begin(self, stream: int) -> None:
-        """Remember the device's time before what is enqueued next."""
-        one = self.stream(stream)
-        self.use()
-        self.cuda.runtime.eventRecord(one.began, one.handle)
-
     def follow(self, stream: int) -> None:
         """Let what is enqueued on ``stream`` next start when the main stream has come to its beginning."""
-        main = self.stream(MAIN_STREAM)
+        following = self.on(stream)
         self.use()
-        self.cuda.runtime.streamWaitEvent(self.stream(stream).handle, main.began)
-
-    def end(self, stream: int) -> None:
-        """Remember the device's time after what is enqueued by now."""
-        one = self.stream(stream)
-        self.use()
-        self.cuda.runtime.eventRecord(one.ended, one.handle)
-
-    def elapsed_seconds(self, stream: int, since: int | None = None) -> float:
-        """Return the device's time from ``begin`` of ``since`` (else of ``stream``) to ``end`` of ``stream``.
-
-        Once ``busy`` is False.
-        """
-        began = self.stream(stream if since is None else since).began
-        return float(self.cuda.runtime.eventElapsedTime(began, self.stream(stream).ended)) * 1e-3
+        self.cuda.runtime.streamWaitEvent(following.handle, self.on(MAIN_STREAM).began)
 
     def busy(self) -> bool:
         """Return True if something enqueued has not ended; raises what CUDA says of the device."""
@@ -139,7 +84,7 @@ class RankContext:
             if status == NOT_READY:
                 return True
             if status:
-                raise RuntimeError(f"GPU {self.number}: cudaError {status}")
+                raise RuntimeError(f"GPU {self.facts.number}: cudaError {status}")
         return False
 
     # -- graphs --------------------------------------------------------------------------------------------
@@ -147,17 +92,17 @@ class RankContext:
     def capture(self) -> None:
         """Put what is enqueued on the main stream from here on into a graph.
 
-        The stream must be there already. Until every capture of this thread has ended it may only launch:
+        Until every capture of this thread has ended it may only launch:
         what could wait for a device, such as cudaFree or making a graph executable, ends them all with error
         900 (CUDA Runtime API, cudaStreamCaptureModeThreadLocal).
         """
         self.use()
-        self.cuda.runtime.streamBeginCapture(self._streams[MAIN_STREAM].handle, CAPTURE_THREAD)
+        self.cuda.runtime.streamBeginCapture(self.stream, CAPTURE_THREAD)
 
     def end_capture(self) -> int:
         """Return the graph of what was captured."""
         self.use()
-        return int(self.cuda.runtime.streamEndCapture(self._streams[MAIN_STREAM].handle))
+        return int(self.cuda.runtime.streamEndCapture(self.stream))
 
     def abandon_capture(self) -> None:
         """End ``capture`` after an error; what was captured is of no use."""
@@ -166,21 +111,11 @@ class RankContext:
             if graph:
                 self.cuda.runtime.graphDestroy(graph)
 
-    def launch_graph(self, launches: int) -> None:
-        """Enqueue the graph of so many launches."""
-        self.device.launch_graph(launches)
-
     def close(self) -> None:
         """Give everything back."""
-        self.device.forget_graphs()
+        self.forget_graphs()
         self.release()
-        for number, one in self._streams.items():
-            for event in (one.began, one.ended):
-                self.cuda.runtime.eventDestroy(event)
-            if number != MAIN_STREAM:
-                self.cuda.runtime.streamDestroy(one.handle)
-        self._streams.clear()
-        self.device.close()
+        super().close()
 
 
 class Launches:
@@ -210,7 +145,7 @@ class Launches:
     def bind(self, streams: list[list[Binding]]) -> None:
         """Set what ``run`` runs from here on, by streams; graphs of what was before are forgotten."""
         for context in self._contexts:
-            context.device.forget_graphs()
+            context.forget_graphs()
         self.streams = streams
 
     # -- enqueueing ------------------------------------------------------------------------------------------
@@ -234,10 +169,8 @@ class Launches:
     def _graph(self, launches: int) -> None:
         """Capture ``launches`` on all devices at once, where that was not done before."""
         contexts = self._on_main_stream()
-        if all(context.device.has_graph(launches) for context in contexts):
+        if all(context.has_graph(launches) for context in contexts):
             return
-        for context in contexts:
-            context.stream(MAIN_STREAM)  # nothing may be made any more once the first of them captures
         graphs: list[tuple[RankContext, int]] = []
         try:
             for context in contexts:
@@ -250,9 +183,9 @@ class Launches:
             while graphs:
                 context, graph = graphs[0]
                 context.use()
-                context.device.keep_graph(launches, graph)
+                context.keep_graph(launches, graph)
                 graphs.pop(0)
-                context.device.upload_graph(launches)
+                context.upload_graph(launches)
         except BaseException:
             for context in contexts:
                 context.abandon_capture()
@@ -308,7 +241,7 @@ class Launches:
         """
         kernel = self._blocking if may_block else None
         self.blocked_launches = held if kernel else 0
-        with blocked(kernel, [context.device for context in self._contexts]) as release:
+        with blocked(kernel, self._contexts) as release:
             self._begin()
             yield release
             for one in self._bindings():
@@ -346,7 +279,7 @@ class Launches:
     def on_devices(self, enqueue: Callable[[DeviceContext], None], limit_seconds: float) -> None:
         """Enqueue something on every device, such as ``DeviceContext.keep_busy``, and wait for its end."""
         for context in self._contexts:
-            enqueue(context.device)
+            enqueue(context)
         self.wait(limit_seconds)
 
     # -- waiting, clocks -------------------------------------------------------------------------------------

@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cuda.blocking_kernel import MOST_ITEMS_BLOCKED, most_blocked
+from ccbench.backends.cuda.context import COMPUTE_STREAM, MAIN_STREAM
 from ccbench.backends.cuda.runtime import do_all
 from ccbench.backends.kernels.sources import Program
-from ccbench.backends.nccl.launches import COMPUTE_STREAM, MAIN_STREAM, Launches, RankContext
+from ccbench.backends.nccl.launches import Launches, RankContext
 from ccbench.backends.overlap import MATMUL
 
 MATRIX_EDGE = 2048
@@ -195,10 +196,10 @@ class Products:
     def __init__(self, context: RankContext, blas: Any, on_stream: Callable[[int], Any]) -> None:
         self._context = context
         self._blas = blas
-        self._stream = on_stream(context.stream(COMPUTE_STREAM).handle)
+        self._stream = on_stream(context.on(COMPUTE_STREAM).handle)
         self._factors: NDArray[np.float32] = np.array([1.0, 0.0], np.float32)
         size = MATRIX_EDGE * MATRIX_EDGE * HALF_BYTES
-        context.cuda.use(context.number)
+        context.cuda.use(context.facts.number)
         self._handle = 0
         self._addresses: list[int] = []
         try:
@@ -206,7 +207,7 @@ class Products:
                 self._addresses.append(context.cuda.allocate(size))
             values = np.random.default_rng(20_26).random(MATRIX_EDGE, np.float32).astype(np.float16)
             for address in self._addresses:  # numbers that are none would draw another power
-                context.device.write_repeated(address, size, values)
+                context.write_repeated(address, size, values)
             try:
                 self._handle = int(blas.create())
             except RuntimeError as error:
@@ -243,13 +244,13 @@ class Streaming:
 
     def __init__(self, context: RankContext) -> None:
         self._context = context
-        facts = context.device.facts
+        facts = context.facts
         size = max(STREAM_BYTES, facts.l2_bytes) // ELEMENT_BYTES * ELEMENT_BYTES
         self._grid = BLOCKS_PER_PROCESSOR * facts.processors
-        self._kernel = context.device.extra_kernel(Program(SOURCE, {}, ("-std=c++17",)), LANES)
-        context.cuda.use(context.number)
+        self._kernel = context.extra_kernel(Program(SOURCE, {}, ("-std=c++17",)), LANES)
+        context.cuda.use(context.facts.number)
         self._address = context.cuda.allocate(2 * size)
-        context.device.set_bytes(self._address, 0, 2 * size)
+        context.set_bytes(self._address, 0, 2 * size)
         self._arguments: NDArray[Any] = np.zeros(1, STREAMS)
         self._arguments["source"] = self._address
         self._arguments["target"] = self._address + size
@@ -257,8 +258,8 @@ class Streaming:
 
     def enqueue(self) -> None:
         """Enqueue one pass over both buffers."""
-        stream = self._context.stream(COMPUTE_STREAM).handle
-        self._context.device.launch_extra(self._kernel, self._grid, self._arguments, stream)
+        stream = self._context.on(COMPUTE_STREAM).handle
+        self._context.launch_extra(self._kernel, self._grid, self._arguments, stream)
 
     def close(self) -> None:
         """Give the buffers back."""

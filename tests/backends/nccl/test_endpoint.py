@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda import runtime as modules
+from ccbench.backends.cuda.context import CONCURRENT_STREAM, MAIN_STREAM
 from ccbench.backends.endpoint import DeviceTimed, PerProcessEndpoint
 from ccbench.backends.nccl import diagnostics as hangs
 from ccbench.backends.nccl import endpoint as endpoint_module
 from ccbench.backends.nccl.diagnostics import CollectiveHung
-from ccbench.backends.nccl.launches import CONCURRENT_STREAM, MAIN_STREAM, RankContext
+from ccbench.backends.nccl.launches import RankContext
 from ccbench.cases import UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
@@ -200,7 +201,7 @@ def test_a_group_that_gets_another_groups_data_is_wrong() -> None:
     first, _, other, _ = bindings(endpoint)
     (address, size), (strange, _) = first.outputs()[0], other.outputs()[0]
     first.context.use()
-    first.context.cuda.runtime.memcpyAsync(address, strange, size, 3, first.context.device.stream)
+    first.context.cuda.runtime.memcpyAsync(address, strange, size, 3, first.context.stream)
     assert (spoilt(endpoint) or (-1,))[0] == 0
 
 
@@ -213,7 +214,7 @@ def test_what_runs_beside_starts_when_the_own_collective_may(monkeypatch: pytest
     )
     endpoint.launch(1)
     beside = [one for one in bindings(endpoint) if one.part.stream != MAIN_STREAM]
-    assert waiting == [one.context.stream(one.part.stream).handle for one in beside]
+    assert waiting == [one.context.on(one.part.stream).handle for one in beside]
 
 
 @pytest.mark.parametrize("slower", [MAIN_STREAM, CONCURRENT_STREAM])
@@ -225,7 +226,7 @@ def test_the_slower_collective_counts_on_the_slowest_device(
     monkeypatch.setattr(
         RankContext,
         "elapsed_seconds",
-        lambda context, lane: (2.0, 3.0, 1.0)[context.rank] + (lane == slower),
+        lambda context, lane, since=None: (2.0, 3.0, 1.0)[context.rank] + (lane == slower),
     )
     endpoint.launch(1)
     assert endpoint.device_seconds() == 4.0

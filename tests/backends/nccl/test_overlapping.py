@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.blocking_kernel import MOST_ITEMS_BLOCKED
+from ccbench.backends.cuda.context import COMPUTE_STREAM, MAIN_STREAM
 from ccbench.backends.endpoint import Overlapping
 from ccbench.backends.kernels.sources import Program
 from ccbench.backends.nccl import overlap
 from ccbench.backends.nccl.endpoint import NcclRanks
-from ccbench.backends.nccl.launches import COMPUTE_STREAM, MAIN_STREAM
 from ccbench.backends.nccl.overlap import Streaming, shared_out
 from ccbench.cases import Case
 from ccbench.errors import MissingDependency
@@ -103,7 +103,7 @@ def test_the_memory_kernel_reads_one_buffer_and_writes_the_other(monkeypatch: py
         target = process.world.view(one._address + size, size, rank).view(np.float32)
         assert np.all(source == 0)
         assert np.all(target == 1)
-        assert size >= endpoint._contexts[rank].device.facts.l2_bytes
+        assert size >= endpoint._contexts[rank].facts.l2_bytes
 
 
 def test_products_go_to_the_stream_of_computations_on_every_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_products_go_to_the_stream_of_computations_on_every_device(monkeypatch: 
 
     monkeypatch.setattr(blas, "gemmEx", multiply_and_note)
     endpoint.compute(3)
-    streams = [context.stream(COMPUTE_STREAM).handle for context in endpoint._contexts.values()]
+    streams = [context.on(COMPUTE_STREAM).handle for context in endpoint._contexts.values()]
     assert seen == streams * 3
     assert blas.stream == 0  # nobody else's current stream has changed
 
@@ -226,7 +226,7 @@ def test_no_more_is_enqueued_behind_a_blocking_kernel_than_a_queue_takes(
 def _longest(process: Process, endpoint: NcclRanks) -> int:
     """Launches and repetitions on one device that have not run."""
     context = endpoint._contexts[0]
-    streams = [process.world.streams[context.stream(lane).handle] for lane in (MAIN_STREAM, COMPUTE_STREAM)]
+    streams = [process.world.streams[context.on(lane).handle] for lane in (MAIN_STREAM, COMPUTE_STREAM)]
     return sum(len(one.queue) for one in streams) - 2  # the event, and the wait for it
 
 

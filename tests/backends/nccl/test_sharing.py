@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from ccbench.backends.cuda.context import MAIN_STREAM
 from ccbench.backends.nccl import BACKEND, library
 from ccbench.backends.nccl.collectives import parts_of
 from ccbench.backends.nccl.launches import RankContext
@@ -111,12 +112,18 @@ def test_a_rank_is_in_several_groups_at_once_and_all_are_checked_and_timed(
 def test_what_is_beside_takes_no_time_from_the_own_collective_unless_they_share_a_stream(
     apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own_stream = RankContext.stream
+    own_stream = RankContext.on
+
+    def main(context: RankContext) -> int:
+        return own_stream(context, MAIN_STREAM).handle
+
     if not apart:
         monkeypatch.setattr(
             RankContext,
-            "stream",
-            lambda context, number: replace(own_stream(context, number), handle=context.device.stream),
+            "on",
+            lambda context, number: replace(
+                own_stream(context, number), handle=own_stream(context, 0).handle
+            ),
         )
     endpoint, _ = opened()
     case = case_of("all_reduce", 4, 1 << 16, groups="rank // 2", mode="isolated")

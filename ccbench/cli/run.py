@@ -144,23 +144,22 @@ def _exit_code(outcome: RunOutcome, judged: bool) -> int:
 
 
 def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
-    """Of RunOptions launch, launched_by and ranks: as asked, or as a launcher has started this run."""
-    from ccbench.machine.host import die_with_parent
-    from ccbench.runner.workers.launcher import agents_of
+    """Of RunOptions launch, launched_by, hub and ranks: as asked, or as a launcher has started this run."""
+    from ccbench.runner.workers.hub import hub_of
 
-    agents, launcher = agents_of(os.environ)
+    hub = hub_of(os.environ)
     # A variable of a script that is not set.
     if launch is not None and not launch.strip():
         raise UsageError("--launch: is empty; write a command such as 'mpirun -n 16 --hostfile hosts'")
-    if not agents:
+    if hub is None:
         return {"launch": launch or "", "ranks": ranks}
-    die_with_parent(os.getppid(), by=signal.SIGTERM)
+    launcher, agents = hub.launcher, len(hub.agents)
     if ranks not in (None, agents):
         raise UsageError(
             f"--ranks {ranks}: {launcher} started {agents} processes, each of which is a rank; "
             f"leave --ranks out, or start {ranks}"
         )
-    return {"launch": launcher, "launched_by": launcher, "ranks": agents}
+    return {"launch": launcher, "launched_by": launcher, "hub": hub, "ranks": agents}
 
 
 def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> None:

@@ -41,6 +41,7 @@ from ccbench.units import plural
 
 if TYPE_CHECKING:
     from ccbench.runner.workers.discovery import LaunchedRanks
+    from ccbench.runner.workers.hub import AgentHub
     from ccbench.suite.model import Suite
 
 
@@ -70,7 +71,7 @@ class RunOptions:
     processes: process models instead of the suite's, or ``all``.
     only_plan: nothing is going to run, so a machine with GPUs that is named stands for this one.
     launch: the user's own command that starts the ranks. launched_by: the launcher that has started this run
-    once for every rank, '' for none; launch is then the same.
+    once for every rank, '' for none; launch is then the same, and hub leads to the ranks' agents.
     nodes, network: over how many machines the ranks are spread, and what joins these (``ib-ndr-400x8``).
     launched: ranks that a launcher starts; None where nobody is launched.
     """
@@ -87,6 +88,7 @@ class RunOptions:
     only_plan: bool = False
     launch: str = ""
     launched_by: str = ""
+    hub: AgentHub | None = None
     nodes: int | None = None
     network: str | None = None
     launched: LaunchedRanks | None = None

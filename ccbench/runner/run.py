@@ -159,7 +159,7 @@ class _Run:
         self._cannot_start: dict[TeamKey, str] = {}
         self._losses: dict[TeamKey, list[str]] = defaultdict(list)
         self._results: dict[str, Measurement] = folder.unfinished() if options.resume else {}
-        self._launched_by = options.launched_by
+        self._launched_by, self._hub = options.launched_by, options.hub
         self._lost = ""
         self._several_hosts = options.launched is not None and options.launched.nodes > 1
         launch = launch_of(options)
@@ -411,10 +411,10 @@ class _Run:
         began, planned = time.monotonic(), opening_seconds(case, self._networks)
         try:
             with readers_imported():
-                team = open_team(backend, request)
+                team = open_team(backend, request, self._hub)
             if not self._networks.cases(case) or self._looked_at(team, case):
                 return team
-            return open_team(backend, request)
+            return open_team(backend, request, self._hub)
         finally:  # what this took corrects what is expected of others of the backend
             took = time.monotonic() - began
             self._opening_seconds += took

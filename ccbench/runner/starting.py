@@ -46,7 +46,7 @@ def with_launched_ranks(options: RunOptions, progress: Progress) -> RunOptions:
     if launch is None:
         return options
     progress.note("asking the launcher whom it starts, and where")
-    found = discover_ranks(launch, options.ranks)
+    found = discover_ranks(launch, options.ranks, options.hub)
     if options.nodes not in (None, found.nodes):
         raise UsageError(
             f"--nodes {options.nodes}: the launcher starts ranks on {found.nodes} hosts "

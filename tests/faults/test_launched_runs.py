@@ -163,6 +163,30 @@ def test_after_a_hang_under_mpirun_the_rest_is_skipped_and_everybody_leaves(
 
 @pytest.mark.exhaustive
 @needs_mpi
+def test_a_rank_stopped_while_mpi_comes_up_under_mpirun_is_named_and_everybody_leaves(
+    bench: Bench, mpiexec: list[str]
+) -> None:
+    process = bench.start_run(bench.suite(HANGING, backends=["mpi"]), launcher=mpiexec)
+
+    def stop_rank_1() -> int:
+        """Stop the launcher's second process once it loads its library; its number, 0 before."""
+        for one in traces.marked(bench.mark):
+            with suppress(OSError):  # it has ended
+                is_second = b"COMM_WORLD_RANK=1\0" in Path("/proc", str(one), "environ").read_bytes()
+                if is_second and is_started_by_the_launcher(one) and maps_mpi(one):
+                    os.kill(one, signal.SIGSTOP)
+                    return one
+        return 0
+
+    stopped = traces.wait_until(stop_rank_1, 60)
+    ended = bench.end(process)
+    assert ended.code == 4, ended.err
+    said = f"the library did not start: rank 1 (process {stopped}) is stopped by a signal"
+    assert ended.err.count(said) == 1, ended.err
+
+
+@pytest.mark.exhaustive
+@needs_mpi
 def test_after_a_hang_a_launcher_that_the_runner_started_is_started_again(
     bench: Bench, mpiexec: list[str]
 ) -> None:

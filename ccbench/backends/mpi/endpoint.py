@@ -31,7 +31,7 @@ from ccbench.backends.mpi.calls import (
     steps_of,
 )
 from ccbench.backends.mpi.device import DeviceMemory, device_of_rank
-from ccbench.backends.mpi.library import MPICH, library_name, vendor
+from ccbench.backends.mpi.library import MPICH, initialise, library_name, loaded_mpi, vendor
 from ccbench.backends.rank_endpoint import CONCURRENT, OWN, HostMemory, RankBuffers, RankEndpoint
 from ccbench.cases import DEVICE_MEMORY, OVERLAP, Case
 from ccbench.errors import BackendUnavailable
@@ -47,15 +47,11 @@ def start_library(exchange: ControlChannel) -> Any:
     MPICH below MPI_THREAD_MULTIPLE spins without ever giving its processor away: with more ranks than
     processors 8 bytes then take milliseconds instead of microseconds (MPICH 5.0, ch4), so there it gets it.
     """
-    # mpi4py would initialise MPI at import, at a level of its own choice.
-    settings = importlib.import_module("mpi4py").rc
-    settings.initialize = False
-    settings.finalize = False
-    mpi = importlib.import_module("mpi4py.MPI")
+    mpi = loaded_mpi()
     name = library_name(mpi.Get_library_version())
     many = exchange.oversubscribed and vendor(name) == MPICH
     if not mpi.Is_initialized():  # processes of one launcher may have met over it
-        mpi.Init_thread(mpi.THREAD_MULTIPLE if many else mpi.THREAD_FUNNELED)
+        initialise(mpi, mpi.THREAD_MULTIPLE if many else mpi.THREAD_FUNNELED)
     # A launcher of another make starts worlds of one rank each, without a word.
     world = mpi.COMM_WORLD
     if world.size != exchange.ranks and "TORCHELASTIC_RUN_ID" in os.environ:

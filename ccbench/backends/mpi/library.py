@@ -26,6 +26,7 @@ number of ranks or the size, without a word.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import itertools
 import json
@@ -38,6 +39,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from ccbench.backends.base import Launch
 from ccbench.machine.host import usable_cores
@@ -140,6 +142,30 @@ def vendor(name: str) -> str:
     if name.startswith(("MVAPICH", "Cray MPICH")):
         return MPICH
     return next((one for one in (OPEN_MPI, MPICH, INTEL_MPI) if name.startswith(one)), "")
+
+
+def loaded_mpi() -> Any:
+    """Return mpi4py's module, nothing initialised; ImportError or RuntimeError where it finds no library."""
+    # mpi4py would initialise MPI at import, at a level of its own choice.
+    settings = importlib.import_module("mpi4py").rc
+    settings.initialize = settings.finalize = False
+    return importlib.import_module("mpi4py.MPI")
+
+
+def initialise(mpi: Any, level: int) -> None:
+    """Call MPI_Init_thread, which waits for all ranks, while this process's other threads go on.
+
+    mpi4py keeps the interpreter's lock meanwhile: a process whose MPI never comes up would hear nobody.
+    """
+    try:  # the file of the module leads to the functions of its library
+        begin = ctypes.CDLL(mpi.__file__).MPI_Init_thread
+    except (OSError, AttributeError):
+        mpi.Init_thread(level)
+        return
+    begin(None, None, level, ctypes.byref(ctypes.c_int()))  # what fails so early ends the process
+    # As mpi4py sets it: errors are raised, where a library would end the process.
+    for communicator in (mpi.COMM_SELF, mpi.COMM_WORLD):
+        communicator.Set_errhandler(mpi.ERRORS_RETURN)
 
 
 def _answer(command: list[str], environment: Mapping[str, str] = os.environ) -> str:

@@ -1,4 +1,4 @@
-"""``python -m ccbench.runner.workers leader FD`` and ``... agent``: the processes that a run starts."""
+"""Processes that a run starts: ``python -m ccbench.runner.workers leader FD [HUB_FD]`` and ``... agent``."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from ccbench.runner.workers.leader import run_leader
 
 if __name__ == "__main__":
     role, *arguments = sys.argv[1:]
-    run_leader(int(arguments[0])) if role == "leader" else serve_one_team()
+    run_leader(*map(int, arguments)) if role == "leader" else serve_one_team()

@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -147,6 +147,20 @@ def refuse_all(reason: str, connection: Connection) -> None:
 # -- an agent of one team ----------------------------------------------------------------------------------
 
 
+def _facts_of_this_host() -> object:
+    from ccbench.runner.workers import discovery  # which loads more than a rank needs
+
+    return discovery.facts_of_this_host()
+
+
+ANSWERS: Mapping[str, Callable[[], object]] = {
+    messages.PLACE: messages.this_place,
+    messages.CLOCK: time.time,
+    messages.HOST: _facts_of_this_host,
+}
+"""Replies to what an agent is asked, by what a Question is about."""
+
+
 def serve_one_team() -> None:
     """Serve one leader in a process of its own."""
     address = os.environ.get(LEADER_VARIABLE, "")
@@ -184,13 +198,7 @@ def serve(address: str, hello: messages.Hello, broken: Callable[[], None], ready
     UsageError when the leader cannot be reached.
     """
 
-    def facts_of_this_host() -> object:
-        from ccbench.runner.workers import discovery  # which loads more than a rank needs
-
-        return discovery.facts_of_this_host()
-
-    answers = {messages.CLOCK: time.time, messages.HOST: facts_of_this_host}
-    channel = Channel(connect(address, hello), broken, answers)
+    channel = Channel(connect(address, hello), broken, ANSWERS)
     start = channel.recv()
     if isinstance(start, messages.Stop):  # only asked
         return
@@ -236,7 +244,7 @@ class LaunchedProcessAgent:
         while isinstance(task := self._tasks.get(), messages.Spawn):
             output, code = self._be_rank(task.variables[LEADER_VARIABLE])
             self._idle.set()
-            self._tell(task.group, code, output)
+            self._tell(messages.Ended(task.group, self._process.rank, code, output))
         # Launchers report an error when nobody ends the MPI of a process where one is up.
         mpi = sys.modules.get("mpi4py.MPI")
         if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
@@ -260,40 +268,53 @@ class LaunchedProcessAgent:
             return "", 1
         return "", 0
 
-    def _tell(self, group: int, exit_code: int, output: str) -> None:
+    def _tell(self, message: object) -> None:
         with self._lock, suppress(OSError):
-            self._hub.send(messages.Ended(group, self._process.rank, exit_code, output))
+            self._hub.send(message)
 
     def _listen(self) -> None:
         """Do what the hub says; without one the run is lost."""
         over = messages.Stop(LOST_EXIT_CODE)
         try:
             while not isinstance(message := self._hub.recv(), messages.Stop):
-                if isinstance(message, messages.Kill):
-                    self._end(message.group)
-                elif not message.in_process:
-                    self._start_child(message)
-                elif self._was_rank:
-                    self._tell(message.group, 1, f"MPI comes up only once under {self._process.launcher}")
-                else:
-                    self._was_rank = True
-                    self._idle.clear()
-                    self._tasks.put(message)
+                self._obey(message)
             over = message
         except (EOFError, OSError):
-            pass  # the first process is gone
+            print(
+                f"ccbench: {self._process.launcher}: the run's first process has left without a word to "
+                f"process {self._process.rank}; what it says tells why",
+                file=sys.stderr,
+                flush=True,
+            )
         except Exception as error:  # a pickle names classes, and making them may raise anything
             report_unreadable("the first process", error)
-            hang_up(self._hub)  # so that the first process, too, knows that the run is lost
+            hang_up(self._hub)  # so that the runner, too, knows that the run is lost
         for group in list(self._children):
             self._end(group)
         if not self._idle.wait(PARTING_SECONDS):
             os._exit(over.exit_code)  # it hangs in its library, which no other thread can end
         self._tasks.put(over)
 
+    def _obey(self, message: messages.Question | messages.Spawn | messages.Kill) -> None:
+        """Answer, start a rank, or end it."""
+        if isinstance(message, messages.Question):
+            self._tell(ANSWERS[message.about]())
+        elif isinstance(message, messages.Kill):
+            self._end(message.group)
+        elif not message.in_process:
+            self._start_child(message)
+        elif self._was_rank:
+            said = f"MPI comes up only once under {self._process.launcher}"
+            self._tell(messages.Ended(message.group, self._process.rank, 1, said))
+        else:
+            self._was_rank = True
+            self._idle.clear()
+            self._tasks.put(message)
+
     def _start_child(self, spawn: messages.Spawn) -> None:
         """Start a rank in a process of its own, whose end another thread waits for."""
-        numbers = {RANK_VARIABLE: str(self._process.rank), RANKS_VARIABLE: str(self._process.ranks)}
+        rank = self._process.rank
+        numbers = {RANK_VARIABLE: str(rank), RANKS_VARIABLE: str(self._process.ranks)}
         try:
             with signals_let_in():
                 child = subprocess.Popen(
@@ -307,13 +328,14 @@ class LaunchedProcessAgent:
                     start_new_session=True,
                 )
         except OSError as error:
-            self._tell(spawn.group, 1, f"{sys.executable} could not be started: {error.strerror}")
+            said = f"{sys.executable} could not be started: {error.strerror}"
+            self._tell(messages.Ended(spawn.group, rank, 1, said))
             return
         self._children[spawn.group] = child
 
         def wait() -> None:
             output, _ = child.communicate()
-            self._tell(spawn.group, child.returncode, output[-LONGEST_OUTPUT:])
+            self._tell(messages.Ended(spawn.group, rank, child.returncode, output[-LONGEST_OUTPUT:]))
 
         threading.Thread(target=wait, daemon=True).start()
 

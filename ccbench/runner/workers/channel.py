@@ -26,7 +26,7 @@ from ccbench import __version__
 from ccbench.backends.base import Position
 from ccbench.errors import UsageError
 from ccbench.machine.files import Files
-from ccbench.runner.workers.messages import POSITION, AllGather, Gathered, Hello, Question, Start, Stop
+from ccbench.runner.workers.messages import POSITION, AllGather, Hello, Question, Start, Stop
 
 FIRST_PROCESS = "the run's first process"
 """Name of a hub's listener in messages."""
@@ -252,7 +252,7 @@ class Channel:
         try:
             while True:
                 message = self._connection.recv()
-                if isinstance(message, Gathered):
+                if isinstance(message, AllGather):
                     self._gathered.put(message.payloads)
                 elif isinstance(message, Question):
                     self.tell(self.answers[message.about]())
@@ -283,7 +283,7 @@ class Channel:
 
     def all_gather(self, mine: bytes) -> list[bytes]:
         """Return what every rank gave, in rank order."""
-        self.send(AllGather(mine))
+        self.send(AllGather((mine,)))
         return list(self._gathered.get())
 
     def broadcast(self, mine: bytes | None, root: int) -> bytes:

@@ -1,7 +1,7 @@
 """Rank discovery: how many ranks a launcher starts, on which hosts, what these are, how their clocks differ.
 
 Done once before a run's first case: the launcher starts agents, which connect to the runner as ranks do to
-their leader, and one of each host describes it.
+their leader, or has started them already, and one of each host describes it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
 
 from ccbench import __version__
 from ccbench.backends import open_backend
@@ -22,11 +24,11 @@ from ccbench.machine.accelerators import opened
 from ccbench.machine.host import observe
 from ccbench.machine.sysfs import LOOPBACK, read_interfaces
 from ccbench.runner.workers.channel import Listener, Peer
-from ccbench.runner.workers.launcher import LAUNCHER_END_SECONDS, POLL_SECONDS, gather, rank_order, started
-from ccbench.runner.workers.messages import CLOCK, HOST, Place, Question, Stop
+from ccbench.runner.workers.launcher import LAUNCHER_END_SECONDS, gather, started
+from ccbench.runner.workers.messages import CLOCK, HOST, PLACE, Place, Question, Stop
 
-SINGLE_SECONDS = 1.0
-"""Time to wait for others when the first process says that it is alone."""
+if TYPE_CHECKING:
+    from ccbench.runner.workers.hub import AgentHub
 
 ANSWER_SECONDS = 30.0
 ROUND_TRIPS = 20
@@ -108,43 +110,27 @@ def facts_of_this_host() -> HostFacts:
     )
 
 
-def discover_ranks(launch: Launch, ranks: int | None = None) -> LaunchedRanks:
-    """Start the launcher once and see who comes.
+def discover_ranks(launch: Launch, ranks: int | None = None, hub: AgentHub | None = None) -> LaunchedRanks:
+    """See who comes when the launcher is started once, or who has come to the hub already.
 
     ranks: how many were asked for, None for as many as it starts. UsageError when none come in time, when
     they are fewer or more, or when every one believes it is alone; the message says what to change.
     """
-
-    def wanted(peers: Sequence[Peer]) -> int:
-        told = max((peer.hello.ranks for peer in peers), default=-1)
-        if told < 1 and ranks is None and peers:
-            raise UsageError(
-                f"{WHO}: this launcher does not tell its processes how many they are; say it with --ranks"
-            )
-        return told if told > 0 else ranks or 1
-
+    if hub is not None:
+        agents = enumerate(hub.agents)
+        found = _described([(asked(agent, PLACE, f"rank {rank}"), agent) for rank, agent in agents])
+        hub.listen()
+        return found
     with Listener(several_hosts=launch.several_hosts) as listener:
-        launcher = started(launch, ranks or 1, listener.address, {}, backend="")
+        launcher = started(launch, ranks or 1, listener.address)
         arrived: list[Peer] = []
 
         def why(came: int, wanted: int) -> str:
             return f"{launcher.why_so_few(came, wanted)}; try 'hostname' in place of ccbench"
 
         try:
-            gather(listener, WHO, wanted, why, ended=launcher.ended, enrol=arrived.append)
-            # Who believes it is alone may be one of several that do, which is refused below.
-            alone = time.monotonic() + SINGLE_SECONDS
-            while len(arrived) == 1 and time.monotonic() < alone and not launcher.ended():
-                arrived += listener.wait([], POLL_SECONDS)[1]
-            order = rank_order([peer.hello for peer in arrived], WHO, ranks)
-            in_order = [arrived[number] for number in order]
-            refuse_duplicate_names([peer.hello.place for peer in in_order])
-            hosts = tuple(peer.hello.place.host for peer in in_order)
-            # One agent of each host describes it: all see the same.
-            facts = tuple(
-                replace(_described(in_order[hosts.index(host)]), ranks=hosts.count(host))
-                for host in dict.fromkeys(hosts)
-            )
+            peers = gather(listener, WHO, ranks, why, arrived, ended=launcher.ended)
+            found = _described([(peer.hello.place, peer.connection) for peer in peers])
             for peer in arrived:
                 with suppress(OSError):
                     peer.connection.send(Stop())
@@ -153,28 +139,39 @@ def discover_ranks(launch: Launch, ranks: int | None = None) -> LaunchedRanks:
             for peer in arrived:
                 peer.connection.close()
             launcher.kill()
-    return LaunchedRanks(hosts, facts)
+    return found
 
 
-def _described(peer: Peer) -> HostFacts:
-    """Ask one agent of a host what the host is, and how its clock goes."""
+def _described(agents: Sequence[tuple[Place, Connection]]) -> LaunchedRanks:
+    """Ask one agent of each host, which all see the same, what the host is, and how its clock goes."""
+    refuse_duplicate_names([place for place, _ in agents])
+    hosts = tuple(place.host for place, _ in agents)
 
-    def answer(about: str) -> object:
-        with suppress(EOFError, OSError):
-            peer.connection.send(Question(about))
-            if peer.connection.poll(ANSWER_SECONDS):
-                return peer.connection.recv()
-        host = peer.hello.place.host
-        raise UsageError(f"{WHO}: {host} does not answer any more; look whether the process there was killed")
+    def facts_of(host: str) -> HostFacts:
+        agent = agents[hosts.index(host)][1]
+        offset, uncertainty = clock_offset(lambda: asked(agent, CLOCK, host))
+        facts: HostFacts = asked(agent, HOST, host)
+        return replace(
+            facts,
+            ranks=hosts.count(host),
+            clock_offset_seconds=offset,
+            clock_uncertainty_seconds=uncertainty,
+        )
 
-    offset, uncertainty = clock_offset(lambda: answer(CLOCK))
-    found = answer(HOST)
-    assert isinstance(found, HostFacts)
-    return replace(found, clock_offset_seconds=offset, clock_uncertainty_seconds=uncertainty)
+    return LaunchedRanks(hosts, tuple(map(facts_of, dict.fromkeys(hosts))))
+
+
+def asked(agent: Connection, about: str, whom: str) -> Any:
+    """Return an agent's answer; UsageError when none comes."""
+    with suppress(EOFError, OSError):
+        agent.send(Question(about))
+        if agent.poll(ANSWER_SECONDS):
+            return agent.recv()
+    raise UsageError(f"{WHO}: {whom} does not answer any more; look whether the process there was killed")
 
 
 def clock_offset(
-    ask: Callable[[], object], clock: Callable[[], float] = time.time, times: int = ROUND_TRIPS
+    ask: Callable[[], float], clock: Callable[[], float] = time.time, times: int = ROUND_TRIPS
 ) -> tuple[float, float]:
     """Return (the other clock minus ours, how much that may be wrong either way), in seconds.
 
@@ -186,7 +183,6 @@ def clock_offset(
         began = clock()
         theirs = ask()
         ended = clock()
-        assert isinstance(theirs, float)
         if (ended - began) / 2 < best[1]:
             best = theirs - (began + ended) / 2, (ended - began) / 2
     return best

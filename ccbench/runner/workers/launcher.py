@@ -22,19 +22,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from types import MappingProxyType
 
 from ccbench.backends.base import Launch
 from ccbench.backends.endpoint import WorkerGroup
 from ccbench.backends.mpi.library import OPEN_MPI, as_root, launcher_vendor
-from ccbench.cases import capabilities_of
 from ccbench.errors import BackendUnavailable, CcbenchError, UsageError
 from ccbench.machine.files import without_values
 from ccbench.machine.host import die_with_parent, module_command
 from ccbench.runner.workers.agent import refuse_all, run_rank
-from ccbench.runner.workers.channel import FIRST_PROCESS, Listener, Peer, connect, hang_up
+from ccbench.runner.workers.channel import Listener, Peer, hang_up
 from ccbench.runner.workers.messages import (
-    AGENTS_VARIABLE,
-    HUB_VARIABLE,
     LEADER_VARIABLE,
     LOCAL_VARIABLE,
     RANK_VARIABLE,
@@ -53,6 +51,9 @@ START_LIMIT_SECONDS = 120.0
 
 LAUNCHER_END_SECONDS = 3.0
 """Time that a launcher may take to say why a rank ended."""
+
+SINGLE_SECONDS = 1.0
+"""Time to wait for others when the first process says that it is alone."""
 
 POLL_SECONDS = 0.02
 END_POLL_SECONDS = 0.002
@@ -279,49 +280,34 @@ def _serve(group: WorkerGroup, rank: int, connection: Connection) -> None:
 
 
 class AgentLauncher(Launcher):
-    """Agents that a launcher has started already; their hub has each of them start a rank, or be one."""
+    """Agents that a launcher has started already; the hub in the runner has each start a rank, or be one."""
 
-    def __init__(self, launch: Launch, variables: Mapping[str, str], in_process: bool) -> None:
+    def __init__(
+        self, launch: Launch, ranks: int, variables: Mapping[str, str], hub: Connection, in_process: bool
+    ) -> None:
         super().__init__(launch.launched_by, launch)
         self._codes: dict[int, int] = {}
-        self._agents, _ = agents_of(os.environ)
-        self._hub: Connection = connect(os.environ[HUB_VARIABLE], Hello(this_place()), FIRST_PROCESS)
+        self._ranks, self._hub = ranks, hub
         # Agents on other hosts have the launcher's environment, not the runner's.
-        own = handed_on(os.environ)
-        self._hub.send(Spawn({**own, **dict(launch.environment), **variables}, in_process))
+        own = {name: value for name, value in os.environ.items() if name.startswith("CCBENCH_")}
+        own.pop(RUNNER_VARIABLE, None)
+        hub.send(Spawn({**own, **dict(launch.environment), **variables}, in_process))
         threading.Thread(target=self._read, name="launcher", daemon=True).start()
 
     def _read(self) -> None:
-        try:
-            while not self.ended():
-                one = self._hub.recv()
-                assert isinstance(one, Ended)
+        with suppress(EOFError, OSError):  # the runner is gone, or nobody waits any more
+            while True:
+                one: Ended = self._hub.recv()
                 self.lines.extend(filter(None, map(str.strip, one.output.splitlines())))
                 self._codes[one.rank] = one.exit_code
-        except (EOFError, OSError):  # the run's first process is gone, or nobody waits any more
-            self._codes.setdefault(0, 1)
 
     def exit_codes(self) -> Sequence[int | None]:
         """See Launcher: of the ranks' processes on all hosts."""
-        return [self._codes.get(rank) for rank in range(self._agents)]
+        return [self._codes.get(rank) for rank in range(self._ranks)]
 
     def kill(self) -> None:
         """See Launcher: the hub notices that nobody waits any more."""
         hang_up(self._hub)
-
-
-def handed_on(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return those of ccbench's own variables that agents on other hosts need, and no key."""
-    kept = (HUB_VARIABLE, AGENTS_VARIABLE, RUNNER_VARIABLE)
-    return {
-        name: value for name, value in variables.items() if name.startswith("CCBENCH_") and name not in kept
-    }
-
-
-def agents_of(variables: Mapping[str, str]) -> tuple[int, str]:
-    """Return how many agents this run has, and the launcher that started them; (0, '') where none did."""
-    agents, _, launcher = variables.get(AGENTS_VARIABLE, "0").partition(" ")
-    return int(agents), launcher
 
 
 def users_launch(text: str) -> Launch:
@@ -337,14 +323,22 @@ def users_launch(text: str) -> Launch:
     return Launch(command, as_root(os.geteuid()), passed_by=passed_by, several_hosts=True)
 
 
-def started(launch: Launch, ranks: int, address: str, folders: Mapping[str, str], backend: str) -> Launcher:
+def started(
+    launch: Launch,
+    ranks: int,
+    address: str,
+    folders: Mapping[str, str] = MappingProxyType({}),
+    hub: Connection | None = None,
+    in_process: bool = False,
+) -> Launcher:
     """Start an agent for every rank, which will connect to ``address``.
 
-    folders: variables and the private folders that they name. backend: '' for agents that start no library.
+    folders: variables and the private folders that they name. hub: where agents run already, the way to
+    them. in_process: these are to be the ranks themselves.
     """
     variables = {**folders, LEADER_VARIABLE: address}
-    if launch.launched_by:
-        return AgentLauncher(launch, variables, capabilities_of(backend).in_process_ranks)
+    if hub is not None:
+        return AgentLauncher(launch, ranks, variables, hub, in_process)
     if not launch.several_hosts:
         variables[LOCAL_VARIABLE] = "1"
     return CommandLauncher(launch, ranks, module_command("ccbench.runner.workers", "agent"), variables)
@@ -356,21 +350,22 @@ def started(launch: Launch, ranks: int, address: str, folders: Mapping[str, str]
 def gather(
     listener: Listener,
     who: str,
-    wanted: Callable[[Sequence[Peer]], int],
+    ranks: int | None,
     why_so_few: Callable[[int, int], str],
+    arrived: list[Peer],
     *,
     ended: Callable[[], str] = lambda: "",
     runner: Connection | None = None,
     enrol: Callable[[Peer], None] = lambda _: None,
 ) -> list[Peer]:
-    """Return the peers that came, in that order, once they are as many as ``wanted`` says.
+    """Return all peers in rank order, once they are as many as they were told, else as ``ranks`` says.
 
-    who: what messages begin with. ended: true once whoever starts them has. enrol: called with each at once.
-    Raises UsageError when they do not come or are of another version, EOFError when the runner hangs up.
+    who: what messages begin with. arrived: gets every peer, and may hold some. ended: says something once
+    whoever starts them has. enrol: called with each at once. Raises UsageError when they do not come or
+    cannot be one start, EOFError when the runner hangs up.
     """
-    arrived: list[Peer] = []
-    deadline = time.monotonic() + START_LIMIT_SECONDS
-    while not arrived or len(arrived) < wanted(arrived):
+    deadline, alone = time.monotonic() + START_LIMIT_SECONDS, 0.0
+    while True:
         over = bool(ended()) or time.monotonic() > deadline  # before looking: who came by then is seen
         ready, peers = listener.wait([runner] if runner else [], POLL_SECONDS)
         if ready:
@@ -380,9 +375,21 @@ def gather(
             arrived.append(peer)
         if listener.refused:
             raise UsageError(f"{who}: {listener.refused[0]}")
-        if over and len(arrived) < wanted(arrived):
-            raise UsageError(f"{who}: {why_so_few(len(arrived), wanted(arrived))}")
-    return arrived
+        wanted = min((peer.hello.ranks for peer in arrived if peer.hello.ranks > 0), default=ranks)
+        if arrived and wanted is None:
+            raise UsageError(
+                f"{who}: this launcher does not tell its processes how many they are; say it with --ranks"
+            )
+        if wanted == 1 != ranks and len(arrived) == 1 and not over:
+            # Who believes it is alone may be one of several that do, which is refused below.
+            alone = alone or time.monotonic() + SINGLE_SECONDS
+            if time.monotonic() < alone:
+                continue
+        if wanted is not None and len(arrived) >= wanted:
+            order = rank_order([peer.hello for peer in arrived], who, ranks)
+            return [arrived[number] for number in order]
+        if over:
+            raise UsageError(f"{who}: {why_so_few(len(arrived), wanted or 1)}")
 
 
 def rank_order(hellos: Sequence[Hello], who: str, ranks: int | None = None) -> list[int]:

@@ -39,7 +39,6 @@ from ccbench.runner.workers.launcher import (
     Member,
     gather,
     private_folder,
-    rank_order,
     started,
 )
 from ccbench.runner.workers.messages import RUNNER_VARIABLE, GroupRequest, RankReport, this_place
@@ -68,8 +67,10 @@ class Leader:
     them.
     """
 
-    def __init__(self, request: GroupRequest, group: WorkerGroup | None = None) -> None:
-        """group: where the ranks are forked; default: the backend's."""
+    def __init__(
+        self, request: GroupRequest, group: WorkerGroup | None = None, hub: Connection | None = None
+    ) -> None:
+        """group: where ranks are forked; default: the backend's. hub: leads to agents that run already."""
         self.backend, self.ranks, self.launch = request.backend, request.ranks, request.launch
         self._parting_seconds = PARTING_SECONDS
         if self.launch is None:
@@ -88,6 +89,7 @@ class Leader:
         self.members: list[Member] = []
         self.hosts: tuple[str, ...] = ()
         self.fault = fault_from_environment()
+        self._hub = hub
         self._launcher: Launcher | None = None
         self._one_clock = True
         self._version = ""
@@ -131,7 +133,9 @@ class Leader:
             self._cleanup = FileCleanup()
             self._open.callback(self._cleanup.close)
             self._cleanup.add(folders.values())
-        self._launcher = started(launch, self.ranks, listener.address, folders, self.backend)
+        in_process = capabilities_of(self.backend).in_process_ranks
+        starter = started(launch, self.ranks, listener.address, folders, self._hub, in_process)
+        self._launcher = starter
         here = this_place()
 
         def enrol(peer: Peer) -> None:
@@ -143,19 +147,19 @@ class Leader:
                     handle = os.pidfd_open(peer.hello.place.pid)
             self.members.append(Member(peer.hello.place, peer.connection, near, handle))
 
-        starter = self._launcher
         with listener:
-            arrived = gather(
+            peers = gather(
                 listener,
                 self.backend,
-                lambda _: self.ranks,
+                self.ranks,
                 starter.why_so_few,
+                [],
                 ended=starter.ended,
                 runner=runner,
                 enrol=enrol,
             )
-        order = rank_order([peer.hello for peer in arrived], self.backend, self.ranks)
-        self.members = [self.members[number] for number in order]
+        enrolled = {member.connection: member for member in self.members}
+        self.members = [enrolled[peer.connection] for peer in peers]
         self.hosts = tuple(member.place.host for member in self.members)
         self._one_clock = len({member.place.clock for member in self.members}) == 1
         many = self.oversubscribed and not launch.several_hosts
@@ -274,9 +278,9 @@ class Leader:
             words[control.index(rank, Word.SAMPLE)] = message.sample
             words[control.index(rank, Word.BARRIER)] = message.barriers
         elif isinstance(message, messages.AllGather):
-            self._given[rank] = message.payload
+            (self._given[rank],) = message.payloads
             if len(self._given) == self.ranks:
-                gathered = messages.Gathered(tuple(self._given[one] for one in range(self.ranks)))
+                gathered = messages.AllGather(tuple(self._given[one] for one in range(self.ranks)))
                 self._given = {}
                 for connection in self.connections:
                     with suppress(OSError):  # who is gone shows when it is listened to
@@ -399,14 +403,18 @@ class Leader:
         self._open.close()
 
 
-def run_leader(file: int) -> None:
-    """Lead a team until the runner, at the other end of the socket ``file``, hangs up."""
-    runner = Connection(file)
-    os.set_inheritable(file, False)
+def run_leader(file: int, *hub_files: int) -> None:
+    """Lead a team until the runner, at the other end of the socket ``file``, hangs up.
+
+    hub_files: where agents run already, the socket that leads to their hub.
+    """
+    runner, *hub = (Connection(one) for one in (file, *hub_files))
+    for one in (file, *hub_files):
+        os.set_inheritable(one, False)
     die_with_parent(int(os.environ[RUNNER_VARIABLE]))
     leader = None
     try:
-        leader = Leader(runner.recv())
+        leader = Leader(runner.recv(), hub=hub[0] if hub else None)
         leader.start(runner)
         leader.lead(runner)
     except CcbenchError as error:

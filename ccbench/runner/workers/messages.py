@@ -1,4 +1,4 @@
-"""The messages between a leader, its ranks, and the agents that launchers start, and their variables.
+"""The messages between the runner, its leaders, their ranks and agents, and the variables that go with them.
 
 All are plain frozen values, sent as pickles over a pipe between parent and child, or over a connection on
 which both sides have proven that they know its key (``ccbench.runner.workers.channel``).
@@ -30,11 +30,9 @@ RANK_VARIABLE, RANKS_VARIABLE = "CCBENCH_RANK", "CCBENCH_RANKS"
 RUNNER_VARIABLE = "CCBENCH_RUNNER"
 """Number of the runner's process, with which its leaders end."""
 
-HUB_VARIABLE = "CCBENCH_HUB"
-"""Address of the hub of agents, and its key, as LEADER_VARIABLE has it."""
-
 AGENTS_VARIABLE = "CCBENCH_AGENTS"
-"""Number of agents that the hub has, and the launcher that started them."""
+"""Open files of the connections to this run's agents, in rank order, and the launcher that started these:
+``5 6 7|srun``. In the environment of the runner alone."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Stop:
-    """All is over: finish the library properly, then end. exit_code: of the run, for agents of a hub."""
+    """All is over: finish the library properly, then end. exit_code: of the run, for agents that stay."""
 
     exit_code: int = 0
 
@@ -159,34 +157,22 @@ class Ready:
 
 @dataclass(frozen=True)
 class AllGather:
-    """One rank's part of an all-gather over the control channel."""
-
-    payload: bytes
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """Every rank's part, in rank order."""
+    """Parts of an all-gather over the control channel: a rank's own, then, to all, everybody's by rank."""
 
     payloads: tuple[bytes, ...]
 
 
-POSITION, CLOCK, HOST = "position", "clock", "host"
+POSITION, PLACE, CLOCK, HOST = "position", "place", "clock", "host"
 
 
 @dataclass(frozen=True)
 class Question:
-    """Ask an agent where its rank is, for its clock, or what its host is."""
+    """Ask an agent where its rank is in the case, for its place, its clock, or what its host is."""
 
     about: str
 
 
-# -- a leader, the hub, and its agents --------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Joined:
-    """The hub's answer to an agent: all have connected."""
+# -- a leader, the hub in the runner, and its agents ------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 import os
 import re
 import stat
@@ -35,6 +34,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from ccbench.backends.mpi.library import initialise, loaded_mpi
 from ccbench.errors import MissingDependency, UsageError
 from ccbench.machine.files import Files
 from ccbench.machine.software import install_line
@@ -303,12 +303,11 @@ class MpiStore(Store):
     """The MPI itself, which stays up: it can be started only once in a process."""
 
     def __init__(self, process: LaunchedProcess) -> None:
-        settings = importlib.import_module("mpi4py").rc
-        settings.initialize = settings.finalize = False
-        mpi = importlib.import_module("mpi4py.MPI")
+        mpi = loaded_mpi()
         # MPICH below MPI_THREAD_MULTIPLE spins without ever giving its processor away.
         crowded = process.local_ranks > (os.cpu_count() or 1)
-        mpi.Init_thread(mpi.THREAD_MULTIPLE if crowded and process.launcher == HYDRA else mpi.THREAD_FUNNELED)
+        many = crowded and process.launcher == HYDRA
+        initialise(mpi, mpi.THREAD_MULTIPLE if many else mpi.THREAD_FUNNELED)
         self._world = mpi.COMM_WORLD
         if self._world.size != process.ranks:
             library = " ".join(mpi.Get_library_version().replace("\0", " ").split()[:4])
@@ -349,7 +348,7 @@ def store_for(process: LaunchedProcess, variables: Mapping[str, str]) -> Store:
         return FileStore(Path(tempfile.gettempdir()), _name(process.job or _starter(Files())))
     if process.launcher == TORCHRUN:
         return TorchStore(process, variables)
-    if importlib.util.find_spec("mpi4py") and mpi_works():
+    if mpi_works():
         return MpiStore(process)
     if process.launcher == SRUN:
         return FileStore(Path.cwd(), _name(process.job))
@@ -362,8 +361,7 @@ def store_for(process: LaunchedProcess, variables: Mapping[str, str]) -> Store:
 def mpi_works() -> bool:
     """Return True when mpi4py finds its library."""
     try:
-        importlib.import_module("mpi4py").rc.initialize = False
-        importlib.import_module("mpi4py.MPI")
+        loaded_mpi()
     except (ImportError, RuntimeError):
         return False
     return True

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
 
 from ccbench.backends.base import Backend, CannotRun, Launch, Team, TeamRequest
 from ccbench.cases import ONE_PROCESS, Case, Measurement, Sampling, Status
@@ -23,6 +24,9 @@ from ccbench.errors import BackendUnavailable
 from ccbench.machine.host import module_command, single_threaded
 from ccbench.runner.workers import launcher
 from ccbench.runner.workers.messages import RUNNER_VARIABLE, GroupRequest, Refusal
+
+if TYPE_CHECKING:
+    from ccbench.runner.workers.hub import AgentHub
 
 START_LIMIT_SECONDS = 60.0
 ANSWER_SECONDS = 15.0
@@ -35,13 +39,16 @@ CLOSE_SECONDS = 2.0
 LAUNCHED_CLOSE_SECONDS = 6.0
 
 
-def open_team(backend: Backend, request: TeamRequest) -> Team:
-    """Start the workers of a backend; CannotRun for what they refuse, BackendUnavailable when that fails."""
+def open_team(backend: Backend, request: TeamRequest, hub: AgentHub | None = None) -> Team:
+    """Start the workers of a backend, by the hub's agents where there is one.
+
+    Raises CannotRun for what they refuse, BackendUnavailable when that fails.
+    """
     team = backend.open_team(request)
     if team is not None:
         return team
     launch = backend.launch(request)
-    return WorkerTeam(backend.name, request.ranks, launch, request.environment, request.processes)
+    return WorkerTeam(backend.name, request.ranks, launch, request.environment, request.processes, hub)
 
 
 class WorkerTeam:
@@ -54,35 +61,45 @@ class WorkerTeam:
         launch: Launch | None = None,
         environment: Sequence[tuple[str, str]] = (),
         processes: str = ONE_PROCESS,
+        hub: AgentHub | None = None,
     ) -> None:
-        """launch: how the ranks are started, None where the leader forks them, in the model ``processes``."""
+        """launch: how the ranks are started, None where the leader forks them, in the model ``processes``.
+
+        hub: of the agents that start launched ranks, where they run already.
+        """
         self.pids: tuple[int, ...] = ()
         if launch:
             environment = (*launch.environment, *environment)
             launch = replace(launch, environment=environment)
         self._close_seconds = LAUNCHED_CLOSE_SECONDS if launch else CLOSE_SECONDS
         limit = launcher.START_LIMIT_SECONDS + ANSWER_SECONDS if launch else START_LIMIT_SECONDS
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._leader = subprocess.Popen(
-                    module_command("ccbench.runner.workers", "leader", str(theirs.fileno())),
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    start_new_session=True,
-                    env={
-                        **single_threaded(os.environ),
-                        **dict(environment),
-                        RUNNER_VARIABLE: str(os.getpid()),
-                    },
-                )
-            except OSError as error:
+        # One line is for cases; the other, to agents that run already, is for starting ranks.
+        lines = [socket.socketpair() for _ in range(2 if hub and launch else 1)]
+        files = [theirs.fileno() for _, theirs in lines]
+        try:
+            self._leader = subprocess.Popen(
+                module_command("ccbench.runner.workers", "leader", *map(str, files)),
+                pass_fds=files,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+                env={
+                    **single_threaded(os.environ),
+                    **dict(environment),
+                    RUNNER_VARIABLE: str(os.getpid()),
+                },
+            )
+        except OSError as error:
+            for ours, _ in lines:
                 ours.close()
-                raise BackendUnavailable(
-                    f"{backend}: no process could be started: {error.strerror}"
-                ) from None
-        self._connection = Connection(ours.detach())
+            raise BackendUnavailable(f"{backend}: no process could be started: {error.strerror}") from None
+        finally:
+            for _, theirs in lines:
+                theirs.close()
+        self._connection, *to_agents = (Connection(ours.detach()) for ours, _ in lines)
+        for line in to_agents:
+            assert hub is not None, "there is a second line for it"
+            hub.serve(line)
         try:
             self.pids = self._start(GroupRequest(backend, ranks, launch, processes), limit)
         except BaseException:  # Ctrl-C too

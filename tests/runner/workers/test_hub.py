@@ -9,11 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 
 import pytest
 
@@ -21,8 +18,8 @@ from ccbench.errors import UsageError
 from ccbench.runner.workers.agent import LOST_EXIT_CODE, LaunchedProcessAgent
 from ccbench.runner.workers.channel import connect
 from ccbench.runner.workers.cleanup import FileCleanup
-from ccbench.runner.workers.hub import join_run
-from ccbench.runner.workers.messages import Ended, Hello, Spawn, Stop
+from ccbench.runner.workers.hub import AgentHub, hub_of, join_run
+from ccbench.runner.workers.messages import Ended, Hello, Kill, Spawn, Stop, this_place
 from ccbench.runner.workers.rendezvous import LaunchedProcess, Store
 
 
@@ -69,44 +66,31 @@ class Told(Store):
         return self.texts.get(timeout=10)
 
 
-@pytest.mark.parametrize("quicker", ["first", "other"])
-def test_the_first_process_hears_of_another_version_whoever_came_before_it(
-    store: Told, monkeypatch: pytest.MonkeyPatch, quicker: str
+def test_the_first_process_says_who_has_another_version_and_all_others_leave_with_its_code(
+    store: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.environ", dict(os.environ))
+    heard: list[object] = []
 
-    def connected(text: str, hello: Hello) -> Connection:
-        if quicker == "other":
-            with pytest.raises(UsageError, match="has ccbench"):
-                come_as_another_version(text)
-            time.sleep(0.2)
-        made = connect(text, hello)
-        store.texts.put(text)
-        return made
+    def come() -> None:
+        text = store.get()
+        with connect(text, Hello(this_place(), 1, 3)) as connection:
+            come_as_another_version(text)
+            heard.append(connection.recv())
 
-    monkeypatch.setattr("ccbench.runner.workers.hub.connect", connected)
-    if quicker == "first":
-        threading.Thread(target=lambda: come_late_as_another_version(store), daemon=True).start()
+    other = threading.Thread(target=come)
+    other.start()
     with pytest.raises(UsageError, match="has ccbench other"):
-        join_run(LaunchedProcess("mpirun", 0, 2), [])
+        join_run(LaunchedProcess("mpirun", 0, 3), [])
+    other.join(10)
+    assert heard == [Stop(UsageError.exit_code)]
 
 
 def test_the_first_process_says_how_many_came_in_time(store: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "ccbench.runner.workers.hub.connect_to_first", lambda _, hello: connect(store.get(), hello)
-    )
     for module in ("hub", "launcher"):
         monkeypatch.setattr(f"ccbench.runner.workers.{module}.START_LIMIT_SECONDS", 1.0)
     with pytest.raises(UsageError, match="mpirun: 1 of 2 processes came together in 1 s; do all hosts start"):
         join_run(LaunchedProcess("mpirun", 0, 2), [])
-
-
-def come_late_as_another_version(store: Told) -> None:
-    store.get()  # the first process's own
-    text = store.get()
-    time.sleep(0.2)
-    with suppress(UsageError):
-        come_as_another_version(text)
 
 
 def come_as_another_version(text: str) -> None:
@@ -118,17 +102,48 @@ def come_as_another_version(text: str) -> None:
         "except UsageError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script, text], capture_output=True, text=True, timeout=30)
-    if done.stdout:
-        raise UsageError(done.stdout)
+    assert "has ccbench" in done.stdout
 
 
-def test_an_agent_whose_first_process_is_killed_before_all_came_says_so(
-    monkeypatch: pytest.MonkeyPatch,
+def test_an_agent_whose_run_is_lost_says_so(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.environ", dict(os.environ))
     theirs, ours = Pipe()
     monkeypatch.setattr("ccbench.runner.workers.hub.store_for", lambda *_: None)
     monkeypatch.setattr("ccbench.runner.workers.hub.connect_to_first", lambda *_: ours)
     theirs.close()
-    with pytest.raises(UsageError, match="srun: the first process has left before all had come"):
-        join_run(LaunchedProcess("srun", 1, 2), [])
+    assert join_run(LaunchedProcess("srun", 1, 2), []) == LOST_EXIT_CODE
+    assert "srun: the run's first process has left without a word to process 1" in capfd.readouterr().err
+
+
+def test_the_hub_hands_on_what_leaders_ask_and_agents_tell_until_an_agent_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    killed: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+    monkeypatch.setattr("os.kill", lambda *what: killed.put(what))
+    ends = [Pipe() for _ in range(2)]
+    hub = AgentHub("srun", [end[0] for end in ends])
+    agents = [end[1] for end in ends]
+    hub.listen()
+    leaders = [Pipe() for _ in range(2)]
+    for _, runners in leaders:
+        hub.serve(runners)
+    leaders[1][0].send(Spawn({"CCBENCH_LEADER": "there"}))
+    for agent in agents:
+        assert agent.recv() == Spawn({"CCBENCH_LEADER": "there"}, group=2)
+    agents[1].send(Ended(2, 1, 3, "no device"))
+    assert leaders[1][0].recv() == Ended(2, 1, 3, "no device")
+    assert not leaders[0][0].poll()
+    for leader, _ in leaders:
+        leader.close()
+    for agent in agents:
+        assert {agent.recv(), agent.recv()} == {Kill(1), Kill(2)}
+    assert killed.empty()
+    agents[0].close()
+    assert killed.get(timeout=10) == (os.getpid(), signal.SIGTERM)
+    agents[1].close()
+
+
+def test_a_runner_that_nobody_launched_has_no_hub() -> None:
+    assert hub_of({}) is None

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from itertools import groupby
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,13 @@ from hypothesis import strategies as st
 from ccbench.backends.base import Launch, local_rank
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.runner.workers.launcher import (
+    AgentLauncher,
     CommandLauncher,
     describe_exit,
-    handed_on,
     private_folder,
     rank_order,
 )
-from ccbench.runner.workers.messages import Hello, Place
+from ccbench.runner.workers.messages import Ended, Hello, Place
 from tests.faults import traces
 
 
@@ -158,9 +159,30 @@ def test_what_a_launcher_must_hand_on_is_named_to_it_before_the_program_that_sta
     assert made.output() == "-x A -x CCBENCH_LEADER -n 2 numactl -l rank"
 
 
-def test_agents_on_other_hosts_are_told_what_the_run_was_started_with_and_no_secret_of_it() -> None:
-    names = ("CCBENCH_FAULT", "CCBENCH_HUB", "CCBENCH_AGENTS", "CCBENCH_RUNNER", "PATH")
-    assert handed_on(dict.fromkeys(names, "x")) == {"CCBENCH_FAULT": "x"}
+def test_agents_are_told_what_the_run_was_started_with_and_the_launcher_what_they_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("CCBENCH_FAULT", "CCBENCH_RUNNER", "OTHER"):
+        monkeypatch.setenv(name, "x")
+    agents, hub = Pipe()
+    made = AgentLauncher(Launch(launched_by="srun"), 2, {"CCBENCH_LEADER": "here"}, hub, in_process=True)
+    spawn = agents.recv()
+    assert spawn.in_process
+    assert spawn.variables["CCBENCH_FAULT"] == "x"
+    assert spawn.variables["CCBENCH_LEADER"] == "here"
+    assert not {"CCBENCH_RUNNER", "OTHER"} & set(spawn.variables)
+    assert made.ended() == ""
+    agents.send(Ended(1, 1, 3, "\nccbench: no route to host\n"))
+    traces.wait_until(made.ended, 10)
+    assert list(made.exit_codes()) == [None, 3]
+    assert made.why_so_few(0, 2) == (
+        "srun exited with 3 before any process had come; it said: ccbench: no route to host"
+    )
+    made.kill()
+    with pytest.raises((EOFError, OSError)):
+        agents.recv()
+    agents.close()
+    hub.close()
 
 
 def test_private_folders_go_with_what_is_in_them(tmp_path: Path) -> None:

@@ -26,19 +26,30 @@ from ccbench.model.library.clusters import (
 )
 from ccbench.topology.classes import is_card, is_module
 from ccbench.topology.files import load_catalog
+from ccbench.topology.text import said_and_denied
 from ccbench.units import shown
 
 _SHARED = re.compile(r"ranks? on (?:one|a single|the same) GPU", re.IGNORECASE)
-_NO_PEERS = re.compile(
-    r"P2P (?:not available|off|disabled)|no (?:P2P|peer access)|without (?:P2P|peer)|host[- ]staged"
-    r"|\bSHM\b|\b[CGT]?NS\b",
-    re.IGNORECASE,
-)
+_NO_PEERS = re.compile(r"host[- ]staged|\bSHM\b|\b[CGT]?NS\b", re.IGNORECASE)
 _DOMAIN = re.compile(r"nvl-?([0-9]{2,3})\b", re.IGNORECASE)
 _RACKS = re.compile(r"x\s?([0-9]{1,5})\s+racks?", re.IGNORECASE)
 _LINKS = re.compile(r"\bNV([0-9]{1,2})\b|\b([0-9]{1,2}) NVLinks\b", re.IGNORECASE)
 _PCIE = re.compile(r"pcie\s?(?:gen\s?)?([1-6])", re.IGNORECASE)
 _LANES = re.compile(r"\bx(1|2|4|8|16)\b(?!\s?(?:racks?|GPU))", re.IGNORECASE)
+
+_KINDS = {
+    "nvlink": r"nv-?link|\bNV[0-9]|mnnvl",
+    "nvswitch": r"nv-?switch|nvl-?[0-9]",
+    "bridge": r"bridge",
+    "cube": r"cube",
+    "mesh": r"mesh|(?<!gpu)direct|all-to-all",
+    "xgmi": r"xgmi|infinity",
+    "hccs": r"hccs",
+    "peers": r"P2P|peer",
+}
+"""What joins GPUs, as people write it."""
+
+_OF_NVLINKS = {"nvlink", "nvswitch", "bridge", "cube"}
 
 _HYBRID_CUBES = {Generation.PASCAL: "dgx-1p", Generation.VOLTA: "dgx-1v"}
 
@@ -79,10 +90,11 @@ def described(
         raise MachineError(f"{shown(gpu)}: several ranks share one GPU, which is not modelled")
     if gpus_per_node < 1 or nodes < 1:
         raise MachineError(f"{shown(gpu)}: no GPUs take part; only GPUs' libraries are modelled")
-    generation, generation_origin = _generation(gpu, interconnect)
-    domains = _domains(interconnect, gpus_per_node, nodes)
+    joined, absent = _joined(gpu, interconnect)
+    generation, generation_origin = _generation(gpu, joined)
+    domains = _domains(joined, gpus_per_node, nodes)
     ranks_per_node = gpus_per_node * nodes // domains
-    inside = _inside(gpu, generation, ranks_per_node, interconnect)
+    inside = _inside(gpu, generation, ranks_per_node, joined, absent)
     ports, network_origin = _network(network, domains, gpus_per_node, ranks_per_node, generation)
     port, port_origin = _nic_port(gpu, generation, inside)
     host, host_origin = host_of(f"{gpu} {interconnect}", generation, inside.intra is Intra.NVSWITCH)
@@ -99,13 +111,28 @@ def described(
         host=host,
         origins={
             "generation": generation_origin,
-            "intra": inside.origin,
+            "intra": inside.origin + (f" ({interconnect})" if joined != interconnect else ""),
             "network": network_origin,
             "host": host_origin,
             "gpu_port": port_origin,
         },
         gpu_port_bytes_per_second=port,
     )
+
+
+def _joined(gpu: str, interconnect: str) -> tuple[str, set[str]]:
+    """What ``interconnect`` says is there, and the kinds that it or ``gpu`` says are not."""
+    said, denied = said_and_denied(interconnect)
+    denied += f" {said_and_denied(gpu)[1]}"
+    absent = {kind for kind, words in _KINDS.items() if re.search(words, denied, re.IGNORECASE)}
+    # Without NVLinks nothing is there that they make, and cards have them over bridges alone.
+    if "nvlink" in absent or ("bridge" in absent and is_card(gpu)):
+        absent |= _OF_NVLINKS
+    # Of what is said to be there and not to be, nothing is taken but PCIe.
+    if any(re.search(_KINDS[kind], said, re.IGNORECASE) for kind in absent):
+        absent |= _OF_NVLINKS | {"xgmi"}
+    gone = "|".join(_KINDS[kind] for kind in sorted(absent))
+    return re.sub(rf"\S*(?:{gone})\S*", "", said, flags=re.IGNORECASE) if absent else said, absent
 
 
 def _generation(gpu: str, interconnect: str) -> tuple[Generation, str]:
@@ -154,11 +181,11 @@ def _network(
     return ports, origin
 
 
-def _inside(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside:
+def _inside(gpu: str, generation: Generation, ranks: int, words: str, absent: set[str]) -> _Inside:
     if ranks == 1:
         return _Inside(Intra.NONE, 0.0, 0, "one GPU a node")
     lower = words.lower()
-    if _NO_PEERS.search(words):
+    if "peers" in absent or _NO_PEERS.search(words):
         return _pcie(gpu, generation, words, Intra.HOST)
     if "nvswitch" in lower or _DOMAIN.search(words):
         return _nvlinks(gpu, generation, words, Intra.NVSWITCH)
@@ -173,10 +200,10 @@ def _inside(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside
     if re.search(r"nvlink.*(?:mesh|direct|all-to-all)", lower):
         return _nvlinks(gpu, generation, words, Intra.NVLINK_MESH)
     if "nvlink" in lower or re.search(r"\bNV[0-9]{1,2}\b", words):
-        return _some_nvlink(gpu, generation, ranks, words)
+        return _some_nvlink(gpu, generation, ranks, words, "nvswitch" not in absent)
     if "pcie" in lower or re.search(r"\b(?:PIX|PXB|PHB|NODE|SYS)\b", words):
         return _pcie(gpu, generation, words, Intra.PCIE)
-    return _unsaid(gpu, generation, ranks, words)
+    return _unsaid(gpu, generation, ranks, words, absent)
 
 
 def _nic_port(gpu: str, generation: Generation, inside: _Inside) -> tuple[float, str]:
@@ -198,15 +225,25 @@ def _nvlinks(gpu: str, generation: Generation, words: str, intra: Intra) -> _Ins
     return _Inside(intra, links * rate, links, f"{words}: {links} x {rate / 1e9:g} GB/s, {origin}")
 
 
-def _some_nvlink(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside:
-    """NVLink without a word about its shape: cards have bridges, boards what was built of that generation."""
+def _some_nvlink(gpu: str, generation: Generation, ranks: int, words: str, switched: bool) -> _Inside:
+    """NVLink without a word about its shape: cards have bridges, boards what was built of that generation.
+
+    switched: nothing says that there are no NVSwitches.
+    """
     if is_card(gpu):
         return _bridge(gpu, generation, ranks, words)
     if ranks > 8 or (ranks == 8 and generation not in _HYBRID_CUBES):
-        return _nvlinks(gpu, generation, words, Intra.NVSWITCH)
+        # So many GPUs were never all joined without switches: a ring crosses PCIe.
+        return (
+            _nvlinks(gpu, generation, words, Intra.NVSWITCH)
+            if switched
+            else _pcie(gpu, generation, words, Intra.PCIE)
+        )
     if generation in _HYBRID_CUBES and ranks > 4:
         return _cube(generation, ranks, words)
-    on_switch = generation in _MULTICASTING and re.search(r"GH200|GB200|GB300", gpu.upper()) is None
+    on_switch = (
+        switched and generation in _MULTICASTING and re.search(r"GH200|GB200|GB300", gpu.upper()) is None
+    )
     return _nvlinks(gpu, generation, words, Intra.NVSWITCH if on_switch else Intra.NVLINK_MESH)
 
 
@@ -266,16 +303,17 @@ def _pcie(gpu: str, generation: Generation, words: str, intra: Intra) -> _Inside
     return _Inside(intra, rate, 1, f"{words}: PCIe {number} x{lanes}, {origin}")
 
 
-def _unsaid(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside:
+def _unsaid(gpu: str, generation: Generation, ranks: int, words: str, absent: set[str]) -> _Inside:
     """Words that say nothing: boards that exist in one form only, and cards, are taken as such."""
     if re.search(r"none", words, re.IGNORECASE):
         raise MachineError(f"interconnect: {shown(words)} for {ranks} GPUs of a node; write what joins them")
     whole_board = ranks == 8 and generation is Generation.AMPERE  # fewer may be the mesh of four
-    if is_module(gpu) and ranks <= 8 and (whole_board or generation in _MULTICASTING):
+    on_board = not absent & {"nvlink", "nvswitch"}
+    if on_board and is_module(gpu) and ranks <= 8 and (whole_board or generation in _MULTICASTING):
         inside = _nvlinks(gpu, generation, f"nvswitch of an HGX board, assumed ({words})", Intra.NVSWITCH)
-    elif generation is Generation.CDNA3 and ranks <= 8:
+    elif generation is Generation.CDNA3 and ranks <= 8 and "xgmi" not in absent:
         inside = _xgmi(gpu, generation, ranks, f"the board's mesh, assumed ({words})")
-    elif is_card(gpu) and generation is not Generation.UNKNOWN:
+    elif absent or (is_card(gpu) and generation is not Generation.UNKNOWN):
         inside = _pcie(gpu, generation, f"PCIe, assumed ({words})", Intra.PCIE)
     else:
         raise MachineError(

@@ -11,6 +11,7 @@ import re
 from ccbench.errors import MachineError
 from ccbench.model.library import Generation, NetworkPorts
 from ccbench.topology.node_nics import MOST_GIGABITS, MOST_NICS, PORT_GIGABITS
+from ccbench.topology.text import said_and_denied
 from ccbench.units import shown
 
 _KIND = re.compile(
@@ -50,8 +51,8 @@ def ports_of(words: str, ranks_per_node: int, generation: Generation) -> tuple[N
 
     Raises MachineError where they name one whose kind or rate stays open, or that is said not to work.
     """
-    text = words.strip()
-    if _UNREACHABLE.search(text):
+    text = said_and_denied(words.strip())[0]
+    if _UNREACHABLE.search(words):
         raise MachineError(f"network: {shown(words)} is said not to be a network that works as it should")
     if _NO_NETWORK.fullmatch(text):
         return None, "none"
@@ -64,7 +65,12 @@ def ports_of(words: str, ranks_per_node: int, generation: Generation) -> tuple[N
         word = f"ib-{port[1].lower()}"
     if re.search(r"\bipoib\b|\bsockets?\b", text, re.IGNORECASE):
         word = "tcp"
-    gigabits, count, origin = _rate(text, word, ranks_per_node, generation)
+    rated = _rate(text, word, ranks_per_node, generation)
+    if rated is None:
+        raise MachineError(
+            f"network: {shown(words)} does not say how fast it is; write for example {word}-100x1"
+        )
+    gigabits, count, origin = rated
     if not 0 < gigabits <= MOST_GIGABITS or not 0 < count <= MOST_NICS * max(1, ranks_per_node):
         raise MachineError(f"network: {shown(words)} is out of range; write for example ib-ndr-400x8")
     return NetworkPorts(word, gigabits * 1e9 / 8, count, switches_add(text)), origin
@@ -72,11 +78,11 @@ def ports_of(words: str, ranks_per_node: int, generation: Generation) -> tuple[N
 
 def switches_add(words: str) -> bool:
     """Whether the words say that switches of the network add (SHARP), and not that they do not."""
-    off = r"(?:no|without) (?:IB )?SHARP|SHARP (?:is )?(?:off|disabled|not)"
-    return re.search(r"\bSHARP\b", words) is not None and not re.search(off, words, re.IGNORECASE)
+    said, denied = said_and_denied(words)
+    return re.search(r"\bSHARP\b", said) is not None and "SHARP" not in denied.upper()
 
 
-def _rate(text: str, word: str, ranks_per_node: int, generation: Generation) -> tuple[float, int, str]:
+def _rate(text: str, word: str, ranks_per_node: int, generation: Generation) -> tuple[float, int, str] | None:
     reversed_ = _COUNT_AND_RATE.search(text)
     if reversed_ is not None:
         return float(reversed_[2]), int(reversed_[1]), f"as written: {reversed_[0].strip()}"
@@ -103,7 +109,7 @@ def _rate(text: str, word: str, ranks_per_node: int, generation: Generation) -> 
             1,
             f"assumed: an InfiniBand port of {gigabits} Gb/s beside {generation.value}",
         )
-    raise MachineError(f"network: {shown(text)} does not say how fast it is; write for example {word}-100x1")
+    return None
 
 
 def _of_generation(text: str, word: str) -> float | None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
+from ccbench.topology.text import said_and_denied
 
 CUBE_MESH_GPUS = 8
 CUBE_MESH_PEERS = 4
@@ -130,7 +131,7 @@ def nvlinks_of_model(model: str) -> int | None:
 
 def is_card(model: str) -> bool:
     """Return True if GPUs of ``model`` are cards, whose NVLinks all rest unless a bridge is plugged on."""
-    return _CARD.search(model) is not None
+    return _CARD.search(said_and_denied(model)[0]) is not None
 
 
 def is_module(model: str) -> bool:
@@ -138,7 +139,7 @@ def is_module(model: str) -> bool:
 
     SXM and its successors; False where the name does not say, as for cards.
     """
-    return _MODULE.search(model) is not None and not is_card(model)
+    return _MODULE.search(said_and_denied(model)[0]) is not None and not is_card(model)
 
 
 MOST_LINKS_BEFORE_2020 = 6

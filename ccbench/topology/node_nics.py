@@ -18,6 +18,7 @@ from ccbench.topology.classes import connected_groups, peers_of
 from ccbench.topology.fabrics import Wire
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology
 from ccbench.topology.matrix import NOT_VISIBLE, path_labels
+from ccbench.topology.text import said_and_denied
 from ccbench.units import format_rate, shown
 
 KINDS: dict[str, LinkKind] = {
@@ -102,7 +103,7 @@ def is_other_network(declared: str, said: str) -> bool:
 
 def _kind_and_rate(text: str) -> tuple[str, float] | None:
     try:
-        network = parse_network(text.partition(" ")[0])
+        network = parse_network(said_and_denied(text)[0].partition(" ")[0])
     except MachineError:
         return None
     return network.word.partition("-")[0], network.bytes_per_second * network.nics

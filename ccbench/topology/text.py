@@ -2,6 +2,8 @@
 
 Shared by the readers of machines (topology.readers) and of other tools' results (results.importers).
 
+Words of people about machines: what they say is there, and what they say is not.
+
 XML that strangers wrote: parsed without trusting it, and kept as far as it goes when it is damaged.
 
 Document types, entities and external references are refused, size, depth and number of elements are bounded,
@@ -47,6 +49,42 @@ _TAG = re.compile(
 )
 _MOST_TAGS = 5
 
+# One word that names a part of a machine. The look-ahead settles a word once, so that no text takes long.
+_PART = (
+    r"(?<![\w./])(?<!(?<!\bnon)-)(?=[\w./-]*?"
+    r"(?:nv-?link|nv-?switch|nvl-?\d|nvls|sharp|bridge|mesh|cube|xgmi|infinity|fabric|hccs|p2p|peer|gpudirect|rdma|infiniband|ethernet|slingshot|omni-?path|switch|link|network|connector|adapter)"
+    r"|\b(?:ib|ipoib|roce(?:v\d)?|efa|opa|tcp(?:xo?)?|gdr|nics?|nv\d{1,2}|mnnvl|sxm\d?|hgx|dgx)(?![a-z]))[\w./-]+"
+)
+_PARTS = rf"{_PART}(?:\s+{_PART}){{0,3}}"
+_MORE = rf"\s+(?:and|n?or)\s+(?:(?:no|an?|any)\s+)?{_PARTS}"
+_PAIR = rf"{_PARTS}(?:{_MORE})?"
+_LIST = rf"{_PARTS}(?:(?:\s*,\s*{_PARTS}){{0,3}}\s*,?{_MORE}){{0,3}}"
+_PCIE = r"pcie[\w.-]*(?:\s(?:gen\s?)?[1-6]\b)?"
+_BETWEEN = r"(?:(?!(?:pcie|but|with|only|over|via|through|and|or)\b)[\w'-]{1,20}\s+){0,3}?"
+_IS = r"(?:(?:is|are|was|were|has been|have been)\s+)?(?:currently\s+|all\s+)?"
+_OUT_OF_USE = (
+    r"(?:disabled|missing|absent|broken|unused|inactive|dead|removed|down|failed|unplugged|unpopulated|unavailable"
+    r"|unsupported)\b"
+)
+_IN_USE = (
+    r"(?:installed|present|available|used|in use|enabled|active|activated|connected|populated|plugged|fitted"
+    r"|mounted|supported|working|possible|detected|found|there|up|on|reachable|usable|visible|allowed)\b"
+)
+_NO = (
+    r"(?:\bthere (?:is|are|was|were) )?"
+    r"(?:\b(?:no|not|without|lacks?|lacking|minus|neither|nor|never|non|(?:does|do|has|have|is|are)n't)|w/o"
+    r"|(?<![\w.-])(?:0|zero))(?:\s+|-)(?!only\b)"
+)
+_DENIAL = re.compile(
+    # After the part: "bridge not installed", "NVLink disabled", "NVLink: none".
+    rf"{_PAIR}\s?(?:(?:[,:(-]\s*)?{_IS}(?:not|never|isn't|aren't|wasn't|weren't)\s+(?:yet\s+|been\s+)?{_IN_USE}"
+    rf"|(?:[:(]\s*)?{_IS}(?:{_OUT_OF_USE}|off\b)|:\s?(?:no|none|off|false|0)(?![\w.]))(?:\s+{_LIST})?"
+    # Before it: "no working NVLink bridge", "no PCIe switch", "not a DGX", "missing bridge".
+    rf"|{_NO}(?:{_BETWEEN}(?:{_PCIE}\s+)?{_LIST}|{_PCIE}|(?:an?\s+|the\s+|any\s+)?[\w./+-]+)"
+    rf"|\b{_OUT_OF_USE}\s+{_LIST}",
+    re.IGNORECASE,
+)
+
 _RANGE = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", re.ASCII)
 _WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?[0-9]{1,30}(?:\.([0-9]{0,30}))?(?:[eE]([+-]?[0-9]{1,3}))?", re.ASCII)
@@ -71,6 +109,20 @@ def without_tags(line: str) -> str:
             break
         line = line[found.end() :]
     return line
+
+
+def said_and_denied(words: str) -> tuple[str, str]:
+    """Return (what ``words`` say is there, what they say is not), of a machine or a network.
+
+    ``pcie4, no NVLink bridge`` says ``pcie4`` and denies ``no NVLink bridge``. Parts that stand together are
+    denied together (``without NVLink or NVSwitch``), and where a word may belong to either side it is denied:
+    a machine is better taken to be slower than it is. Words that deny nothing are returned as they are.
+    """
+    denied = _DENIAL.findall(words)
+    if not denied:
+        return words, ""
+    kept = re.sub(r"\(\W*\)", "", _DENIAL.sub(",", words)).split(",")
+    return ", ".join(filter(None, map(str.strip, kept))), "; ".join(denied)
 
 
 def whole(text: str) -> int | None:

@@ -1,16 +1,24 @@
 from __future__ import annotations
 
+import math
+from contextlib import suppress
+from dataclasses import replace
+from itertools import product
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.score.descriptions import described
+from benchmarks.score.manifest import read_manifest
 from benchmarks.score.network_words import ports_of
 from ccbench.errors import MachineError
 from ccbench.model.library import Generation, Host, Intra, NetworkPorts
 from ccbench.model.library.clusters import library_system
 from ccbench.topology.files import load_catalog
 from ccbench.topology.node_nics import KINDS
+from tests.results.importers.logs import LOGS, needs_logs
+from tests.topology.denials import NETWORKS, PARTS, denials
 
 
 @pytest.mark.parametrize(
@@ -257,3 +265,116 @@ def test_any_words_are_ports_or_a_reason(words: str) -> None:
     except MachineError:
         return
     assert found is None or found.bytes_per_second > 0
+
+
+PLACES = ("{}, {}", "{}; {}", "{} ({})", "{1}, {0}", "{1}; {0}")
+JOINED = (
+    "pcie4", "unknown", "nvlink", "nvlink-bridge", "nvlink-mesh", "nvswitch3", "NV12", "nvlink-cube-mesh",
+    "xgmi-mesh", "2 pairs NV12 bridge, pairs over SYS", "nvswitch4-nvl72",
+    "pcie3 PIX, P2P not available (SHM)",
+)  # fmt: skip
+GPUS = (
+    "A40",
+    "A100 80GB PCIe",
+    "A100 SXM4",
+    "H100 SXM",
+    "H100 PCIe",
+    "V100-SXM2",
+    "GB200",
+    "MI300X",
+    "RTX 2080 Ti",
+)
+
+
+@settings(max_examples=400)
+@given(
+    st.sampled_from(GPUS),
+    st.sampled_from([(2, 1), (4, 1), (8, 1), (16, 1), (4, 2), (4, 18)]),
+    st.sampled_from(JOINED),
+    st.sampled_from(["none", "tcp-25x1", "ib-hdr-200x4", "ib-hdr-200x4 with SHARP", "unknown"]),
+    st.sampled_from(PLACES),
+    denials(PARTS + NETWORKS),
+)
+def test_a_negated_word_never_raises_a_rate(
+    gpu: str, counts: tuple[int, int], joined: str, network: str, place: str, denial: str
+) -> None:
+    def rates(gpu: str, joined: str, network: str) -> tuple[float, float, bool, bool]:
+        system = described(gpu, *counts, joined, network)
+        # What one node holds together needs no network, as if that had no limit.
+        network_rate = system.network.node_bytes_per_second if system.network else math.inf
+        reduces = system.network is None or system.network.in_network_reduction
+        return system.intra_bytes_per_second, network_rate, system.multicast, reduces
+
+    try:
+        plain = rates(gpu, joined, network)
+    except MachineError:
+        return
+    # In any of the three texts; where nothing is left that is understood, nothing is promised either.
+    for words in (
+        (f"{gpu} ({denial})", joined, network),
+        (gpu, place.format(joined, denial), network),
+        (gpu, joined, place.format(network, denial)),
+    ):
+        with suppress(MachineError):
+            assert all(after <= before for after, before in zip(rates(*words), plain, strict=True))
+
+
+@pytest.mark.parametrize("words", ["no bridge", "without NVLink bridge", "bridge not installed", "no NVLink"])
+def test_a_bridge_that_is_not_there_leaves_pcie(words: str) -> None:
+    for joined in (words, f"pcie4, {words}", f"nvlink ({words})"):
+        system = described("A40", 2, 1, joined, "none")
+        assert system.intra is Intra.PCIE
+        assert system.intra_bytes_per_second == pytest.approx(31.508e9, rel=1e-3)
+        assert joined in system.origins["intra"] or joined == "pcie4"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "joined", "intra"),
+    [
+        ("H100 SXM", 8, "no nvswitch", Intra.PCIE),
+        ("H100 SXM", 8, "nvswitch3, NVLink disabled", Intra.PCIE),
+        ("H100 SXM", 4, "nvlink, no NVSwitch", Intra.NVLINK_MESH),
+        ("A100 SXM4 (NVLink disabled)", 8, "unknown", Intra.PCIE),
+        ("MI300X", 8, "xgmi disabled", Intra.PCIE),
+        ("MI300X", 8, "no NVLink", Intra.XGMI),
+        ("H100 SXM", 8, "nvswitch3 (no SHARP)", Intra.NVSWITCH),
+        ("L40S", 2, "no peer access", Intra.HOST),
+    ],
+)
+def test_without_a_part_gpus_are_joined_by_what_is_left(
+    gpu: str, gpus: int, joined: str, intra: Intra
+) -> None:
+    assert described(gpu, gpus, 1, joined, "none").intra is intra
+
+
+@needs_logs
+def test_words_that_deny_what_is_not_there_change_no_system_of_the_published_logs() -> None:
+    assert LOGS is not None
+    understood = 0
+    for entry in read_manifest(LOGS / "manifest.yaml"):
+        for gpus, nodes in product(entry.gpus_per_node, entry.nodes):
+            try:
+                plain = described(entry.gpu, gpus, nodes, entry.interconnect, entry.network, "x")
+            except MachineError:
+                continue
+            understood += 1
+            denied = described(entry.gpu, gpus, nodes, f"{entry.interconnect}, no HCCS", entry.network, "x")
+            assert replace(denied, origins={}) == replace(plain, origins={})
+            network = f"{entry.network} (no Omni-Path)"
+            denied = described(entry.gpu, gpus, nodes, entry.interconnect, network, "x")
+            assert replace(denied, origins={}) == replace(plain, origins={})
+    assert understood > 50
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"), [("no IB, tcp-25x1", "tcp"), ("roce-100x2, InfiniBand not used", "roce")]
+)
+def test_a_network_that_is_not_there_is_not_taken(words: str, kind: str) -> None:
+    found = ports(words)
+    assert found is not None
+    assert found.word == kind
+
+
+@pytest.mark.parametrize("words", ["no network", "without InfiniBand", "ib-ndr-400x8 disabled"])
+def test_a_network_that_is_only_denied_is_none(words: str) -> None:
+    assert ports(words) is None

@@ -298,6 +298,7 @@ def test_models_have_the_number_of_links_their_makers_say() -> None:
     assert {model: nvlinks_of_model(model) for model in numbers} == numbers
     assert is_card("NVIDIA A100 80GB PCIe")
     assert not is_card("NVIDIA GB200 NVL72")
+    assert not is_card("NVIDIA A100, no PCIe card")
 
 
 def nccl_file(port: str, width: int, gpu: str = "64.0 GT/s PCIe") -> Topology:

@@ -28,7 +28,7 @@ from ccbench.topology.classes import (
 )
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.node_nics import Network
-from ccbench.topology.text import CODING, GENERATIONS
+from ccbench.topology.text import CODING, GENERATIONS, said_and_denied
 
 WORDS: dict[str, Any] = read_table(FOLDER / "generations.yaml")
 ROWS: dict[Generation, dict[str, Any]] = {Generation(name): row for name, row in WORDS["generations"].items()}
@@ -69,7 +69,7 @@ _NETWORK_WORDS = {
 def generations_in(words: str) -> tuple[Generation, ...]:
     """Every generation that the words name, oldest first; empty where they name none that is known."""
     # Names end at a word's end: A100 is no A10, and p4d.24xlarge is no P4.
-    upper = words.upper()
+    upper = said_and_denied(words)[0].upper()
     return tuple(
         generation
         for generation, row in ROWS.items()
@@ -144,8 +144,9 @@ def host_of(words: str, generation: Generation, is_board: bool) -> tuple[Host, s
     words: whatever names the box. is_board: its accelerators are modules of a board with switches (HGX),
         for which makers mostly chose one family; cards go into any box and stay UNKNOWN.
     """
+    said = said_and_denied(words)[0]
     for pattern, host, origin in WORDS["boxes"]:
-        found = re.search(pattern, words, re.IGNORECASE)
+        found = re.search(pattern, said, re.IGNORECASE)
         if found is not None:
             return Host(host), f"{found[0]}: {origin}"
     assumed = ROWS.get(generation, {}).get("board_host")

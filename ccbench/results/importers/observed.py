@@ -19,6 +19,7 @@ from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.importers.log import ImportedLog, ImportedTable
 from ccbench.results.importers.pricing import gpus_per_process, machines_with
+from ccbench.topology.text import said_and_denied
 from ccbench.units import plural
 
 TOOLS = frozenset(
@@ -34,7 +35,6 @@ _ALGORITHMS = {name: name for name in ALGORITHMS} | dict.fromkeys(
 _PROTOCOLS = {name: name for name in PROTOCOLS}
 _ASSIGNMENTS = re.compile(r"\s*(?:[A-Z][A-Z0-9_]*=\S+[\s,;]*)+")
 _ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]*)=([^\s;]*[^\s;,])")
-_NO_NVLS = re.compile(r"(?:^|[;(,])\s*(?:no NVLS|NVLS (?:is )?(?:off|disabled))", re.IGNORECASE)
 _VERSION = re.compile(r"(?:[NR]CCL )?([0-9]{1,3})\.([0-9]{1,3})(?:\.([0-9]{1,3}))?")
 
 
@@ -60,8 +60,6 @@ def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryR
     forced = dict(_ASSIGNMENT.findall(stated.forced)) if _ASSIGNMENTS.fullmatch(stated.forced) else {}
     own = table.facts.get("environment")
     of_table = {str(name): str(one) for name, one in own.items()} if isinstance(own, Mapping) else {}
-    if re.search(r"NVLS (?:off|disabled)|no NVLS", str(table.facts.get("variant", "")), re.IGNORECASE):
-        of_table["NCCL_NVLS_ENABLE"] = "0"
     variables = {**forced, **log.environment, **of_table}
     if variables.get("NCCL_TREE_THRESHOLD") == "0":
         # NCCL 2.4: trees from this size on; 0 switches them off (NVIDIA/nccl release notes of 2.4).
@@ -86,7 +84,8 @@ def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryR
     # Of lists of algorithms, "Ring,Tree" has no multicast, and neither has "^NVLS,NVLSTree".
     listed = variables.get("NCCL_ALGO", "").lower()
     off = bool(listed) and ("nvls" in listed) is listed.startswith("^")
-    off = off or any(_NO_NVLS.search(words) for words in (stated.forced, stated.interconnect))
+    prose = (stated.forced, stated.interconnect, str(table.facts.get("variant", "")))
+    off = off or any("nvls" in said_and_denied(words)[1].lower() for words in prose)
     texts = (stated.nccl_version, log.versions.get("NCCL", ""), log.versions.get("RCCL", ""))
     version = next(filter(None, map(_VERSION.match, texts)), None)
     return LibraryRequest(

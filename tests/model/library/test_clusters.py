@@ -241,6 +241,7 @@ def test_in_a_mesh_with_gaps_a_ring_gets_what_leaves_the_narrowest_group() -> No
         ("H100 SXM beside EPYC 9654", Generation.UNKNOWN, True, Host.AMD, "EPYC"),
         ("L40S, Xeon 6430", Generation.UNKNOWN, True, Host.INTEL, "Xeon"),
         ("V100 (DGX-2H, NVSwitch)", Generation.UNKNOWN, True, Host.INTEL, "DGX-2"),
+        ("H100 SXM, not a p5", Generation.HOPPER, True, Host.INTEL, "assumed"),
         ("H100 SXM", Generation.HOPPER, True, Host.INTEL, "assumed"),  # a board without a name
         ("RTX 2080 Ti", Generation.TURING, False, Host.UNKNOWN, "not stated"),  # cards go into any box
     ],
@@ -279,6 +280,8 @@ def test_boxes_that_are_named_have_known_processors_and_the_origin_says_what_is_
         ("BM.GPU.B4.8", []),
         ("A1000000", []),
         ("H100 PCIe + A100 PCIe (mixed)", [Generation.AMPERE, Generation.HOPPER]),
+        # What it is said not to be it is not.
+        ("B200, not H100", [Generation.BLACKWELL]),
     ],
 )
 def test_a_model_name_says_its_generation(words: str, named: list[Generation]) -> None:

@@ -1,0 +1,21 @@
+"""Words that say a part of a machine is not there, put together in the ways that people write them."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+PARTS = (
+    "bridge", "bridges", "NVLink bridge", "NVLink", "NVLinks", "NV12", "nvswitch", "NVSwitch", "nvswitch3",
+    "nvlink-cube-mesh", "xgmi", "Infinity Fabric", "HCCS", "nvswitch4-nvl72", "NVLink or NVSwitch",
+)  # fmt: skip
+NETWORKS = ("IB", "InfiniBand", "ib-ndr-400x8", "roce-400x8", "EFA", "SHARP", "IB SHARP", "slingshot-200x4")
+WAYS = (
+    "no {}", "without {}", "w/o {}", "no working {}", "{} not installed", "{} is not present", "{} disabled",
+    "{}: none", "{} (not connected)", "not a {}", "lacks {}", "missing {}", "{} is off", "{} removed",
+    "neither {}", "non-{}", "there is no {}", "0 {}",
+)  # fmt: skip
+
+
+def denials(parts: tuple[str, ...] = PARTS) -> st.SearchStrategy[str]:
+    """One of ``parts``, denied in any of the ways."""
+    return st.builds(str.format, st.sampled_from(WAYS), st.sampled_from(parts))

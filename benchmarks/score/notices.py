@@ -34,6 +34,12 @@ def notices(logs: Sequence[LogPoints], seen: Sequence[str]) -> tuple[str, ...]:
             "library's model alone; predict and import also price links that several GPUs share, for which "
             "they have a graph"
         )
+    unsaid = sum(any(not one.request.launch_known for one in log.observations) for log in logs)
+    if unsaid:
+        found.append(
+            f"{unsaid} logs do not say how many GPUs one thread launched on (nccl-tests -g); they are priced "
+            "for one, and their small sizes may take longer"
+        )
     return (*found, *(f"{log.entry.file}: {line}" for log in logs for line in log.contradictions))
 
 

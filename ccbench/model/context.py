@@ -45,13 +45,13 @@ def predict_case(
     case: Case,
     machine: Machine | Cluster | HostNetwork,
     algorithm_used: str = "",
-    gpus_per_process: int = 1,
+    gpus_per_process: int | None = 1,
     host: Machine | None = None,
 ) -> Prediction | None:
     """The prediction for one launch of ``case``, None where there is no model of what ran.
 
     algorithm_used: what the backend says it ran. gpus_per_process: GPUs that one thread launches on while
-    the clock runs, 0 where all was enqueued before. On a
+    the clock runs, 0 where all was enqueued before; None where nobody says, priced as one. On a
     cluster of another number of ranks than the case has there is none either. A network of hosts prices what
     the library that it was probed with does (``ccbench.model.host_collectives``); where all its ranks share
     one, ``host`` is that. Of computing meanwhile nothing is said: how long it takes is not modelled.
@@ -80,7 +80,8 @@ def predict_case(
     if found is None or not able.device_timed:
         return found
     # Where a device takes the time, launching may take longer than a small message, as with a library.
-    floor = gpus_per_process * shipped().table["launch_us"] * MICRO
+    launches = 1 if gpus_per_process is None else gpus_per_process
+    floor = launches * shipped().table["launch_us"] * MICRO
     if found.latency_seconds >= floor:
         return found
     told = found.bottleneck
@@ -90,7 +91,9 @@ def predict_case(
     return replace(found, predicted_seconds=predicted, latency_seconds=floor, bottleneck=told)
 
 
-def _of_library(case: Case, cluster: Cluster, algorithm_used: str, gpus_per_process: int) -> Prediction:
+def _of_library(
+    case: Case, cluster: Cluster, algorithm_used: str, gpus_per_process: int | None
+) -> Prediction:
     request = _request(case, algorithm_used, gpus_per_process)
     other = case.concurrent_case
     if other is not None:
@@ -101,7 +104,7 @@ def _of_library(case: Case, cluster: Cluster, algorithm_used: str, gpus_per_proc
     return group_points(cluster, case.members, request)[0].prediction
 
 
-def _request(case: Case, algorithm_used: str, gpus_per_process: int) -> LibraryRequest:
+def _request(case: Case, algorithm_used: str, gpus_per_process: int | None) -> LibraryRequest:
     named = (algorithm_used or case.algorithm).lower()
     if named in ("collnetdirect", "collnetchain"):
         named = "collnet"  # its two forms
@@ -114,8 +117,9 @@ def _request(case: Case, algorithm_used: str, gpus_per_process: int) -> LibraryR
         case.in_place,
         named if named in ALGORITHMS else "default",
         protocol if protocol in PROTOCOLS else "default",
-        gpus_per_process,
+        1 if gpus_per_process is None else gpus_per_process,
         traffic=case.traffic if case.collective == UNEVEN else "",
+        launch_known=gpus_per_process is not None,
     )
 
 

@@ -92,10 +92,13 @@ def row(size: int, seconds: float | None, **changes: Any) -> ImportedRow:
 
 
 def log(rows: Sequence[ImportedRow], **changes: Any) -> ImportedLog:
-    """One table of nccl-tests; changes of the log or, where it has no such field, of the table."""
+    """One table of nccl-tests -g 1; changes of the log or, where it has no such field, of the table."""
     of_table = {name: changes.pop(name) for name in list(changes) if name in _TABLE_ONLY}
     table = ImportedTable(of_table.pop("collective", "all_reduce"), tuple(rows), **of_table)
-    return ImportedLog(**{"tool": "nccl-tests", "library": "NCCL", "tables": (table,), **changes})
+    facts = {"gpus_per_thread": 1}
+    return ImportedLog(
+        **{"tool": "nccl-tests", "library": "NCCL", "tables": (table,), "facts": facts, **changes}
+    )
 
 
 _TABLE_ONLY = ("collective", "ranks", "nodes", "algorithm", "protocol")

@@ -204,6 +204,13 @@ def test_new_logs_need_no_notice() -> None:
     assert notices([new], ()) == ()
 
 
+def test_logs_that_do_not_say_how_they_were_launched_are_counted() -> None:
+    unsaid = points(entry(), [row(1 << 20, 33.3e-6)], facts={})
+    assert [one.request.launch_known for one in unsaid.observations] == [False]
+    (line,) = notices([unsaid, log_of("new.txt", {1 << 20: 33.3e-6})], ())
+    assert line.startswith("1 logs do not say how many GPUs one thread launched on")
+
+
 def test_pairwise_points_whose_shared_links_are_not_priced_are_counted() -> None:
     on_pcie = {"gpu": "L40S", "interconnect": "pcie4", "gpus_per_node": (4,), "collective": "all_to_all"}
     rows = [row(1 << 20, 1e-3), row(1 << 24, 9e-3)]

@@ -136,7 +136,8 @@ class LibraryRequest:
     size_bytes: nccl-tests' sizes. item_bytes: of one element. algorithm, protocol: ``default`` for the
         library's choice, else one of ``ALGORITHMS`` / ``PROTOCOLS``.
     gpus_per_process: GPUs that one thread launches on, one after the other (nccl-tests -g): its launches
-        are a floor under small sizes. 0: all was enqueued before the clock started.
+        are a floor under small sizes. 0: all was enqueued before the clock started. launch_known: False where
+        nobody says how many they are; one is priced, and a small size may take longer than that.
     version: of the library, (major, minor), () where not known.
     traffic: of an all_to_all_v, as ``ccbench.collectives`` has it; "" for blocks of one size.
     """
@@ -152,6 +153,7 @@ class LibraryRequest:
     version: tuple[int, ...] = ()
     multicast_off: bool = False
     traffic: str = ""
+    launch_known: bool = True
 
 
 @dataclass(frozen=True)

@@ -384,6 +384,9 @@ def _built(
         told["collective_from"] = "figures"
     if table.wrong_values is not None:
         told["out_of_bounds"] = table.wrong_values
+    # Without a line of settings: ranks of as many processes launch on one GPU each.
+    if len({(device.host, device.process_id) for device in devices}) == len(devices) == listed:
+        told.setdefault("gpus_per_thread", 1)
     shown = ranks_of_figures(table.rows, collective)
     if shown is not None and (listed is None or shown > listed):  # lists of devices are often cut
         ranks, told["ranks_from"] = shown, "figures"

@@ -88,13 +88,15 @@ def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryR
     off = off or any("nvls" in said_and_denied(words)[1].lower() for words in prose)
     texts = (stated.nccl_version, log.versions.get("NCCL", ""), log.versions.get("RCCL", ""))
     version = next(filter(None, map(_VERSION.match, texts)), None)
+    launched_on = gpus_per_process(log, table)
     return LibraryRequest(
         collective,
         (),
         **chosen,
         multicast_off=off or variables.get("NCCL_NVLS_ENABLE") == "0",
-        gpus_per_process=gpus_per_process(log, table),
+        gpus_per_process=launched_on or 1,
         version=tuple(int(part) for part in version.groups() if part) if version else (),
+        launch_known=launched_on is not None,
     )
 
 
@@ -190,7 +192,9 @@ def _asked(manifest: Manifest, point: Point) -> LibraryRequest | str:
     environment = kept.mapping("environment") if point.tool else manifest.mapping("environment", "variables")
     tables = kept.mappings("tables")
     # A line that is there twice counts as in a further table.
-    facts = Manifest(tables[(point.source_table - 1) % len(tables)]).mapping("facts") if tables else {}
+    facts: Mapping[str, Any] = {} if point.tool else {"gpus_per_thread": 1}
+    if tables:
+        facts = Manifest(tables[(point.source_table - 1) % len(tables)]).mapping("facts")
     table = ImportedTable(
         point.collective, (), algorithm=point.algorithm, protocol=point.protocol, facts=facts
     )

@@ -181,7 +181,14 @@ class Pricer:
                 f"and {taken} of one node took part; taken to be on two sockets"
             )
         one = log.tables[table - 1] if 0 < table <= len(log.tables) else None
-        return predict_case(case, cluster, gpus_per_process=min(gpus_per_process(log, one), case.ranks))
+        launched_on = 1 if case.ranks <= case.nodes else gpus_per_process(log, one)
+        if launched_on is None:
+            self.remarks.setdefault(
+                f"{log.source}: does not say how many GPUs one thread launches on (nccl-tests -g); small "
+                "sizes are priced for one, and may take longer"
+            )
+        most = None if launched_on is None else min(launched_on, case.ranks)
+        return predict_case(case, cluster, gpus_per_process=most)
 
 
 @lru_cache(maxsize=16)
@@ -208,10 +215,15 @@ def _cluster(given: Given, ranks: int, nodes: int) -> Cluster:
     return cluster_of(node, spread, given.network or None, ranks)
 
 
-def gpus_per_process(log: ImportedLog, table: ImportedTable | None) -> int:
-    """GPUs that one thread launched on, as nccl-tests' header says: of the table itself, else of the log."""
+_A_PROCESS_EACH = frozenset({"torch-all-reduce-bench", "param", "hccl_test"})
+"""Tools that have no other form: torchrun and mpirun start a process for each device."""
+
+
+def gpus_per_process(log: ImportedLog, table: ImportedTable | None) -> int | None:
+    """GPUs that one thread launched on, of the table itself, else of the log; None where neither tells."""
     for facts in (table.facts if table is not None else {}, log.facts):
-        said = facts.get("gpus_per_thread")
-        if isinstance(said, int) and said > 0:
-            return said
-    return 1
+        for name in ("gpus_per_thread", "ngpus"):  # of nccl-tests' text, and of its JSON
+            said = facts.get(name)
+            if isinstance(said, int) and said > 0:
+                return said
+    return 1 if log.tool in _A_PROCESS_EACH else None

@@ -196,7 +196,15 @@ def test_the_collective_comes_from_the_manifest_where_the_log_names_none() -> No
 
 def test_gpus_of_a_process_and_versions_come_from_the_log_or_the_manifest() -> None:
     found = asked(entry(nccl_version="unknown"), facts={"gpus_per_thread": 8}, versions={"NCCL": "2.26.2"})
-    assert (found.gpus_per_process, found.version) == (8, (2, 26, 2))
+    assert (found.gpus_per_process, found.launch_known, found.version) == (8, True, (2, 26, 2))
+
+
+def test_a_launch_that_nobody_tells_is_priced_as_of_one_gpu_and_known_to_be_a_guess() -> None:
+    found = asked(entry(), facts={})
+    assert (found.gpus_per_process, found.launch_known) == (1, False)
+    # torchrun starts a process for each GPU.
+    found = asked(entry(), tool="torch-all-reduce-bench", facts={})
+    assert (found.gpus_per_process, found.launch_known) == (1, True)
     assert asked(entry(nccl_version="RCCL 2.22.3")).version == (2, 22, 3)
     assert asked(entry(nccl_version="unknown (old)")).version == ()
 

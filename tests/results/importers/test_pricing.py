@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,12 +109,29 @@ def test_other_cards_on_the_same_kind_of_slot_are_priced_with_a_remark(tmp_path:
 def test_launches_are_those_of_the_case_s_own_table() -> None:
     tables = tuple(ImportedTable("all_reduce", (), facts={"gpus_per_thread": gpus}) for gpus in (8, 1))
     log = ImportedLog("nccl-tests", tables=(*tables, ImportedTable("all_reduce", ())), facts={})
-    assert [gpus_per_process(log, table) for table in log.tables] == [8, 1, 1]
+    assert [gpus_per_process(log, table) for table in log.tables] == [8, 1, None]
     case = Case("s", "nccl", "all_reduce", "default", "float32", "sum", 8, 2, 8, nodes=1)
     times = [Pricer(BOARD).price(Measurement(case, Status.OK), log, number) for number in (1, 2)]
     assert times[0] is not None
     assert times[1] is not None
     assert times[0].predicted_seconds > 1.3 * times[1].predicted_seconds
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_launch_that_is_not_told_is_said_and_priced_as_of_one_gpu(tmp_path: Path, shared: bool) -> None:
+    text = "".join(line for line in output([row(8)]).splitlines(keepends=True) if "nThread" not in line)
+    # Ranks of as many processes have one GPU each; of one process, one thread may have launched on all.
+    text = re.sub(r"Pid +\d+", "Pid 100", text) if shared else text
+    files = import_logs([(tmp_path / "log.txt", log_of_text(text, "log.txt"))], BOARD)
+    assert gpus_per_process(files[0].log, files[0].log.tables[0]) == (None if shared else 1)
+    pricer = Pricer(BOARD)
+    predicted = load_run(write_import(tmp_path / "run", files, BOARD, "log", pricer)).cases[
+        "predicted_seconds"
+    ]
+    assert (
+        any("does not say how many GPUs one thread launches on" in line for line in pricer.remarks) is shared
+    )
+    assert predicted.min() == priced(tmp_path / "known", BOARD)[1].cases["predicted_seconds"].min()
 
 
 MODELS = tuple(

@@ -22,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ccbench.cases import SETTINGS
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.results.folder import CASES_NAME, MANIFEST_NAME, write_atomically
 from ccbench.results.points import ORDER, Manifest, Point, points_of_table
@@ -248,6 +249,7 @@ def read_case(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
             if parquet.metadata.num_rows != 1:
                 raise RunFolderError(f"{file}: holds {parquet.metadata.num_rows} rows, expected 1; remove it")
             table = parquet.read(columns=None if columns is None else list(columns), use_threads=False)
+            table = _completed(table, columns)
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise RunFolderError(
@@ -268,9 +270,26 @@ def _check_schema(file: Path, found: pa.Schema) -> None:
             f"{file}: schema version is {text.decode('utf-8', 'replace')[:40]}, expected {SCHEMA_VERSION}; "
             "use the ccbench that wrote it"
         )
+    settings = {axis.name for axis in SETTINGS} - set(found.names)
     for one in arrow_schema():
-        if one.name not in found.names or found.field(one.name).type != one.type:
+        if one.name not in settings and (
+            one.name not in found.names or found.field(one.name).type != one.type
+        ):
             raise RunFolderError(f"{file}: column {one.name} is not {one.type}; measure that case again")
+
+
+def _completed(table: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
+    """``table`` with every setting, or those among ``columns``; one that its file lacks is at its default.
+
+    A further axis then leaves files as readable as it leaves the ids of their cases.
+    """
+    import pyarrow as pa
+
+    for axis in SETTINGS:
+        if axis.name not in table.column_names and (columns is None or axis.name in columns):
+            field = arrow_schema().field(axis.name)
+            table = table.append_column(field, pa.array([axis.default] * table.num_rows, field.type))
+    return table
 
 
 def load_rows(file: Path) -> pa.Table:
@@ -284,7 +303,7 @@ def load_rows(file: Path) -> pa.Table:
     try:
         with pq.ParquetFile(pa.BufferReader(file.read_bytes()), page_checksum_verification=True) as parquet:
             _check_schema(file, parquet.schema_arrow)
-            return in_order(parquet.read().replace_schema_metadata(None))
+            return in_order(_completed(parquet.read()).replace_schema_metadata(None))
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise RunFolderError(
             f"{file}: cannot be read ({_one_line(error)}); make or install it again"

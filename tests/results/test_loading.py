@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccbench.cases import Measurement, Status
+from ccbench.cases import AXES, SETTINGS, Axis, Measurement, Status
 from ccbench.errors import RunFolderError
 from ccbench.results import RunFolder, load_run, load_runs, newest_run
 from ccbench.results.loading import read_case
@@ -118,6 +118,23 @@ def test_a_file_that_is_no_case_is_named_and_the_rest_loads(
     assert len(run.problems) == 1
     assert "odd.parquet" in run.problems[0]
     assert words in run.problems[0]
+
+
+@pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.name)
+def test_a_file_that_is_older_than_a_setting_has_it_at_its_default(tmp_path: Path, axis: Axis) -> None:
+    path = _written(tmp_path / "run", measured(1024))
+    (file,) = (path / "cases").glob("*.parquet")
+    table = pq.read_table(file)
+    pq.write_table(table.drop_columns([axis.name]), file)
+    run = load_run(path)
+    if axis in SETTINGS:
+        assert run.cases[axis.name].tolist() == [axis.default]
+        assert run.points[0].case_id == file.stem
+    else:
+        assert run.problems == (
+            f"{file}: column {axis.name} is not {table.schema.field(axis.name).type}; "
+            "measure that case again",
+        )
 
 
 def test_a_case_under_another_cases_name_is_not_counted_twice(tmp_path: Path) -> None:

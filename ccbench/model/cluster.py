@@ -21,6 +21,7 @@ from ccbench.model.fabric_pricing import FabricPrices, price_algorithm
 from ccbench.model.library import Generation, Intra, LibraryPoint, LibraryRequest, LibrarySystem
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.constants import read_table, shipped
+from ccbench.model.library.costs import MICRO, PROXY_ELSEWHERE_MICROSECONDS, PROXY_MICROSECONDS
 from ccbench.model.library.predictor import predict_library
 from ccbench.topology.fabrics import LINK_KINDS, Fabric, Floats
 from ccbench.topology.graph import LinkKind, Topology
@@ -84,7 +85,8 @@ class Cluster:
         """Costs of schedules on its links; the same object each time, so that loads are found once."""
         fabric, links = self.fabric, read_table(LINKS_FILE)
         kinds = fabric.link_kind_codes
-        latencies = np.array([links[kind.value][1] if kind.value in links else 0.0 for kind in LINK_KINDS])
+        rows = [links.get(kind.value, ["", 0.0, 0.0]) for kind in LINK_KINDS]
+        latencies, messages = (np.array([row[column] for row in rows]) for column in (1, 2))
         stated = fabric.link_latency_seconds
         by_kind = kind_efficiency(self.system)
         efficiency = np.array([by_kind.get(kind, 1.0) for kind in LINK_KINDS])[kinds]
@@ -96,7 +98,12 @@ class Cluster:
             pcie = kinds == LINK_KINDS.index(LinkKind.PCIE)
             at_nic = pcie & np.isclose(ports, self.network.bytes_per_second)
             efficiency[at_nic] = by_kind[self.network.kind]
-        return FabricCosts(SENDER_SECONDS, np.where(stated > 0, stated, latencies[kinds]), efficiency)
+            # The host's processor posts what goes to the network.
+            posting = PROXY_MICROSECONDS.get(self.system.host, PROXY_ELSEWHERE_MICROSECONDS) * MICRO
+            code = LINK_KINDS.index(self.network.kind)
+            messages[code] = max(messages[code], posting)
+        latency = np.where(stated > 0, stated, latencies[kinds])
+        return FabricCosts(SENDER_SECONDS, latency, efficiency, messages[kinds])
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value that ``make`` gives, made once for each ``key``; begins anew after MOST_KEPT of them."""
@@ -204,7 +211,7 @@ def kind_efficiency(system: LibrarySystem) -> dict[LinkKind, float]:
     """Share of a link's nominal rate that schedules get: the library model (docs/model-library.md)."""
     table = shipped().table
     links = read_table(LINKS_FILE).items()
-    found = {LinkKind(kind): table[f"efficiency.{name}"] for kind, (name, _) in links}
+    found = {LinkKind(kind): table[f"efficiency.{name}"] for kind, (name, *_) in links}
     if system.intra is Intra.NVSWITCH and system.generation is Generation.HOPPER:
         # Measured on Hopper by itself: 362 to 370 of 450 GB/s, where A100 has 235 of 300.
         found[LinkKind.NVLINK] = table["efficiency.nvlink_hopper"]
@@ -275,7 +282,7 @@ def points_of(
             Prediction(
                 float(bound),
                 float(prices.seconds[index]),
-                float(prices.latency[index]),
+                float(prices.latency[index] + prices.messages[index]),
                 float(prices.bandwidth[index]),
                 prices.explanation(index),
             ),

@@ -1,8 +1,9 @@
 """Loads that each step of an algorithm puts on the links of a fabric: nothing here knows a size.
 
-T(step) = latency + slot bytes x worst link: the latency is that of the slowest way, the worst link the one
-whose flows, each with a fair share of it, take longest (Hockney's model with contention; Parallel Computing
-20 (1994) 389). Both are numbers that do not depend on the size, so a sweep over sizes costs nothing more.
+T(step) = latency + the longer of slot bytes x worst link and of the busiest rank's messages after its first.
+The latency is that of the slowest way, the worst link the one whose flows, each with a fair share of it, take
+longest (Hockney's model with contention; Parallel Computing 20 (1994) 389); messages are those of LogGP
+(Alexandrov et al., SPAA 1995). None of these depends on the size, so a sweep over sizes costs nothing more.
 Of equal steps and equal ranks one is looked at, of too many a stated sample.
 """
 
@@ -122,30 +123,34 @@ MOST_FLOWS_AT_ONCE = 262_144
 class FabricCosts:
     """Costs of a message beyond what the fabric itself states.
 
-    sender_seconds: of every message, before it is on its way.
-    link_latency_seconds: one number per link, instead of the fabric's.
-    rate_efficiency: what is usable of a link's rate, above 0 and at most 1: one number, or one per link.
+    sender_seconds: of a rank's first message in a step, before it is on its way.
+    link_latency_seconds: instead of the fabric's.
+    rate_efficiency: what is usable of a link's rate, above 0 and at most 1.
+    message_seconds: for which a rank is busy with each further message over the link: LogP's o, or its gap g
+        where that is longer.
+
+    All but the first are one number, or one per link.
     """
 
     sender_seconds: float = 0.0
-    link_latency_seconds: Floats | None = None
+    link_latency_seconds: float | Floats | None = None
     rate_efficiency: float | Floats = 1.0
+    message_seconds: float | Floats = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.sender_seconds < math.inf:
             raise MachineError(f"sender_seconds: {self.sender_seconds} is not a number of seconds")
 
-    def latencies(self, fabric: Fabric) -> Floats:
-        """Latency of each link in seconds. Raises MachineError where they do not fit the fabric."""
-        if self.link_latency_seconds is None:
-            return fabric.link_latency_seconds
-        given = np.asarray(self.link_latency_seconds, dtype=np.float64)
-        if given.shape != (fabric.links,) or not bool(np.all((given >= 0) & np.isfinite(given))):
+    def of_links(self, name: str, fabric: Fabric) -> Floats:
+        """The seconds called ``name`` for each link. Raises MachineError where they do not fit the fabric."""
+        value = getattr(self, name)
+        given = np.asarray(fabric.link_latency_seconds if value is None else value, dtype=np.float64)
+        if given.shape not in {(), (fabric.links,)} or not bool(np.all((given >= 0) & np.isfinite(given))):
             raise MachineError(
-                f"link_latency_seconds: {given.shape} numbers for {fabric.links} links of {fabric.name}; "
-                "give each link one that is not negative"
+                f"{name}: {given.shape} numbers for {fabric.links} links of {fabric.name}; "
+                "give one, or one for each link, that is not negative"
             )
-        return given
+        return np.broadcast_to(given, (fabric.links,))
 
     def rates(self, fabric: Fabric) -> Floats:
         """Usable bytes per second of each link. Raises MachineError for efficiencies that cannot be."""
@@ -163,7 +168,8 @@ class StepLoad:
     """``repeat`` equal steps.
 
     latency_seconds, hops: of the slowest way. seconds_per_slot_byte: of the worst link, whose number is
-    ``link`` and through which ``load`` slots go.
+    ``link`` and through which ``load`` slots go. messages: the most that one rank sends, or takes.
+    further_seconds: of the busiest rank's messages after its first, which is the cheapest.
     """
 
     repeat: int
@@ -172,6 +178,8 @@ class StepLoad:
     seconds_per_slot_byte: float
     link: int
     load: float
+    messages: int = 1
+    further_seconds: float = 0.0
 
 
 @dataclass(eq=False)
@@ -187,11 +195,15 @@ class LinkTable:
     ranks: int
     known: dict[Hashable, Any] = field(default_factory=dict)
     latency: Floats = field(init=False)
+    message_seconds: Floats = field(init=False)
     seconds_per_byte: Floats = field(init=False)
 
     def __post_init__(self) -> None:
         # The last entry is what the -1 of a route points at.
-        self.latency = np.append(self.costs.latencies(self.fabric), 0.0)
+        self.latency, self.message_seconds = (
+            np.append(self.costs.of_links(name, self.fabric), 0.0)
+            for name in ("link_latency_seconds", "message_seconds")
+        )
         self.seconds_per_byte = 1.0 / self.costs.rates(self.fabric)
 
     def routed(self, source: Ints, target: Ints) -> Iterator[tuple[slice, Ints]]:
@@ -265,20 +277,27 @@ def flows_load(table: LinkTable, source: Ints, target: Ints, width: Ints, repeat
     if not len(source):
         return None
     equal = int(width.min()) == int(width.max())
-    loads, ways = None, []
+    messages = max(int(np.bincount(ends).max()) for ends in (source, target))
+    loads, links, ways, each = None, None, [], []
     for part, ids in table.routed(source, target):
         ways.append(table.way(ids))
+        if messages > 1:
+            each.append(table.message_seconds[ids].max(axis=1))
         # Counting into all links of a large fabric would take longer than sorting these few.
         if equal and ids.size * 4 < table.fabric.links:
             # Few flows: only the links that they use are looked at. They were routed in one go.
-            links, counts = np.unique(ids, return_counts=True)
-            used = links >= 0
-            some = counts[used].astype(np.float64)
-            return _worst(table, some, links[used], int(width[0]), repeat, max(ways))
+            used, counts = np.unique(ids[ids >= 0], return_counts=True)
+            loads, links = counts.astype(np.float64), used
+            break
         carried = table.carried(ids, None if equal else width[part])
         loads = carried if loads is None else loads + carried
     assert loads is not None  # there is at least one flow
-    return _worst(table, loads, None, int(width[0]) if equal else 1, repeat, max(ways))
+    step = _worst(table, loads, links, int(width[0]) if equal else 1, repeat, max(ways))
+    if messages == 1:
+        return step
+    seconds = np.concatenate(each)
+    busiest = max(float(np.bincount(ends, seconds).max()) for ends in (source, target))
+    return replace(step, messages=messages, further_seconds=busiest - float(seconds.min()))
 
 
 def _worst(
@@ -385,25 +404,26 @@ def all_pairs_loads(table: LinkTable, pattern: AllPairs) -> list[StepLoad]:
         return [load for load in loads if load is not None]
     # The last place is what the -1 of a route points at.
     carried = np.zeros(table.fabric.links + 1)
-    ways = []
-
-    def flow(source: Ints, target: Ints, count: float) -> None:
+    ways, further = [], 0.0
+    # From one rank to all others and back: where ranks are alike, the longest ways are among these, and each
+    # rank is as busy with its messages.
+    others, one = np.arange(1, ranks), np.zeros(ranks - 1, dtype=np.int64)
+    for source, target in ((one, others), (others, one)):
+        kept = target != pattern.spared
+        probe = flows_load(table, source[kept], target[kept], np.ones_like(source[kept]), 1)
+        if probe is not None:
+            ways.append((probe.latency_seconds, probe.hops))
+            further = max(further, probe.further_seconds)
+    for turn, count in sample:
+        shift = Uniform(1 + turn, 1)
+        source = _sources(table, shift, few)
+        target = shift.target_of(source, ranks)
         kept = target != pattern.spared
         for _, ids in table.routed(source[kept], target[kept]):
             ways.append(table.way(ids))
-            if not count:
-                continue
             if few is None:
                 carried[:-1] += table.carried(ids, None) * count
             else:
                 np.add.at(carried, ids.ravel(), count)
-
-    # From one rank to all others and back: the longest ways are among them where ranks are alike.
-    others = np.arange(1, ranks)
-    flow(np.zeros_like(others), others, 0.0)
-    flow(others, np.zeros_like(others), 0.0)
-    for turn, count in sample:
-        shift = Uniform(1 + turn, 1)
-        source = _sources(table, shift, few)
-        flow(source, shift.target_of(source, ranks), float(count))
-    return [_worst(table, carried[:-1], None, 1, 1, max(ways))]
+    step = _worst(table, carried[:-1], None, 1, 1, max(ways))
+    return [replace(step, messages=ranks - 1, further_seconds=further)]

@@ -1,9 +1,10 @@
 """Costs of a schedule on a fabric, all sizes of a sweep at once.
 
-T = sum over steps of (sender + latency of the slowest way + slot bytes x worst link). Combining what was
-received costs nothing: GPUs do it while they copy, in what the links' efficiency already holds. Steps
-follow one another for all ranks together; within a step all flows run at once and share links fairly.
-docs/model-links.md has the formulas, their sources and what is left out.
+T = sum over steps of (sender + latency of the slowest way + the longer of slot bytes x worst link and of the
+busiest rank's messages after its first). Combining what was received costs nothing: GPUs do it while they
+copy, in what the links' efficiency already holds. Steps follow one another for all ranks together; within a
+step all flows run at once and share links fairly. docs/model-links.md has the formulas, their sources, and
+what is left out.
 
 The cost of a pipeline for any number of pieces follows from one look at its edges. An edge that is busy from
 its start for k steps (k pieces) covers an interval of steps. A link that is shared by edges of different
@@ -115,12 +116,16 @@ class PipelineLoad:
     """A pipeline on a fabric; ``starts`` is how many steps the first piece takes to reach every edge.
 
     latency: of each start's slowest way. links: slots x seconds per byte. hops: of the slowest way.
+    messages: how many a rank sends, or takes; each but the first takes ``message_seconds``, as over the
+        costliest link.
     """
 
     starts: int
     latency: Overlaps
     links: Overlaps
     hops: int
+    messages: Overlaps
+    message_seconds: float
     known: dict[int, PipelineTotals] = field(default_factory=dict)
 
     def totals(self, pieces: int) -> PipelineTotals:
@@ -134,11 +139,33 @@ class PipelineLoad:
             )
         return self.known[pieces]
 
+    @property
+    def most_messages(self) -> int:
+        """The most that one rank sends, or takes, however many pieces are under way."""
+        return int(self.messages.value.max())
+
+    def messages_beyond_bytes(self, pieces: int, slot_bytes: Floats) -> Floats:
+        """Seconds by which messages outlast the bytes of their step, summed over all steps, at every size."""
+        if self.most_messages == 1 or not self.message_seconds:
+            return np.zeros_like(slot_bytes)
+        steps = self.starts + pieces - 1
+        further = (self.messages.per_step(steps, pieces) - 1) * self.message_seconds
+        return beyond_bytes(further, self.links.per_step(steps, pieces), slot_bytes).sum(axis=0)
+
     def bottleneck(self, pieces: int) -> tuple[int, float]:
         """The link that costs most while ``pieces`` pieces are under way, and its seconds per slot byte."""
         together = np.flatnonzero(self.links.last - self.links.first < pieces)
         worst = together[self.links.value[together].argmax()]
         return int(self.links.place[worst]), float(self.links.value[worst])
+
+
+def beyond_bytes(further_seconds: Floats, seconds_per_slot_byte: Floats, slot_bytes: Floats) -> Floats:
+    """Seconds by which a rank's messages after its first outlast the bytes of their step, shape (steps, sizes).
+
+    LogGP's o + (m - 1) max(o, k G) + k G, but for the bytes k of the last of m messages: these go meanwhile.
+    """
+    moving = seconds_per_slot_byte[:, None] * slot_bytes
+    return np.asarray(np.maximum(further_seconds[:, None] - moving, 0.0))
 
 
 @dataclass(frozen=True)
@@ -156,22 +183,27 @@ def pipeline_load(table: LinkTable, pipeline: Pipeline) -> PipelineLoad | None:
         return None
     starts = int(pipeline.start.max()) + 1
     links, begins, latencies = [], [], []
-    hops = 0
+    hops, each = 0, 0.0
     for part, ids in table.routed(pipeline.source, pipeline.target):
         used = ids >= 0
         hops = max(hops, int(used.sum(axis=1).max()))
         links.append(ids[used])
         begins.append(np.repeat(pipeline.start[part], used.sum(axis=1)))
         latencies.append(table.latency[ids].sum(axis=1))
+        each = max(each, float(table.message_seconds[ids].max()))
     slowest = np.zeros(starts)
     np.maximum.at(slowest, pipeline.start, np.concatenate(latencies))
     link = np.concatenate(links)
     every = np.arange(starts)
+    # What a rank sends and what it takes are counted apart, as if it were two.
+    handling = np.concatenate([pipeline.source, table.ranks + pipeline.target])
     return PipelineLoad(
         starts,
         Overlaps(every, every, slowest, every),
         overlaps(link, np.concatenate(begins), table.seconds_per_byte, starts),
         hops,
+        overlaps(handling, np.tile(pipeline.start, 2), np.ones(2 * table.ranks), starts),
+        each,
     )
 
 
@@ -211,11 +243,13 @@ class FabricPrices:
     """Prices at several sizes; arrays have shape (sizes,), in seconds unless said otherwise.
 
     latency: sender overhead and the way of the first byte, step by step. bandwidth: bytes through each
-    step's worst link. pieces: how many pieces a pipeline was cut into at each size, 0 where there is none.
+    step's worst link. messages: what a rank's further messages take longer than those. pieces: how many
+    pieces a pipeline was cut into at each size, 0 where there is none.
     """
 
     size_bytes: Floats
     latency: Floats
+    messages: Floats
     bandwidth: Floats
     pieces: Ints
     loads: FabricLoads
@@ -223,7 +257,7 @@ class FabricPrices:
     @property
     def seconds(self) -> Floats:
         """Predicted time of one launch."""
-        return np.asarray(self.latency + self.bandwidth)
+        return np.asarray(self.latency + self.messages + self.bandwidth)
 
     def bottleneck_link(self, index: int) -> tuple[int, float, float]:
         """The link on which most seconds are spent at ``size_bytes[index]``, its load in bytes, the seconds.
@@ -271,8 +305,12 @@ class FabricPrices:
             carried = f"up to {load / factor:.4g} {unit} through it in a step"
             words = f"bandwidth ({name}, {rate / 1e9:.4g} GB/s, {carried}{most})"
             parts.append((float(self.bandwidth[index]), words))
+        plain, pipelines = self.loads.steps, self.loads.pipelines
+        if self.messages[index] > 0:
+            most = max([load.messages for load in plain] + [load.most_messages for load in pipelines])
+            words = f"messages (up to {most:,} of one rank in a step)"
+            parts.append((float(self.messages[index]), words))
         if self.latency[index] > 0:
-            plain, pipelines = self.loads.steps, self.loads.pipelines
             hops = max([load.hops for load in plain] + [load.hops for load in pipelines], default=0)
             steps = sum(load.repeat for load in plain)
             steps += sum(load.starts + int(self.pieces[index]) - 1 for load in pipelines)
@@ -336,12 +374,13 @@ def price_loads(loads: FabricLoads, size_bytes: ArrayLike) -> FabricPrices:
     if not collective_row(loads.traffic.collective).moves_data:
         sizes = np.zeros_like(sizes)
     slot, sender = sizes / loads.traffic.pieces, loads.costs.sender_seconds
-    repeat, latency, cost = (
+    repeat, latency, further, cost = (
         np.array([getattr(step, name) for step in loads.steps], dtype=np.float64)
-        for name in ("repeat", "latency_seconds", "seconds_per_slot_byte")
+        for name in ("repeat", "latency_seconds", "further_seconds", "seconds_per_slot_byte")
     )
-    constant = float(repeat @ (latency + sender)) if len(repeat) else 0.0
-    terms = np.stack([np.full_like(slot, constant), float(repeat @ cost) * slot])
+    many = further > 0  # in most algorithms a rank sends one message in a step
+    waiting = repeat[many] @ beyond_bytes(further[many], cost[many], slot)
+    terms = np.stack([np.full_like(slot, repeat @ (latency + sender)), waiting, float(repeat @ cost) * slot])
     chosen = np.zeros(len(sizes), dtype=np.int64)
     if loads.pipelines:
         fixed = loads.traffic.pieces_under_way
@@ -353,14 +392,14 @@ def price_loads(loads: FabricLoads, size_bytes: ArrayLike) -> FabricPrices:
             waits = sum(total.latency_seconds for total in totals)
             waits += sum(total.steps for total in totals) * sender
             per_byte = sum(total.seconds_per_slot_byte for total in totals)
-            options.append(np.stack([np.full_like(slot, waits), per_byte * (slot / pieces)]))
+            beyond = sum(load.messages_beyond_bytes(pieces, slot / pieces) for load in loads.pipelines)
+            options.append(np.stack([np.full_like(slot, waits), beyond, per_byte * (slot / pieces)]))
         # All numbers of pieces at all sizes; each size takes its own best.
         every = np.stack(options)
         best = every.sum(axis=1).argmin(axis=0)
         terms += every[best, :, np.arange(len(sizes))].T
         chosen = counts[best]
-    waiting, moving = terms
-    return FabricPrices(sizes, waiting, moving, chosen, loads)
+    return FabricPrices(sizes, *terms, chosen, loads)
 
 
 def price_algorithm(

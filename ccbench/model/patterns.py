@@ -108,9 +108,14 @@ def traffic_of(schedule: Schedule) -> Traffic:
 
 
 def steps_of(phase: Phase) -> Steps:
-    """Return the flows of ``phase``, one by one."""
-    moves = phase.advance.source, phase.advance.target
-    return Steps(phase.source, phase.target, phase.width, phase.repeat, *moves)
+    """Return the messages of ``phase``, one by one: what goes between the same two ranks is one."""
+    source, target, width = phase.source, phase.target, phase.width
+    # Most phases have one flow of each rank, which is seen many times sooner than by sorting pairs.
+    if len(source) and int(np.bincount(source).max()) > 1:
+        ranks = int(target.max()) + 1
+        pairs, message = np.unique(source.astype(np.int64) * ranks + target, return_inverse=True)
+        source, target, width = pairs // ranks, pairs % ranks, np.bincount(message, width).astype(np.int64)
+    return Steps(source, target, width, phase.repeat, phase.advance.source, phase.advance.target)
 
 
 def _pattern(phase: Phase, ranks: int) -> Pattern:
@@ -119,12 +124,12 @@ def _pattern(phase: Phase, ranks: int) -> Pattern:
     By distance a step on 131,072 ranks needs no list of flows, and costs a look at some ranks only.
     """
     steps = steps_of(phase)
-    everybody = phase.flows == ranks and np.array_equal(np.sort(phase.source), everyone(ranks))
-    if not everybody or phase.width.min() != phase.width.max():
+    everybody = len(steps.source) == ranks and np.array_equal(np.sort(steps.source), everyone(ranks))
+    if not everybody or steps.width.min() != steps.width.max():
         return steps
     # Only the difference matters: where both ends move on alike, the set of flows stays.
-    width, moves = int(phase.width[0]), (steps.target_move - steps.source_move) % ranks
-    distances = (phase.target - phase.source) % ranks
+    width, moves = int(steps.width[0]), (steps.target_move - steps.source_move) % ranks
+    distances = (steps.target - steps.source) % ranks
     distance = int(distances[0])
     if bool((distances == distance).all()):
         if not moves or phase.repeat == 1:
@@ -132,7 +137,7 @@ def _pattern(phase: Phase, ranks: int) -> Pattern:
         # One further in every step: after ranks - 1 of them everybody has sent to everybody else.
         whole = (distance, moves, width) == (1, 1, 1) and phase.repeat == ranks - 1
         return AllPairs(at_once=False) if whole else steps
-    crossed = phase.source ^ phase.target
+    crossed = steps.source ^ steps.target
     if phase.repeat == 1 and bool((crossed == crossed[0]).all()):
         return Uniform(int(crossed[0]), width, exchange=True)
     return steps

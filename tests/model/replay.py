@@ -1,13 +1,14 @@
 """An independent second opinion on prices: schedules played message by message on a fabric.
 
 No step ends for all ranks together. A message starts when both its ranks have finished what earlier steps
-asked of them; after the latency of its way it takes a max-min fair share of every link on it. Slow and plain,
-for some ten ranks.
+asked of them, and the ranks have handled those that they send or take before it in the step; after the latency
+of its way it takes a max-min fair share of every link on it. Slow and plain, for some ten ranks.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,13 +22,14 @@ TOGETHER = 1e-12
 
 @dataclass(eq=False)
 class Message:
-    """One flow of one step; ``left`` bytes are still to go."""
+    """One flow of one step; ``left`` bytes are still to go, ``place`` is how many its ranks handle before it."""
 
     source: int
     target: int
     left: float
     step: int
     links: list[int]
+    place: int
 
 
 @dataclass(eq=False)
@@ -40,8 +42,10 @@ class Rank:
 class Replay:
     """Events in order of time: messages that have come to the end of their way's latency."""
 
-    def __init__(self, schedule: Schedule, fabric: Fabric, size_bytes: float, sender: float):
-        self.fabric, self.sender, self.now = fabric, sender, 0.0
+    def __init__(
+        self, schedule: Schedule, fabric: Fabric, size_bytes: float, sender: float, message: float = 0.0
+    ):
+        self.fabric, self.sender, self.message, self.now = fabric, sender, message, 0.0
         self.ranks = [Rank() for _ in range(schedule.ranks)]
         self.waiting: list[Message] = []
         self.flowing: list[Message] = []
@@ -49,12 +53,19 @@ class Replay:
         for step in schedule.expanded():
             columns = step.source.tolist(), step.target.tolist(), step.phase.width.tolist()
             routes = fabric.route(step.source, step.target).tolist()
+            # Of each rank how far its messages of this step go: it handles the shortest first, both ends alike.
+            sent, taken = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
+            for source, target, _ in zip(*columns, strict=True):
+                for far in (sent[source], taken[target]) if source != target else ():
+                    far.add((target - source) % schedule.ranks)
             for source, target, width, ids in zip(*columns, routes, strict=True):
                 if source == target:
                     continue
                 size = width * size_bytes / schedule.pieces
                 links = [link for link in ids if link >= 0]
-                self.waiting.append(Message(source, target, size, step.index, links))
+                own = (target - source) % schedule.ranks
+                place = max(sum(one < own for one in far) for far in (sent[source], taken[target]))
+                self.waiting.append(Message(source, target, size, step.index, links, place))
                 for rank in (self.ranks[source], self.ranks[target]):
                     rank.steps[step.index] = rank.steps.get(step.index, 0) + 1
 
@@ -65,7 +76,8 @@ class Replay:
         self.waiting = [one for one in self.waiting if not turn[one.source] == turn[one.target] == one.step]
         for message in ready:
             latency = float(self.fabric.link_latency_seconds[message.links].sum())
-            heapq.heappush(self.events, (self.now + self.sender + latency, id(message), message))
+            begin = self.now + self.sender + message.place * self.message
+            heapq.heappush(self.events, (begin + latency, id(message), message))
 
     def rates(self) -> list[float]:
         """Max-min fair shares: the tightest link is filled first, then the next."""

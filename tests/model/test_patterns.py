@@ -28,7 +28,7 @@ from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric, Wire, single_switch
 from tests.model.fabrics import random_fabric
 
-COSTS = FabricCosts(sender_seconds=3e-7)
+COSTS = FabricCosts(sender_seconds=3e-7, message_seconds=2e-7)
 SIZES = [0.0, 1000.0, 1e8]
 
 

@@ -53,6 +53,28 @@ def test_where_all_ways_are_alike_the_replay_says_the_same(
     assert ratio(scheduled(row, fabric.ranks), fabric, size_bytes) == pytest.approx(1, rel=1e-9)
 
 
+MESSAGE_SECONDS = 4e-7
+
+
+@pytest.mark.thinned(20)
+@pytest.mark.parametrize("row", ALGORITHMS, ids=ids)
+@pytest.mark.parametrize("size_bytes", [0.0, 1e2, 1e4, 1e6])
+def test_a_rank_handles_its_messages_one_by_one_in_the_replay_too(row: Algorithm, size_bytes: float) -> None:
+    """The price is less by the last message's bytes at most; ranks with few messages run ahead in the replay."""
+    ranks = 8
+    fabric, schedule = single_switch(ranks, WIRE), scheduled(row, ranks)
+    costs = FabricCosts(SENDER_SECONDS, message_seconds=MESSAGE_SECONDS)
+    size = 0.0 if schedule.collective == "barrier" else size_bytes
+    priced = float(price_loads(fabric_loads(schedule, fabric, costs), size).seconds[0])
+    replayed = Replay(schedule, fabric, size, SENDER_SECONDS, MESSAGE_SECONDS).run()
+    if row.all_pairs or row.name == "direct":
+        assert (ranks - 1) / ranks < priced / replayed < 1 + 1e-9
+    else:
+        assert 0.95 <= priced / replayed < 1.2
+    if not size and (row.all_pairs or row.name == "direct"):
+        assert priced == pytest.approx(replayed, rel=1e-9)
+
+
 @pytest.mark.thinned(60)
 @pytest.mark.parametrize("row", ALGORITHMS, ids=ids)
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ class PipelineLoad:
 
 
 def beyond_bytes(further_seconds: Floats, seconds_per_slot_byte: Floats, slot_bytes: Floats) -> Floats:
-    """Seconds by which a rank's messages after its first outlast the bytes of their step, shape (steps, sizes).
+    """Seconds by which a rank's messages after its first outlast their step's bytes, shape (steps, sizes).
 
     LogGP's o + (m - 1) max(o, k G) + k G, but for the bytes k of the last of m messages: these go meanwhile.
     """

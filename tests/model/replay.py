@@ -1,8 +1,8 @@
 """An independent second opinion on prices: schedules played message by message on a fabric.
 
 No step ends for all ranks together. A message starts when both its ranks have finished what earlier steps
-asked of them, and the ranks have handled those that they send or take before it in the step; after the latency
-of its way it takes a max-min fair share of every link on it. Slow and plain, for some ten ranks.
+asked of them and have handled what they send or take before it in the step; after the latency of its way it
+takes a max-min fair share of every link on it. Slow and plain, for some ten ranks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOGETHER = 1e-12
 
 @dataclass(eq=False)
 class Message:
-    """One flow of one step; ``left`` bytes are still to go, ``place`` is how many its ranks handle before it."""
+    """One flow of one step; ``left`` bytes are still to go. place: how many its ranks handle before it."""
 
     source: int
     target: int
@@ -53,7 +53,7 @@ class Replay:
         for step in schedule.expanded():
             columns = step.source.tolist(), step.target.tolist(), step.phase.width.tolist()
             routes = fabric.route(step.source, step.target).tolist()
-            # Of each rank how far its messages of this step go: it handles the shortest first, both ends alike.
+            # Of each rank how far its messages of this step go: both ends handle the shortest first.
             sent, taken = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
             for source, target, _ in zip(*columns, strict=True):
                 for far in (sent[source], taken[target]) if source != target else ():

@@ -47,7 +47,7 @@ def below_every_price(fabric: Fabric, root: int, costs: FabricCosts) -> int:
 def test_no_price_is_below_its_bound_in_ten_thousand_random_cases() -> None:
     cases = 0
     for seed in range(50):
-        costs = FabricCosts() if seed % 2 else FabricCosts(1e-7, None, 0.9)
+        costs = FabricCosts() if seed % 2 else FabricCosts(1e-7, None, 0.9, 1e-7)
         cases += below_every_price(random_fabric(seed), seed, costs)
     assert cases > 10_000
 
@@ -55,7 +55,7 @@ def test_no_price_is_below_its_bound_in_ten_thousand_random_cases() -> None:
 @given(seed=st.integers(1000, 10**9), root=st.integers(0, 1000))
 @settings(max_examples=20, deadline=None)
 def test_no_price_is_below_its_bound(seed: int, root: int) -> None:
-    below_every_price(random_fabric(seed), root, FabricCosts())
+    below_every_price(random_fabric(seed), root, FabricCosts(message_seconds=seed % 3 * 1e-6))
 
 
 @pytest.mark.thinned(3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from ccbench.errors import MachineError
+from ccbench.errors import MachineError, ScheduleError
 from ccbench.model.cluster import (
+    Cluster,
     ClusterPoint,
     cluster_of,
     kind_efficiency,
@@ -21,6 +23,7 @@ from ccbench.model.cluster import (
 from ccbench.model.library import LibraryRequest, NetworkPorts
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.predictor import predict_library
+from ccbench.schedules import algorithms_of
 from ccbench.topology.files import catalog_names, load_catalog
 from ccbench.topology.graph import LinkKind
 from tests.model.library.systems import COLLECTIVES
@@ -149,6 +152,71 @@ def test_schedules_get_the_shares_of_links_that_the_library_model_has() -> None:
         "gh200x4": table["efficiency.nvlink_mesh"],
     }
     assert shares["dgx-a100"][LinkKind.INFINIBAND] == table["efficiency.fabric"]
+
+
+def test_a_thousand_messages_of_each_gpu_are_not_one() -> None:
+    """1 us to begin, 3 us of links (PCIe, two ports, PCIe), 7 messages over NVLink and 1,016 across."""
+    cluster = open_cluster("hgx-h100", 128, "ib-ndr-400x8")
+    (direct,) = schedule_points(cluster, "all_to_all", "direct", (8,))
+    assert direct.prediction.predicted_seconds == pytest.approx(4e-6 + 6 * 0.4e-6 + 1016 * 1e-6, rel=1e-6)
+    assert direct.prediction.bottleneck == "100% messages (up to 1,023 of one rank in a step)"
+    (bruck,) = schedule_points(cluster, "all_to_all", "bruck", (8,))
+    # Ten steps of one message each, all of which wait for the way across.
+    assert bruck.prediction.predicted_seconds == pytest.approx(10 * 4e-6, rel=1e-3)
+
+
+def test_a_processor_that_posts_slowly_makes_messages_to_the_network_dearer() -> None:
+    """NCCL's network post overhead: 2 us on AMD (DGX A100), 1 us elsewhere; nothing is posted in a node."""
+    for machine, seconds in (("dgx-a100", 2e-6), ("hgx-h100", 1e-6)):
+        for nodes in (1, 2):
+            cluster = open_cluster(machine, nodes, "ib-hdr-200x8" if nodes > 1 else None)
+            (point,) = schedule_points(cluster, "gather", "direct", (8,))
+            latency = 1e-6 + (3e-6 if nodes > 1 else 0.8e-6)
+            messages = 6 * 0.4e-6 + (8 * seconds if nodes > 1 else 0)
+            assert point.prediction.predicted_seconds == pytest.approx(latency + messages, rel=1e-3)
+
+
+def fastest(cluster: Cluster, collective: str, size_bytes: int) -> str:
+    """The algorithm of least price, of those that exist for so many ranks."""
+    found = {}
+    for name in algorithms_of(collective):
+        with suppress(ScheduleError):
+            (point,) = schedule_points(cluster, collective, name, (size_bytes,))
+            found[name] = point.prediction.predicted_seconds
+    return min(found, key=lambda name: found[name])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "collective", "size_bytes", "expected"),
+    [
+        (1, "all_reduce", 8, {"one_shot"}),
+        (1, "all_reduce", 1 << 20, {"two_shot"}),
+        (8, "all_reduce", 8, {"recursive_doubling"}),
+        (8, "all_reduce", 1 << 20, {"halving_doubling", "hierarchical"}),
+        (128, "all_reduce", 8, {"recursive_doubling"}),
+        (128, "all_gather", 8, {"recursive_doubling", "bruck"}),
+        (8, "all_to_all", 8, {"bruck"}),
+        (128, "all_to_all", 8, {"bruck"}),
+        (128, "all_to_all", 1 << 30, {"direct", "pairwise"}),
+        (128, "gather", 8, {"binomial"}),
+    ],
+)
+def test_few_messages_win_where_they_are_small_and_ranks_are_many(
+    nodes: int, collective: str, size_bytes: int, expected: set[str]
+) -> None:
+    cluster = open_cluster("hgx-h100", nodes, "ib-ndr-400x8" if nodes > 1 else None)
+    assert fastest(cluster, collective, size_bytes) in expected
+
+
+@pytest.mark.parametrize(("ranks", "published"), [(4, 512 << 10), (8, 256 << 10)])
+def test_one_shot_gives_way_to_two_shot_near_where_vllm_changes_over(ranks: int, published: int) -> None:
+    """csrc/custom_all_reduce.cuh takes one stage below 512 KiB on four GPUs and 256 KiB on eight."""
+    cluster = open_cluster("dgx-a100", ranks=ranks)
+    sizes = tuple(2**power for power in range(10, 26))
+    one, two = (schedule_points(cluster, "all_reduce", name, sizes) for name in ("one_shot", "two_shot"))
+    seconds = [[point.prediction.predicted_seconds for point in points] for points in (one, two)]
+    changes = next(size for size, (a, b) in zip(sizes, np.array(seconds).T, strict=True) if a > b)
+    assert published / 2 <= changes <= published * 2
 
 
 @pytest.mark.exhaustive

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import weakref
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.errors import MachineError
+from ccbench.errors import MachineError, ScheduleError
 from ccbench.model.fabric_loads import FabricCosts, LinkTable
 from ccbench.model.fabric_pricing import (
     FabricPrices,
@@ -23,7 +24,7 @@ from ccbench.model.fabric_pricing import (
     price_algorithm,
     price_loads,
 )
-from ccbench.model.patterns import Pipeline
+from ccbench.model.patterns import Pipeline, Steps, Traffic
 from ccbench.schedules import ALGORITHMS, schedule_for
 from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import LINK_KINDS, Fabric, Wire, single_switch, torus
@@ -99,6 +100,101 @@ def test_every_algorithm_without_pieces_or_trees_has_a_closed_form() -> None:
     assert named | trees == {(row.collective, row.name) for row in ALGORITHMS}
 
 
+MESSAGE = 3e-7
+"""Seconds of each message of a rank in a step, after its first."""
+
+DIRECT: dict[tuple[str, str], tuple[int, float]] = {
+    ("all_reduce", "one_shot"): (1, 1.0),
+    ("all_reduce", "two_shot"): (2, 1 / RANKS),
+    ("all_gather", "direct"): (1, 1 / RANKS),
+    ("reduce_scatter", "direct"): (1, 1 / RANKS),
+    ("broadcast", "direct"): (2, 1 / RANKS),
+    ("reduce", "direct"): (2, 1 / RANKS),
+    ("all_to_all", "direct"): (1, 1 / RANKS),
+    ("gather", "direct"): (1, 1 / RANKS),
+    ("scatter", "direct"): (1, 1 / RANKS),
+}
+"""Steps in each of which some rank sends to, or takes from, all others; share of the size in each message."""
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), list(DIRECT))
+@pytest.mark.parametrize("size_bytes", [0.0, 8.0, 1e3, 1e4, 1e5, 1e6])
+def test_a_rank_with_many_messages_waits_for_these_or_for_their_bytes(
+    collective: str, algorithm: str, size_bytes: float
+) -> None:
+    steps, share = DIRECT[collective, algorithm]
+    bytes_seconds = (RANKS - 1) * share * size_bytes * B
+    expected = steps * (A + max((RANKS - 2) * MESSAGE, bytes_seconds))
+    prices = price_algorithm(collective, algorithm, SWITCH, size_bytes, FabricCosts(message_seconds=MESSAGE))
+    assert prices.seconds[0] == pytest.approx(expected, rel=1e-12)
+    assert prices.bandwidth[0] == pytest.approx(steps * bytes_seconds)
+    named = "messages (up to 15 of one rank in a step)" in prices.explanation(0)
+    assert named == (bytes_seconds < (RANKS - 2) * MESSAGE)
+
+
+@given(seed=st.integers(0, 10**6), index=st.integers(0, len(ALGORITHMS) - 1))
+@settings(max_examples=150, deadline=None)
+def test_without_bytes_a_price_grows_by_the_messages_of_each_steps_busiest_rank(
+    seed: int, index: int
+) -> None:
+    """Counted again from the schedule, a pair at a time: slots that go the same way are one message."""
+    fabric, row = random_fabric(seed), ALGORITHMS[index]
+    pieces = 3 if row.parameter.startswith("pieces") else None
+    try:
+        schedule = schedule_for(row.collective, row.name, fabric.ranks, parameter=pieces, prove=False)
+    except ScheduleError:
+        return  # not for this number of ranks
+    further, all_messages = 0, 0
+    for step in schedule.expanded():
+        ends = zip(step.source.tolist(), step.target.tolist(), strict=True)
+        pairs = {(source, target) for source, target in ends if source != target}
+        handled = [Counter(pair[end] for pair in pairs) for end in (0, 1)]
+        busiest = max((count for one in handled for count in one.values()), default=0)
+        further, all_messages = further + max(busiest - 1, 0), all_messages + busiest
+    plain = price_schedule(schedule, fabric, 0.0).seconds[0]
+    costs = FabricCosts(sender_seconds=MESSAGE, message_seconds=MESSAGE)
+    priced = price_loads(fabric_loads(schedule, fabric, costs), 0.0)
+    assert priced.messages[0] == pytest.approx(further * MESSAGE)
+    assert priced.seconds[0] >= all_messages * MESSAGE * (1 - 1e-9)
+    assert priced.seconds[0] >= plain + further * MESSAGE * (1 - 1e-9)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    flows=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=40),
+)
+@settings(max_examples=150, deadline=None)
+def test_another_message_is_never_cheaper(seed: int, flows: list[tuple[int, int]]) -> None:
+    fabric, random = random_fabric(seed), np.random.default_rng(seed)
+    costs = FabricCosts(message_seconds=random.uniform(0, 1e-6, fabric.links))
+    pairs = list(dict.fromkeys((one % fabric.ranks, other % fabric.ranks) for one, other in flows))
+    sizes, before = [0.0, 1e2, 1e4, 1e6], np.zeros(4)
+    for count in range(1, len(pairs) + 1):
+        source, target = np.array(pairs[:count]).T
+        steps = Steps(source, target, np.ones(count, dtype=np.int64))
+        traffic = Traffic("all_to_all", "some flows", fabric.ranks, 1, (steps,))
+        seconds = price_loads(fabric_loads(traffic, fabric, costs), sizes).seconds
+        assert bool(np.all(seconds >= before * (1 - 1e-12)))
+        before = seconds
+
+
+def test_messages_inside_a_node_and_across_count_each_at_its_own_cost() -> None:
+    cluster = box_cluster(2)
+    across = cluster.link_kind_codes == LINK_KINDS.index(LinkKind.INFINIBAND)
+    costs = FabricCosts(message_seconds=np.where(across, 1e-6, 4e-7))
+    prices = price_algorithm("all_to_all", "direct", cluster, 0.0, costs)
+    # Each rank has 7 peers in its node and 8 in the other; one of the first kind comes with the step.
+    assert prices.messages[0] == pytest.approx(6 * 4e-7 + 8 * 1e-6)
+    assert price_algorithm("all_reduce", "ring", cluster, 0.0, costs).messages[0] == 0
+
+
+def test_a_tree_pays_for_every_child_that_a_rank_feeds_at_once() -> None:
+    costs, switch = FabricCosts(message_seconds=MESSAGE), single_switch(7, Wire(1 / B, A / 2))
+    # One piece goes two levels up and two down; on both some rank has two children.
+    prices = price_algorithm("all_reduce", "binary_tree:1", switch, 0.0, costs)
+    assert prices.seconds[0] == pytest.approx(4 * (A + MESSAGE))
+
+
 def test_a_ring_on_a_torus_waits_for_its_longest_way_only() -> None:
     grid = torus([4, 4], Wire(1 / B, A))
     # From the end of a row to the start of the next: back round the row, then one across.
@@ -161,7 +257,8 @@ def test_more_of_anything_that_is_fast_is_never_slower(
     sizes = [1.0, 1e5, 1e9]
     random = np.random.default_rng(seed)
     shares = np.where(random.random(fabric.links) < 0.5, share, 1.0)
-    worse = FabricCosts(1e-6, fabric.link_latency_seconds * random.uniform(1, slower, fabric.links), shares)
+    latencies = fabric.link_latency_seconds * random.uniform(1, slower, fabric.links)
+    worse = FabricCosts(1e-6, latencies, shares, random.uniform(0, 1e-6, fabric.links))
     base = price_algorithm(row.collective, row.name, fabric, sizes)
     priced = price_algorithm(row.collective, row.name, fabric, sizes, worse)
     assert bool(np.all(base.seconds <= priced.seconds * (1 + 1e-12)))
@@ -224,6 +321,8 @@ def test_loads_are_found_once_and_forgotten_with_the_fabric() -> None:
         ({"rate_efficiency": np.ones(3)}, "rate_efficiency"),
         ({"link_latency_seconds": np.ones(3)}, "link_latency_seconds"),
         ({"link_latency_seconds": np.full(SWITCH.links, -1.0)}, "link_latency_seconds"),
+        ({"message_seconds": -1e-9}, "message_seconds"),
+        ({"message_seconds": np.ones(3)}, "message_seconds: .* for 32 links"),
     ],
 )
 def test_costs_that_cannot_be_are_refused(costs: dict[str, object], words: str) -> None:

@@ -102,12 +102,22 @@ def test_many_ranks_need_no_schedule_of_all_pairs(row: Algorithm) -> None:
         ("reduce_scatter", "recursive_halving", Uniform(256, 256)),
         ("all_reduce", "recursive_doubling", Uniform(1, 1, exchange=True)),
         ("reduce_scatter", "pairwise", AllPairs(at_once=False)),
+        ("all_to_all", "bruck", Uniform(1, 256)),
     ],
 )
 def test_phases_in_which_all_send_alike_are_recognised(
     collective: str, algorithm: str, expected: Pattern
 ) -> None:
     assert traffic_for(collective, algorithm, 512).patterns[0] == expected
+
+
+def test_slots_between_the_same_two_ranks_are_one_message() -> None:
+    # On eight ranks a block goes on by 1 if the first bit of its distance is set: blocks 1, 3, 5 and 7.
+    phases = schedule_for("all_to_all", "bruck", 8).phases
+    sent = [phase for phase in phases if bool((phase.source != phase.target).all())]
+    assert sent[0].flows > 8
+    assert [steps_of(phase).width.tolist() for phase in sent] == [[4] * 8] * 3
+    assert [len(steps_of(phase).source) for phase in sent] == [8] * 3
 
 
 def test_names_with_a_number_fix_the_pieces() -> None:

@@ -60,7 +60,7 @@ MESSAGE_SECONDS = 4e-7
 @pytest.mark.parametrize("row", ALGORITHMS, ids=ids)
 @pytest.mark.parametrize("size_bytes", [0.0, 1e2, 1e4, 1e6])
 def test_a_rank_handles_its_messages_one_by_one_in_the_replay_too(row: Algorithm, size_bytes: float) -> None:
-    """The price is less by the last message's bytes at most; ranks with few messages run ahead in the replay."""
+    """The price lacks the last message's bytes at most; ranks with few messages run ahead in the replay."""
     ranks = 8
     fabric, schedule = single_switch(ranks, WIRE), scheduled(row, ranks)
     costs = FabricCosts(SENDER_SECONDS, message_seconds=MESSAGE_SECONDS)

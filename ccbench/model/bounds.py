@@ -415,6 +415,14 @@ def level_bound(fabric: Fabric, collective: str) -> tuple[Fraction, LevelCut]:
 _KEPT: WeakKeyDictionary[Fabric, dict[tuple[str, int, bool], tuple[float, float]]] = WeakKeyDictionary()
 
 
+def moved_sizes(collective: str, size_bytes: ArrayLike) -> Floats:
+    """Sizes as an array, zeros where no data move. Raises MachineError for what cannot be a size."""
+    sizes = np.atleast_1d(np.asarray(size_bytes, dtype=np.float64))
+    if sizes.ndim != 1 or not bool(np.all((sizes >= 0) & np.isfinite(sizes))):
+        raise MachineError(f"size_bytes: {size_bytes!r} are not sizes; give numbers of bytes, zero or more")
+    return sizes if collective_row(collective).moves_data else np.zeros_like(sizes)
+
+
 def bound_on_fabric(
     collective: str,
     fabric: Fabric,
@@ -430,11 +438,8 @@ def bound_on_fabric(
     root: of collectives that have one. Raises UsageError for an unknown collective, MachineError for a root
     or sizes that cannot be.
     """
-    row = collective_row(collective)
-    sizes = np.atleast_1d(np.asarray(size_bytes, dtype=np.float64))
-    if sizes.ndim != 1 or not bool(np.all((sizes >= 0) & np.isfinite(sizes))):
-        raise MachineError(f"size_bytes: {size_bytes!r} are not sizes; give numbers of bytes, zero or more")
-    place = root if row.rooted else 0
+    moved = moved_sizes(collective, size_bytes)
+    place = root if collective_row(collective).rooted else 0
     if not 0 <= place < fabric.ranks:
         raise MachineError(f"root: {root} is not a rank; write 0 to {fabric.ranks - 1}")
     kept = _KEPT.setdefault(fabric, {})
@@ -442,7 +447,6 @@ def bound_on_fabric(
     if key not in kept:
         kept[key] = _limits(collective, fabric, place, in_network_reduction)
     latency, algbw = kept[key]
-    moved = sizes if row.moves_data else np.zeros_like(sizes)
     return np.asarray(np.maximum(latency, moved / algbw) * (1 - ROUNDING))
 
 

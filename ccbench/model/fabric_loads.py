@@ -142,25 +142,22 @@ class FabricCosts:
             raise MachineError(f"sender_seconds: {self.sender_seconds} is not a number of seconds")
 
     def of_links(self, name: str, fabric: Fabric) -> Floats:
-        """The seconds called ``name`` for each link. Raises MachineError where they do not fit the fabric."""
+        """The field ``name`` for each link. Raises MachineError where it does not fit the fabric."""
         value = getattr(self, name)
         given = np.asarray(fabric.link_latency_seconds if value is None else value, dtype=np.float64)
-        if given.shape not in {(), (fabric.links,)} or not bool(np.all((given >= 0) & np.isfinite(given))):
+        right, wanted = (given >= 0) & np.isfinite(given), "zero or more"
+        if name == "rate_efficiency":
+            right, wanted = (given > 0) & (given <= 1), "above 0 and at most 1"
+        if given.shape not in {(), (fabric.links,)} or not bool(right.all()):
             raise MachineError(
-                f"{name}: {given.shape} numbers for {fabric.links} links of {fabric.name}; "
-                "give one, or one for each link, that is not negative"
+                f"{name}: not {wanted} for each of {fabric.links} links of {fabric.name}; give one number, "
+                "or one per link"
             )
         return np.broadcast_to(given, (fabric.links,))
 
     def rates(self, fabric: Fabric) -> Floats:
         """Usable bytes per second of each link. Raises MachineError for efficiencies that cannot be."""
-        share = np.asarray(self.rate_efficiency, dtype=np.float64)
-        if share.shape not in {(), (fabric.links,)} or not bool(np.all((share > 0) & (share <= 1))):
-            raise MachineError(
-                f"rate_efficiency: not above 0 and at most 1 for each of {fabric.links} links of "
-                f"{fabric.name}; give one number, or one per link"
-            )
-        return np.asarray(fabric.link_bytes_per_second * share)
+        return np.asarray(fabric.link_bytes_per_second * self.of_links("rate_efficiency", fabric))
 
 
 @dataclass(frozen=True)

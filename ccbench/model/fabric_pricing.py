@@ -25,8 +25,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ccbench.collectives import collective as collective_row
 from ccbench.errors import MachineError
+from ccbench.model.bounds import moved_sizes
 from ccbench.model.fabric_loads import FabricCosts, LinkTable, StepLoad, pattern_loads
 from ccbench.model.patterns import Pipeline, Traffic, traffic_for, traffic_of
 from ccbench.schedules.schedule import Schedule
@@ -132,25 +132,14 @@ class PipelineLoad:
         """Sums over all steps when ``pieces`` pieces are under way; found once."""
         if pieces not in self.known:
             steps = self.starts + pieces - 1
-            self.known[pieces] = PipelineTotals(
-                steps,
-                float(self.latency.per_step(steps, pieces).sum()),
-                float(self.links.per_step(steps, pieces).sum()),
+            latency, cost, messages = (
+                one.per_step(steps, pieces) for one in (self.latency, self.links, self.messages)
             )
+            further = (messages - 1) * self.message_seconds
+            many = further > 0  # in no step of a chain, however long it is
+            totals = PipelineTotals(steps, float(latency.sum()), float(cost.sum()), further[many], cost[many])
+            self.known[pieces] = totals
         return self.known[pieces]
-
-    @property
-    def most_messages(self) -> int:
-        """The most that one rank sends, or takes, however many pieces are under way."""
-        return int(self.messages.value.max())
-
-    def messages_beyond_bytes(self, pieces: int, slot_bytes: Floats) -> Floats:
-        """Seconds by which messages outlast the bytes of their step, summed over all steps, at every size."""
-        if self.most_messages == 1 or not self.message_seconds:
-            return np.zeros_like(slot_bytes)
-        steps = self.starts + pieces - 1
-        further = (self.messages.per_step(steps, pieces) - 1) * self.message_seconds
-        return beyond_bytes(further, self.links.per_step(steps, pieces), slot_bytes).sum(axis=0)
 
     def bottleneck(self, pieces: int) -> tuple[int, float]:
         """The link that costs most while ``pieces`` pieces are under way, and its seconds per slot byte."""
@@ -160,7 +149,7 @@ class PipelineLoad:
 
 
 def beyond_bytes(further_seconds: Floats, seconds_per_slot_byte: Floats, slot_bytes: Floats) -> Floats:
-    """Seconds by which a rank's messages after its first outlast their step's bytes, shape (steps, sizes).
+    """Seconds by which a rank's messages after its first outlast their steps' bytes, shape (steps, sizes).
 
     LogGP's o + (m - 1) max(o, k G) + k G, but for the bytes k of the last of m messages: these go meanwhile.
     """
@@ -170,11 +159,17 @@ def beyond_bytes(further_seconds: Floats, seconds_per_slot_byte: Floats, slot_by
 
 @dataclass(frozen=True)
 class PipelineTotals:
-    """Sums over the steps of a pipeline: seconds of latency, seconds per slot byte."""
+    """Sums over the steps of a pipeline: seconds of latency, seconds per slot byte.
+
+    further, cost: of each step in which a rank has more than one message, seconds of those after its first,
+        and seconds per slot byte.
+    """
 
     steps: int
     latency_seconds: float
     seconds_per_slot_byte: float
+    further: Floats
+    cost: Floats
 
 
 def pipeline_load(table: LinkTable, pipeline: Pipeline) -> PipelineLoad | None:
@@ -307,8 +302,8 @@ class FabricPrices:
             parts.append((float(self.bandwidth[index]), words))
         plain, pipelines = self.loads.steps, self.loads.pipelines
         if self.messages[index] > 0:
-            most = max([load.messages for load in plain] + [load.most_messages for load in pipelines])
-            words = f"messages (up to {most:,} of one rank in a step)"
+            busiest = [load.messages for load in plain] + [load.messages.value.max() for load in pipelines]
+            words = f"messages (up to {max(busiest):,.0f} of one rank in a step)"
             parts.append((float(self.messages[index]), words))
         if self.latency[index] > 0:
             hops = max([load.hops for load in plain] + [load.hops for load in pipelines], default=0)
@@ -368,11 +363,7 @@ def price_loads(loads: FabricLoads, size_bytes: ArrayLike) -> FabricPrices:
 
     Raises MachineError for sizes that cannot be.
     """
-    sizes = np.atleast_1d(np.asarray(size_bytes, dtype=np.float64))
-    if sizes.ndim != 1 or not bool(np.all((sizes >= 0) & np.isfinite(sizes))):
-        raise MachineError(f"size_bytes: {size_bytes!r} are not sizes; give numbers of bytes, zero or more")
-    if not collective_row(loads.traffic.collective).moves_data:
-        sizes = np.zeros_like(sizes)
+    sizes = moved_sizes(loads.traffic.collective, size_bytes)
     slot, sender = sizes / loads.traffic.pieces, loads.costs.sender_seconds
     repeat, latency, further, cost = (
         np.array([getattr(step, name) for step in loads.steps], dtype=np.float64)
@@ -392,14 +383,16 @@ def price_loads(loads: FabricLoads, size_bytes: ArrayLike) -> FabricPrices:
             waits = sum(total.latency_seconds for total in totals)
             waits += sum(total.steps for total in totals) * sender
             per_byte = sum(total.seconds_per_slot_byte for total in totals)
-            beyond = sum(load.messages_beyond_bytes(pieces, slot / pieces) for load in loads.pipelines)
-            options.append(np.stack([np.full_like(slot, waits), beyond, per_byte * (slot / pieces)]))
+            piece = slot / pieces
+            beyond = sum(beyond_bytes(total.further, total.cost, piece).sum(axis=0) for total in totals)
+            options.append(np.stack([np.full_like(slot, waits), beyond, per_byte * piece]))
         # All numbers of pieces at all sizes; each size takes its own best.
         every = np.stack(options)
         best = every.sum(axis=1).argmin(axis=0)
         terms += every[best, :, np.arange(len(sizes))].T
         chosen = counts[best]
-    return FabricPrices(sizes, *terms, chosen, loads)
+    waits, messages, bandwidth = terms
+    return FabricPrices(sizes, waits, messages, bandwidth, chosen, loads)
 
 
 def price_algorithm(

@@ -322,7 +322,7 @@ def test_loads_are_found_once_and_forgotten_with_the_fabric() -> None:
         ({"link_latency_seconds": np.ones(3)}, "link_latency_seconds"),
         ({"link_latency_seconds": np.full(SWITCH.links, -1.0)}, "link_latency_seconds"),
         ({"message_seconds": -1e-9}, "message_seconds"),
-        ({"message_seconds": np.ones(3)}, "message_seconds: .* for 32 links"),
+        ({"message_seconds": np.ones(3)}, "message_seconds: not zero or more for each of 32 links"),
     ],
 )
 def test_costs_that_cannot_be_are_refused(costs: dict[str, object], words: str) -> None:

@@ -144,11 +144,22 @@ def layer_work(shape: ModelShape, strategy: Strategy, with_experts: bool = False
     inner = shape.shared_experts * shape.expert_ffn_hidden if with_experts else shape.ffn_hidden
     # Two norms read and write the stream, two sums read it twice and write it.
     numbers = 10 * strategy.sharded_tokens * shape.hidden + tokens * shape.ffn_matrices * inner / tp
-    work = _attention_products(shape, strategy) + attention_work(shape, strategy)
-    work = work + Work(moved_bytes=numbers * strategy.activation_bytes)
+    work = attention_work(shape, strategy) + Work(moved_bytes=numbers * strategy.activation_bytes)
+    # Products before and after attention.
+    each = strategy.parameter_bytes
+    work = work + product(tokens, shape.attention_width / tp, shape.hidden, each)
+    if shape.latent:
+        # What goes down into the latent space is done by each rank for its part of the sequence.
+        kv_down, kv_up = shape.kv_rank + shape.rope_head_size, shape.head_size + shape.value_head_size
+        work = work + product(strategy.sharded_tokens, shape.hidden, shape.query_rank + kv_down, each)
+        work = work + product(tokens, shape.query_rank, shape.query_width / tp, each)
+        work = work + product(tokens, shape.kv_rank, shape.heads * kv_up / tp, each)
+    else:
+        # Keys and values of fewer heads than ranks are on several ranks.
+        kv_width = 2 * max(shape.kv_heads / tp, 1) * shape.head_size
+        work = work + product(tokens, shape.hidden, shape.query_width / tp + kv_width, each)
     if inner:
-        one = product(tokens, shape.hidden, inner / tp, strategy.parameter_bytes)
-        work = work + one.times(shape.ffn_matrices)
+        work = work + product(tokens, shape.hidden, inner / tp, each).times(shape.ffn_matrices)
     return work + _expert_work(shape, strategy) if with_experts else work
 
 
@@ -166,20 +177,6 @@ def attention_work(shape: ModelShape, strategy: Strategy) -> Work:
     of_a_score = 4 * item + strategy.dropout * (2 * item + 1)
     scores = tokens * strategy.sequence * shape.heads / tp
     return Work(attention_flops=flops, moved_bytes=moved + scores * of_a_score)
-
-
-def _attention_products(shape: ModelShape, strategy: Strategy) -> Work:
-    """Before and after attention; keys and values of fewer heads than ranks are on several ranks."""
-    tokens, tp, each = strategy.rank_tokens, strategy.layout.tp, strategy.parameter_bytes
-    out = product(tokens, shape.attention_width / tp, shape.hidden, each)
-    if not shape.latent:
-        kv_width = 2 * max(shape.kv_heads / tp, 1) * shape.head_size
-        return out + product(tokens, shape.hidden, shape.query_width / tp + kv_width, each)
-    # What goes down into the latent space is done by each rank for its part of the sequence.
-    kv_down, kv_up = shape.kv_rank + shape.rope_head_size, shape.head_size + shape.value_head_size
-    down = product(strategy.sharded_tokens, shape.hidden, shape.query_rank + kv_down, each)
-    up = product(tokens, shape.query_rank, shape.query_width / tp, each)
-    return out + down + up + product(tokens, shape.kv_rank, shape.heads * kv_up / tp, each)
 
 
 def _expert_work(shape: ModelShape, strategy: Strategy) -> Work:

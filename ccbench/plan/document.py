@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -23,8 +24,8 @@ from ccbench.plan.shape import ModelShape, make_shape, named_shape
 from ccbench.plan.strategy import CONTEXT_KINDS, PIPELINES, RECOMPUTED, Strategy
 from ccbench.suite.documents import MOST_BYTES, FileKind, Origin, read_document, shipped_folder
 from ccbench.suite.model import StrictModel, first_error
-from ccbench.suite.readers import MisfitError
-from ccbench.units import parse_duration, parse_fraction, parse_size, shown, suggestion
+from ccbench.suite.readers import MisfitError, one_word, several, words
+from ccbench.units import parse_duration, parse_fraction, parse_size, shown
 
 LEAST_NUMBER, MOST_NUMBER = 1e-6, 1e9
 """Beyond these a number is a slip, and what follows from it is no number any more."""
@@ -67,27 +68,6 @@ def _whole(least: int, most: int | None = None) -> Callable[[Any], int]:
     return read
 
 
-def _word(words: tuple[str, ...]) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if value not in words:
-            raise MisfitError(f"{shown(value)} is not known; {suggestion(value, words)}")
-        return str(value)
-
-    return read
-
-
-def _some(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
-    """One value or a list of them, each once."""
-
-    def read_all(value: Any) -> tuple[Any, ...]:
-        listed = value if isinstance(value, list) else [value]
-        if not listed:
-            raise MisfitError("is an empty list; write a value, or leave the key out")
-        return tuple(dict.fromkeys(map(read, listed)))
-
-    return read_all
-
-
 def _number(least: float) -> Callable[[Any], float]:
     def read(value: Any) -> float:
         if not isinstance(value, (int, float)) or isinstance(value, bool) or value < least:
@@ -126,10 +106,10 @@ def _traffic(value: Any) -> str:
 Text = Annotated[str | None, _reads(_text)]
 Flag = Annotated[bool | None, _reads(_flag)]
 Whole = Annotated[int | None, _reads(_whole(1))]
-Wholes = Annotated[tuple[int, ...] | None, _reads(_some(_whole(1)))]
+Wholes = Annotated[tuple[int, ...] | None, _reads(several("number", _whole(1)))]
 Fraction = Annotated[float | None, _reads(_fraction)]
 Duration = Annotated[float | None, _reads(parse_duration)]
-Dtype = Annotated[str | None, _reads(_word(tuple(ITEM_BYTES)))]
+Dtype = Annotated[str | None, _reads(one_word("dtype", tuple(ITEM_BYTES)))]
 
 
 # -- keys ---------------------------------------------------------------------------------------------------
@@ -145,9 +125,10 @@ class OverlapKeys(StrictModel):
     pipeline: Flag = None
 
 
-def _all_alike(value: Any) -> Any:
-    """``overlap: true`` is every kind."""
-    return dict.fromkeys(OverlapKeys.model_fields, value) if isinstance(value, bool) else value
+OVERLAP = BeforeValidator(
+    lambda value: dict.fromkeys(OverlapKeys.model_fields, value) if isinstance(value, bool) else value
+)
+"""``overlap: true`` is every kind."""
 
 
 class StrategyKeys(StrictModel):
@@ -159,16 +140,16 @@ class StrategyKeys(StrictModel):
     sequence_parallel: Flag = None
     zero: Annotated[int | None, _reads(_whole(0, MOST_ZERO_STAGE))] = None
     reshard: Flag = None
-    pipeline: Annotated[str | None, _reads(_word(PIPELINES))] = None
+    pipeline: Annotated[str | None, _reads(one_word("pipeline", PIPELINES))] = None
     virtual_stages: Whole = None
     uneven_stages: Flag = None
     scatter_gather: Flag = None
-    recompute: Annotated[str | None, _reads(_word(RECOMPUTED))] = None
+    recompute: Annotated[str | None, _reads(one_word("amount of recomputing", RECOMPUTED))] = None
     gradient_dtype: Dtype = None
     optimizer_bytes: Whole = None
     bucket: Annotated[int | None, _reads(_size(LEAST_BUCKET_BYTES))] = None
-    overlap: Annotated[OverlapKeys | None, BeforeValidator(_all_alike)] = None
-    context_kind: Annotated[str | None, _reads(_word(CONTEXT_KINDS))] = None
+    overlap: Annotated[OverlapKeys | None, OVERLAP] = None
+    context_kind: Annotated[str | None, _reads(one_word("kind of context parallelism", CONTEXT_KINDS))] = None
     traffic: Annotated[str | None, _reads(_traffic)] = None
     capacity: Annotated[float | None, _reads(_number(LEAST_NUMBER))] = None
     fused_attention: Flag = None
@@ -220,8 +201,8 @@ class SearchKeys(StrictModel):
     pp: Wholes = None
     micro_batch: Wholes = None
     virtual_stages: Wholes = None
-    zero: Annotated[tuple[int, ...] | None, _reads(_some(_whole(0, MOST_ZERO_STAGE)))] = None
-    recompute: Annotated[tuple[str, ...] | None, _reads(_some(_word(RECOMPUTED)))] = None
+    zero: Annotated[tuple[int, ...] | None, _reads(several("stage", _whole(0, MOST_ZERO_STAGE)))] = None
+    recompute: Annotated[tuple[str, ...] | None, _reads(words("amount of recomputing", RECOMPUTED))] = None
 
 
 class DeviceKeys(StrictModel):
@@ -253,12 +234,10 @@ class GradientKeys(StrictModel):
     bucket: Wholes = None
 
 
-def _by_name(value: Any) -> Any:
-    return {"name": value} if isinstance(value, str) else value
-
-
-def _of_matrices(value: Any) -> Any:
-    return value if value is None or isinstance(value, dict) else {"matrix": value}
+DEVICE = BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
+EFFICIENCY = BeforeValidator(
+    lambda value: value if value is None or isinstance(value, dict) else {"matrix": value}
+)
 
 
 class PlanKeys(StrategyKeys):
@@ -273,9 +252,9 @@ class PlanKeys(StrategyKeys):
     layouts: Any = None
     search: SearchKeys | None = None
     dtype: Dtype = None
-    device: Annotated[DeviceKeys | None, BeforeValidator(_by_name)] = None
-    efficiency: Annotated[EfficiencyKeys | None, BeforeValidator(_of_matrices)] = None
-    scaling: Annotated[str | None, _reads(_word(("weak", "strong")))] = None
+    device: Annotated[DeviceKeys | None, DEVICE] = None
+    efficiency: Annotated[EfficiencyKeys | None, EFFICIENCY] = None
+    scaling: Annotated[str | None, _reads(one_word("kind of scaling", ("weak", "strong")))] = None
     gradients: GradientKeys | None = None
 
 
@@ -375,8 +354,13 @@ def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> 
             # Each layout may have its own, else all need one.
             if key not in settings and not (choices and all(key in one.settings for one in choices)):
                 raise origin.error((key,), f"is missing; write such as '{key}: {example}'")
-        if not shape.experts:
-            _refuse_traffic(choices, settings, origin)
+        # Without experts no tokens go among them.
+        places = [((), settings), *((one.spot, one.settings) for one in choices)]
+        for (spot, given), key in product(() if shape.experts else places, ("traffic", "capacity")):
+            if given.get(key):
+                raise origin.error(
+                    (*spot, key), "is of tokens among experts, and the model has none; leave it out"
+                )
     searches = keys.search is not None or keys.layout == "search"
     wanted = {name: values for name, values in keys.search or () if values}
     efficiency = {name: share for name, share in keys.efficiency or () if share is not None}
@@ -462,13 +446,25 @@ def _choices(keys: PlanKeys, settings: Mapping[str, Any], dtype: str, origin: Or
 
 
 def _choice(value: Any, spot: Spot, settings: Mapping[str, Any], dtype: str, origin: Origin) -> Choice:
+    axes: dict[str, int | str]
     if isinstance(value, str):
-        return Choice(value, _written_axes(value, spot, origin), settings, spot)
+        try:
+            layout = parse_layout(value)
+        except UsageError as problem:
+            search = " or search" if spot == ("layout",) and value.isalpha() else ""
+            raise origin.error(spot, str(problem).removeprefix("layout: ") + search) from None
+        axes = {axis: getattr(layout, axis) for axis in LAYOUT_AXES} | {"order": layout.order}
+        # Where dp is left out, it fills the machine.
+        if "dp" not in value:
+            del axes["dp"]
+        if layout.etp:
+            axes["etp"] = layout.etp
+        return Choice(value, axes, settings, spot)
     if not isinstance(value, dict):
         raise origin.error(spot, f"{shown(value)} is not a layout; write {{tp: 8, pp: 2}} or search")
     keys = _checked(LayoutKeys, value, spot, origin)
     sizes = {axis: getattr(keys, axis) for axis in (*LAYOUT_AXES, "etp") if getattr(keys, axis) is not None}
-    axes: dict[str, int | str] = {**sizes, **({"order": keys.order} if keys.order is not None else {})}
+    axes = {**sizes, **({"order": keys.order} if keys.order is not None else {})}
     label = [
         "-".join(f"{axis}{size}" for axis, size in sizes.items()) or "dp",
         *([f"order {keys.order}"] if keys.order else []),
@@ -477,27 +473,3 @@ def _choice(value: Any, spot: Spot, settings: Mapping[str, Any], dtype: str, ori
     # What one layout says comes after what the plan says for all.
     own = {**settings, **keys.settings(dtype)}
     return Choice(keys.name or ", ".join(label), axes, own, spot, keys.hide_pipeline)
-
-
-def _written_axes(text: str, spot: Spot, origin: Origin) -> dict[str, int | str]:
-    """Return the axes of a layout in one word; dp, where it is left out, fills the machine."""
-    try:
-        layout = parse_layout(text)
-    except UsageError as problem:
-        search = " or search" if spot == ("layout",) and text.isalpha() else ""
-        raise origin.error(spot, str(problem).removeprefix("layout: ") + search) from None
-    axes: dict[str, int | str] = {axis: getattr(layout, axis) for axis in LAYOUT_AXES}
-    if "dp" not in text:
-        del axes["dp"]
-    if layout.etp:
-        axes["etp"] = layout.etp
-    return {**axes, "order": layout.order}
-
-
-def _refuse_traffic(choices: tuple[Choice, ...], settings: Mapping[str, Any], origin: Origin) -> None:
-    """Refuse tokens among experts, where there are none."""
-    for spot, given in ((), settings), *((one.spot, one.settings) for one in choices):
-        for key in ("traffic", "capacity"):
-            if given.get(key):
-                problem = "is of tokens among experts, and the model has none; leave it out"
-                raise origin.error((*spot, key), problem)

@@ -272,9 +272,22 @@ def memory_of(shape: ModelShape, strategy: Strategy) -> tuple[Memory, ...]:
         held[1] = whole if strategy.keep_gradients else held[1]
         each = (strategy.parameter_bytes, strategy.gradient_bytes, strategy.optimizer_bytes)
         states = [number * size for number, size in zip(held, each, strict=True)]
-        activations = _activations(shape, strategy, holding)
+        # Activations are those of all micro-batches in flight; stages in the middle differ, the first of
+        # them has most.
+        stage = 1 if holding.kind == MIDDLE else holding.stage
+        flying = parts_in_flight(strategy, stage)
+        layers = holding.dense_layers * layer_activations(shape, strategy)
+        if holding.moe_layers:
+            layers += holding.moe_layers * layer_activations(shape, strategy, with_experts=True)
+        kept = -(-layers * flying // strategy.virtual_stages)
+        stream = strategy.sharded_tokens * shape.hidden
+        if holding.kind in (ONLY, FIRST):
+            kept += strategy.dropout * stream * -(-flying // strategy.virtual_stages)
+        if holding.kind in (ONLY, LAST):
+            logits = strategy.rank_tokens * -(-shape.vocabulary // strategy.layout.tp) * LOGIT_BYTES
+            kept += 2 * strategy.activation_bytes * stream + logits
         working = _working(shape, strategy, holding)
-        found.append(Memory(holding.kind, states[0], states[1], states[2], activations, working))
+        found.append(Memory(holding.kind, states[0], states[1], states[2], kept, working))
     return tuple(found)
 
 
@@ -329,23 +342,6 @@ def parts_in_flight(strategy: Strategy, stage: int) -> int:
     if parts == 1:
         return min(stages - stage, every)
     return min(2 * (stages - stage - 1) + (parts - 1) * stages + 1, every)
-
-
-def _activations(shape: ModelShape, strategy: Strategy, holding: Holding) -> int:
-    """Of all micro-batches in flight, of the stage with most of them where stages of a kind differ."""
-    stage = 1 if holding.kind == MIDDLE else holding.stage
-    flying = parts_in_flight(strategy, stage)
-    layers = holding.dense_layers * layer_activations(shape, strategy)
-    if holding.moe_layers:
-        layers += holding.moe_layers * layer_activations(shape, strategy, with_experts=True)
-    kept = -(-layers * flying // strategy.virtual_stages)
-    item, stream = strategy.activation_bytes, strategy.sharded_tokens * shape.hidden
-    if holding.kind in (ONLY, FIRST):
-        kept += strategy.dropout * stream * -(-flying // strategy.virtual_stages)
-    if holding.kind in (ONLY, LAST):
-        logits = strategy.rank_tokens * -(-shape.vocabulary // strategy.layout.tp) * LOGIT_BYTES
-        kept += 2 * item * stream + logits
-    return kept
 
 
 def _working(shape: ModelShape, strategy: Strategy, holding: Holding) -> int:

@@ -13,6 +13,7 @@ import json
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +69,10 @@ _WORDS = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
+
+
+_INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+"""Cf holds the marks that reorder or hide text; line separators, Zl and Zp, end a YAML line."""
 
 
 def path_text(path: Steps) -> str:
@@ -145,24 +150,11 @@ def _decoded(content: bytes, place: str, kind: FileKind) -> str:
         line = content.count(b"\n", 0, problem.start) + 1
         raise kind.raises(f"{place}:{line}: is not UTF-8 text; save the file as UTF-8") from None
     for line, row in enumerate(text.split("\n"), 1):
-        if not row.isprintable():
-            _refuse_control_characters(row.removesuffix("\r"), f"{place}:{line}", kind)
+        for character in "" if row.isprintable() else row.removesuffix("\r"):
+            if character != "\t" and unicodedata.category(character) in _INVISIBLE:
+                code = f"U+{ord(character):04X}"
+                raise kind.raises(f"{place}:{line}: holds the invisible character {code}; delete it")
     return text
-
-
-def _refuse_control_characters(row: str, where: str, kind: FileKind) -> None:
-    for character in row:
-        # Cf holds the invisible marks that reorder or hide text; line separators end a YAML line.
-        if character != "\t" and unicodedata.category(character) in (
-            "Cc",
-            "Cf",
-            "Cs",
-            "Co",
-            "Cn",
-            "Zl",
-            "Zp",
-        ):
-            raise kind.raises(f"{where}: holds the invisible character U+{ord(character):04X}; delete it")
 
 
 class _Composer:
@@ -318,8 +310,14 @@ def parse_json(text: str, place: str) -> Any:
     def refuse(constant: str) -> Any:
         raise ValueError(f"{constant} is not a number of JSON")
 
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for key, times in Counter(key for key, _ in pairs).items():
+            if times > 1:
+                raise ValueError(f"{shown(key)} is given twice")
+        return dict(pairs)
+
     try:
-        plain = json.loads(text, object_pairs_hook=_unique, parse_constant=refuse)
+        plain = json.loads(text, object_pairs_hook=mapping, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         problem = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
         if "int_max_str_digits" in problem:  # Python's own words advise its programmer, not the file's author
@@ -373,15 +371,6 @@ def check_plain(value: Any, place: str) -> None:
                 raise MachineError(f"{where}: {part} is not a finite number; leave it out or write null")
         elif not (part is None or type(part) in {str, bool, int}):
             raise MachineError(f"{where}: {shown(part)} is not a JSON value; write text in quotes")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping = dict(pairs)
-    if len(mapping) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"{shown(twice)} is given twice")
-    return mapping
 
 
 # -- folders that ship beside the code --------------------------------------------------------------------

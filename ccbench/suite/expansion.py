@@ -60,13 +60,15 @@ class _Values:
     lacked: Counter[str] = field(default_factory=Counter)
 
 
-def _parted(asked: Iterable[Any], lack: Callable[[Any], str]) -> _Values:
-    """lack: what is missing for a value, in words; '' where nothing is."""
-    asked = dict.fromkeys(asked)
-    missing = {value: lack(value) for value in asked}
+def _parted(lacks: Mapping[Any, str]) -> _Values:
+    """lacks: by value what is missing for it, in words; '' where nothing is."""
     return _Values(
-        tuple(value for value in asked if not missing[value]), Counter(filter(None, missing.values()))
+        tuple(value for value, lack in lacks.items() if not lack), Counter(filter(None, lacks.values()))
     )
+
+
+INNER = ("mode", "algorithm", "root", "dtype", "op", "in_place", "work")
+"""Axes that a case gets after who communicates is known: the others vary slowest."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,43 @@ class _Block:
             for what, values in one.lacked.items():
                 if cases := values * self.count(axes[:place], axes[place + 1 :]):
                     yield f"{self.backend} has no {what}", cases
+
+    def cases(self, suite_name: str, nodes: int) -> Iterator[Case]:
+        """Every case of the block; some of them may be equal."""
+        row, values = self.row, {name: one.has for name, one in self.values.items()}
+        settings = {name: has for name, has in values.items() if name not in INNER}
+        for *chosen, work, dtype in product(*settings.values(), values["work"], values["dtype"]):
+            varied = Case(
+                suite_name, self.backend, row.name, "", dtype, "", 0, 0, self.ranks, nodes=nodes,
+                **dict(zip(settings, chosen, strict=True)), **work,
+            )  # fmt: skip
+            group_ranks = varied.group_ranks
+            # Sizes are rounded down to whole elements of each block, and each point is there once.
+            points = [(0, 0)]
+            if row.moves_data:
+                item_bytes = ITEM_BYTES[dtype]
+                counts = (
+                    row.count_for(size, group_ranks, item_bytes) for size in size_points(self.sweep.size)
+                )
+                points = [(row.size_bytes(n, group_ranks, item_bytes), n) for n in dict.fromkeys(counts)]
+            # Nothing else runs while something is computed, and everybody computes.
+            plain = varied.everybody and not varied.concurrent
+            modes = [one for one in values["mode"] if plain or one[0] != OVERLAP]
+            for algorithm, op, root, in_place, (mode, computing), (size_bytes, count) in product(
+                values["algorithm"], values["op"], values["root"], values["in_place"], modes, points
+            ):
+                if root < group_ranks:
+                    yield replace(
+                        varied,
+                        algorithm=algorithm,
+                        op=op,
+                        size_bytes=size_bytes,
+                        count=count,
+                        root=root,
+                        in_place=in_place,
+                        mode=mode,
+                        overlap_with=computing,
+                    )
 
 
 def offers(backend: str, name: str, value: object) -> bool:
@@ -129,7 +168,7 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
                     f"asks for more than {MOST_POINTS:,} cases on {', '.join(_backends(suite, context))}; "
                     "take fewer sizes, dtypes or ranks",
                 )
-    cases = tuple(dict.fromkeys(case for block in blocks for case in _cases(suite, block, context)))
+    cases = tuple(dict.fromkeys(case for block in blocks for case in block.cases(suite.name, context.nodes)))
     if not cases:
         raise suite.origin.error(("sweep",), _why_empty(suite, context))
     if suite.order == "interleaved":
@@ -167,6 +206,11 @@ def _rank_counts(sweep: Sweep, context: ExpansionContext) -> tuple[int, ...]:
 def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_Block]:
     for backend, name in product(_sweep_backends(suite, sweep, context), sweep.collective):
         row = COLLECTIVES[name]
+        # A barrier waits: there is nothing to hide.
+        asked = [mode for mode in sweep.values_of("mode") if mode != OVERLAP or row.moves_data]
+        modes = _parted({mode: "" if offers(backend, "mode", mode) else f"mode {mode}" for mode in asked})
+        meanwhile = {OVERLAP: sweep.values_of("overlap_with")}
+        modes = replace(modes, has=[(mode, one) for mode in modes.has for one in meanwhile.get(mode, ("",))])
         algorithms = _algorithms(sweep, backend, name, context)
         values = {
             axis.name: _values(axis, sweep, backend, row)
@@ -180,10 +224,11 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
                 roots = _Values(range(ranks))
             else:
                 # A root that so many ranks do not have is left out; with other numbers of ranks it may exist.
-                lack = {root: "" if root < ranks else f"root of {ranks} ranks: {root}" for root in sweep.root}
-                roots = _parted(sweep.root, lack.__getitem__)
+                roots = _parted(
+                    {root: "" if root < ranks else f"root of {ranks} ranks: {root}" for root in sweep.root}
+                )
             every = {
-                "mode": _modes(sweep, backend, row),
+                "mode": modes,
                 "algorithm": algorithms,
                 "root": roots,
                 **values,
@@ -206,7 +251,7 @@ def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> _Values:
         # Of an axis of which it has nothing all values are missing together.
         return f"{axis.key} {value}" if axis.name in capabilities_of(backend).values else axis.key
 
-    return _parted(sweep.values_of(axis.name), lack)
+    return _parted({value: lack(value) for value in sweep.values_of(axis.name)})
 
 
 def _works(sweep: Sweep, backend: str, row: Collective, ranks: int) -> _Values:
@@ -225,19 +270,6 @@ def _works(sweep: Sweep, backend: str, row: Collective, ranks: int) -> _Values:
     return _Values(tuple(map(dict, found)), lacked)
 
 
-def _modes(sweep: Sweep, backend: str, row: Collective) -> _Values:
-    """Pairs of a mode and what is computed meanwhile."""
-    # A barrier waits: there is nothing to hide.
-    asked = (mode for mode in sweep.values_of("mode") if mode != OVERLAP or row.moves_data)
-    modes = _parted(asked, lambda mode: "" if offers(backend, "mode", mode) else f"mode {mode}")
-    pairs = [
-        (mode, computed)
-        for mode in modes.has
-        for computed in (sweep.values_of("overlap_with") if mode == OVERLAP else ("",))
-    ]
-    return _Values(pairs, modes.lacked)
-
-
 def _base(algorithm: str) -> str:
     return algorithm if algorithm.startswith(MPI_PREFIX) else algorithm.split(":", 1)[0]
 
@@ -251,7 +283,8 @@ def _algorithms(sweep: Sweep, backend: str, collective: str, context: ExpansionC
     asked = [
         one for name in sweep.algorithm for one in (offered or ("default",) if name == "all" else (name,))
     ]
-    return _parted(asked, lambda name: "" if _base(name) in bases else f"{collective} with algorithm {name}")
+    lacks = {name: "" if _base(name) in bases else f"{collective} with algorithm {name}" for name in asked}
+    return _parted(lacks)
 
 
 def _check_algorithms(suite: Suite, index: int, sweep: Sweep, context: ExpansionContext) -> None:
@@ -282,45 +315,6 @@ def _offered(backends: Iterable[str], sweep: Sweep, context: ExpansionContext) -
         with suppress(CcbenchError):
             found.update(map(_base, context.algorithms_of(backend, collective)))
     return found
-
-
-INNER = ("mode", "algorithm", "root", "dtype", "op", "in_place", "work")
-"""Axes that a case gets after who communicates is known: the others vary slowest."""
-
-
-def _cases(suite: Suite, block: _Block, context: ExpansionContext) -> Iterator[Case]:
-    row, values = block.row, {name: one.has for name, one in block.values.items()}
-    settings = {name: has for name, has in values.items() if name not in INNER}
-    for *chosen, work, dtype in product(*settings.values(), values["work"], values["dtype"]):
-        varied = Case(
-            suite.name, block.backend, row.name, "", dtype, "", 0, 0, block.ranks, nodes=context.nodes,
-            **dict(zip(settings, chosen, strict=True)), **work,
-        )  # fmt: skip
-        group_ranks = varied.group_ranks
-        # Sizes are rounded down to whole elements of each block, and each point is there once.
-        points = [(0, 0)]
-        if row.moves_data:
-            item_bytes = ITEM_BYTES[dtype]
-            counts = (row.count_for(size, group_ranks, item_bytes) for size in size_points(block.sweep.size))
-            points = [(row.size_bytes(n, group_ranks, item_bytes), n) for n in dict.fromkeys(counts)]
-        # Nothing else runs while something is computed, and everybody computes.
-        plain = varied.everybody and not varied.concurrent
-        modes = [one for one in values["mode"] if plain or one[0] != OVERLAP]
-        for algorithm, op, root, in_place, (mode, computing), (size_bytes, count) in product(
-            values["algorithm"], values["op"], values["root"], values["in_place"], modes, points
-        ):
-            if root < group_ranks:
-                yield replace(
-                    varied,
-                    algorithm=algorithm,
-                    op=op,
-                    size_bytes=size_bytes,
-                    count=count,
-                    root=root,
-                    in_place=in_place,
-                    mode=mode,
-                    overlap_with=computing,
-                )
 
 
 def _why_empty(suite: Suite, context: ExpansionContext) -> str:

@@ -212,18 +212,14 @@ def check_layout(sweep: Sweep) -> None:
         if parts <= {"tp", "cp", "ep", "pp"} and all(sizes.get(name, 1) == 1 for name in parts):
             raise MisfitError(f"{axis!r} has one rank in this layout; give it a size in 'layout'", key)
     if isinstance(sweep.ranks, tuple):
-        problems = [_misfit(sweep, ranks) for ranks in sweep.ranks]
-        if all(problems):
+        problems = []
+        for ranks in sweep.ranks:
+            try:
+                make_layout(sizes, ranks)
+            except UsageError as problem:  # noqa: PERF203  # of several numbers of ranks one that fits is enough
+                problems.append(str(problem))
+        if len(problems) == len(sweep.ranks):
             raise MisfitError(problems[0].removeprefix("layout: "), "layout")
-
-
-def _misfit(sweep: Sweep, ranks: int) -> str:
-    """Reason why ``ranks`` ranks cannot have the sweep's layout, empty where they can."""
-    try:
-        make_layout(dict(sweep.layout), ranks)
-    except UsageError as problem:
-        return str(problem)
-    return ""
 
 
 def _parts_of(concurrent: str) -> tuple[str, str]:
@@ -284,8 +280,9 @@ def _groupings(sweep: Sweep, ranks: int) -> Iterator[str]:
     """
     seen = set()
     for expression in sweep.groups:
-        spelled = _spelled(expression, sweep.layout, ranks)
-        if spelled is None:
+        try:
+            spelled = _spelled(expression, sweep.layout, ranks)
+        except UsageError:
             continue
         groups = parse_groups(spelled, ranks)
         if spelled and not spelled.startswith("["):
@@ -295,16 +292,13 @@ def _groupings(sweep: Sweep, ranks: int) -> Iterator[str]:
         yield "" if groups == (tuple(range(ranks)),) else spelled
 
 
-def _spelled(expression: str, layout: LayoutSizes, ranks: int) -> str | None:
-    """As cases have it: an axis with its layout; None where so many ranks cannot form it."""
+def _spelled(expression: str, layout: LayoutSizes, ranks: int) -> str:
+    """As cases have it: an axis with its layout. UsageError where so many ranks cannot form it."""
     if expression and ranks > MOST_GROUPED_RANKS:
-        return None
-    try:
-        if expression and is_axis(expression):
-            expression = f"{expression} of {make_layout(dict(layout), ranks)}"
-        parse_groups(expression, ranks)
-    except UsageError:
-        return None
+        raise UsageError(f"{ranks} ranks are not told apart in groups; take at most {MOST_GROUPED_RANKS}")
+    if expression and is_axis(expression):
+        expression = f"{expression} of {make_layout(dict(layout), ranks)}"
+    parse_groups(expression, ranks)
     return expression
 
 
@@ -312,13 +306,8 @@ def why_no_groups(sweep: Sweep, ranks: int) -> str:
     """Reason why so many ranks form none of the sweep's groups, the first one's; '' where they form some."""
     if any(True for _ in _groupings(sweep, ranks)):
         return ""
-    if ranks > MOST_GROUPED_RANKS:
-        return f"{ranks} ranks are not told apart in groups; take at most {MOST_GROUPED_RANKS}"
-    expression = sweep.groups[0]
     try:
-        if is_axis(expression):
-            expression = f"{expression} of {make_layout(dict(sweep.layout), ranks)}"
-        parse_groups(expression, ranks)
+        expression = _spelled(sweep.groups[0], sweep.layout, ranks)
     except UsageError as problem:
         return str(problem)
     return f"{expression} puts every rank into a group of its own; take groups of two or more"
@@ -332,10 +321,14 @@ def _concurrents(sweep: Sweep, row: Collective, ranks: int, groups: str) -> Iter
     for concurrent in sweep.concurrent:
         name, own = _parts_of(concurrent)
         if own and own != "all":
-            spelled = _spelled(own, sweep.layout, ranks)
-            if spelled is None or len(parse_groups(spelled, ranks)[0]) == 1:
+            try:
+                own = _spelled(own, sweep.layout, ranks)
+            except UsageError:
                 continue
-            own = "all" if parse_groups(spelled, ranks) == (tuple(range(ranks)),) else spelled
+            members = parse_groups(own, ranks)
+            if len(members[0]) == 1:
+                continue
+            own = "all" if members == (tuple(range(ranks)),) else own
         if own and parse_groups("" if own == "all" else own, ranks) == parse_groups(groups, ranks):
             own = ""
         if own or name != row.name:

@@ -39,6 +39,8 @@ from ccbench.suite.readers import (
     Reads,
     numbers,
     one_or_many,
+    one_text,
+    one_word,
     read_algorithms,
     read_backends,
     read_collectives,
@@ -109,29 +111,14 @@ def _values(axis: Axis) -> Reads:
     return Reads(numbers(axis.noun, lowest, highest), schema, write=list)
 
 
-def _text(kind: str, fits: Callable[[str], object], cure: str) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if not isinstance(value, str) or not fits(value):
-            raise MisfitError(f"{shown(value)} is not a {kind}; write {cure}")
-        return " ".join(value.split())
-
-    return read
-
-
-_read_name = _text("name for a run folder", _NAME.fullmatch, "letters, digits, '.', '_', '-', at most 64")
-_read_question = _text(
+_read_name = one_text("name for a run folder", _NAME.fullmatch, "letters, digits, '.', '_', '-', at most 64")
+_read_question = one_text(
     "question", lambda text: len(text) <= LONGEST_QUESTION, f"a text of at most {LONGEST_QUESTION} letters"
 )
 
 
 def _one_of(kind: str, *known: str) -> Reads:
-    def read(value: Any) -> str:
-        if value not in known:
-            article = "an" if kind[0] in "aeiou" else "a"
-            raise MisfitError(f"{shown(value)} is not {article} {kind}; {suggestion(value, known)}")
-        return str(value)
-
-    return Reads(read, {"enum": list(known)})
+    return Reads(one_word(kind, known), {"enum": list(known)})
 
 
 _LAYOUT_SCHEMA: dict[str, Any] = {
@@ -364,34 +351,29 @@ def load_suite(path_or_name: str | Path) -> Suite:
 
 def suite_file(path_or_name: str | Path) -> Path:
     """The file that a path or a shipped suite's name stands for; SuiteError when there is none."""
-    text = str(path_or_name)
+    text, shipped = str(path_or_name), shipped_suites()
     path = Path(text)
+    kind = 0
     try:
         kind = path.stat().st_mode
     except OSError:
-        return _shipped(text)
+        pass  # there is no such file
     except ValueError:
         raise SuiteError(f"{shown(text)}: is no file name; write a path or a suite's name") from None
+    if stat.S_ISREG(kind):
+        return path
     # A folder of results may be called as a suite that ships: the suite is meant.
-    if stat.S_ISDIR(kind) and text in shipped_suites():
-        return shipped_suites()[text]
-    if not stat.S_ISREG(kind):
-        raise SuiteError(
-            f"{_place(path)}: is not a file; write the path of a suite such as suites/quick.yaml"
-        )
-    return path
-
-
-def _shipped(text: str) -> Path:
-    shipped = shipped_suites()
-    if text in shipped:
+    if text in shipped and (not kind or stat.S_ISDIR(kind)):
         return shipped[text]
-    stem = Path(text).stem
-    if text.endswith(_ENDINGS) and stem in shipped:
-        raise SuiteError(f"{_place(Path(text))}: no such file; the suite that ships is called {stem!r}")
-    cure = suggestion(stem, shipped)
-    known = f" (shipped: {', '.join(shipped)})" * cure.startswith("did you mean")
-    raise SuiteError(f"{_place(Path(text))}: no such file, nor a suite that ships; {cure}{known}")
+    if kind:
+        problem = "is not a file; write the path of a suite such as suites/quick.yaml"
+    elif text.endswith(_ENDINGS) and path.stem in shipped:
+        problem = f"no such file; the suite that ships is called {path.stem!r}"
+    else:
+        cure = suggestion(path.stem, shipped)
+        known = f" (shipped: {', '.join(shipped)})" * cure.startswith("did you mean")
+        problem = f"no such file, nor a suite that ships; {cure}{known}"
+    raise SuiteError(f"{_place(path)}: {problem}")
 
 
 def _place(path: Path) -> str:

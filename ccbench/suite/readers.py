@@ -69,20 +69,43 @@ def several(kind: str, read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any,
     return read_all
 
 
+def one_text(kind: str, fits: Callable[[str], object], cure: str) -> Callable[[Any], str]:
+    """A reader of a text that ``fits``; line breaks in it become spaces."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not fits(value):
+            raise MisfitError(f"{shown(value)} is not {_article(kind)} {kind}; write {cure}")
+        return " ".join(value.split())
+
+    return read
+
+
+def one_word(kind: str, known: Sequence[str]) -> Callable[[Any], str]:
+    """A reader of one of ``known``."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or value not in known:
+            raise MisfitError(f"{shown(value)} is not {_article(kind)} {kind}; {suggestion(value, known)}")
+        return value
+
+    return read
+
+
+def _article(noun: str) -> str:
+    return "an" if noun[0] in "aeiou" else "a"
+
+
 def words(
     kind: str, known: Sequence[str], everything: Sequence[str] = ()
 ) -> Callable[[Any], tuple[str, ...]]:
     """A reader of one or more of ``known``; ``all`` stands for ``everything`` where there is any."""
-    allowed = (*known, "all") if everything else tuple(known)
+    read_one = one_word(kind, (*known, "all") if everything else known)
 
     def read(value: Any) -> tuple[str, ...]:
         found: list[str] = []
         for place, item in items(value, kind):
-            if not isinstance(item, str) or item not in allowed:
-                article = "an" if kind[0] in "aeiou" else "a"
-                problem = f"{shown(item)} is not {article} {kind}; {suggestion(item, allowed)}"
-                raise MisfitError(problem, *place)
-            found.extend(everything if everything and item == "all" else (item,))
+            name = read_at(place, read_one, item)
+            found.extend(everything if everything and name == "all" else (name,))
         return tuple(dict.fromkeys(found))
 
     return read
@@ -106,14 +129,10 @@ def read_sweep_backends(value: Any) -> tuple[str, ...]:
 read_collectives = words("collective", tuple(COLLECTIVES), tuple(COLLECTIVES))
 
 
-def _algorithm(item: Any) -> str:
-    """A name such as ``ring`` or ``hierarchical:4``, ``default`` or ``all``; a backend knows which exist."""
-    if not isinstance(item, str) or not _ALGORITHM.fullmatch(item):
-        raise MisfitError(f"{shown(item)} is not an algorithm; write 'ring', 'hierarchical:4' or 'all'")
-    return item
-
-
-read_algorithms = several("algorithm", _algorithm)
+read_algorithms = several(
+    "algorithm", one_text("algorithm", _ALGORITHM.fullmatch, "'ring', 'hierarchical:4' or 'all'")
+)
+"""Reads names, ``default`` and ``all``; a backend knows which algorithms exist."""
 
 
 def whole_number(value: Any, lowest: int, highest: int, kind: str) -> int:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ccbench.backends.kernels.sources import kernel_algorithms
 from ccbench.cases import AXES, AXIS, ONE_PROCESS, Case, Measurement, Sampling, backends_with, capabilities_of
 from ccbench.collectives import collective
 from ccbench.errors import CcbenchError
-from ccbench.model.cluster import Cluster
-from ccbench.model.machine import Machine
-from ccbench.schedules import algorithms_of
+
+if TYPE_CHECKING:  # each rank's process loads this module, and prices nothing
+    from ccbench.model.cluster import Cluster
+    from ccbench.model.machine import Machine
 
 
 class CannotRun(CcbenchError):
@@ -100,6 +100,9 @@ class Backend(ABC):
 
     def algorithms(self, collective: str) -> tuple[str, ...]:
         """Return the names that a suite's ``algorithm: all`` stands for; ``default`` is always understood."""
+        from ccbench.backends.kernels.sources import kernel_algorithms
+        from ccbench.schedules import algorithms_of
+
         able = capabilities_of(self.name)
         own = kernel_algorithms(collective) if able.own_kernels else ()
         return algorithms_of(collective) if able.own_schedules else own

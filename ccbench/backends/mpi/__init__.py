@@ -18,7 +18,6 @@ from dataclasses import replace
 
 from ccbench.backends.base import Backend, Launch, TeamRequest
 from ccbench.backends.mpi.calls import NONBLOCKING, PERSISTENT, refusal
-from ccbench.backends.mpi.device import MEMORY_VARIABLE, device_settings
 from ccbench.backends.mpi.library import PREFIX, Library, installed, local_launch, names_of, settings
 from ccbench.cases import DEVICE_MEMORY, OVERLAP, Case
 from ccbench.errors import BackendUnavailable
@@ -67,6 +66,8 @@ class MpiBackend(Backend):
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
         """Return what lets the library take addresses of GPUs, and what forces an algorithm."""
+        from ccbench.backends.mpi.device import MEMORY_VARIABLE, device_settings  # which loads what GPUs need
+
         needed: tuple[tuple[str, str], ...] = ()
         if case.memory == DEVICE_MEMORY:
             needed = ((MEMORY_VARIABLE, DEVICE_MEMORY), *device_settings(self._library().name))
@@ -78,6 +79,8 @@ class MpiBackend(Backend):
 
     def launch(self, request: TeamRequest) -> Launch | None:
         """Return the user's own launcher, or the library's mpiexec."""
+        from ccbench.backends.mpi.device import MEMORY_VARIABLE
+
         launch = request.launch
         if launch is None:
             if request.ranks > RANKS_LIMIT:

@@ -191,6 +191,11 @@ class Capabilities:
         """True if predictions need the times of messages between these very processes."""
         return self.priced_by in (PricedBy.MPI, PricedBy.GLOO)
 
+    @property
+    def priced_on_processors(self) -> bool:
+        """True if predictions are of processes that have the host's processors to themselves."""
+        return self.device is Device.PROCESS and not self.priced_by_messages
+
 
 DECLARED: dict[str, Capabilities] = {}
 """By name, in the order in which they are listed."""

@@ -4,6 +4,7 @@ CcbenchError                      exit 2 unless a subclass says otherwise
 ├── UsageError                    the command line asks for something that cannot be
 ├── SuiteError                    a suite file is wrong; the message starts with file and place
 ├── MachineError                  a machine description is wrong or unknown
+│   └── HostBusy                  this host cannot be measured for other load
 ├── ScheduleError                 a schedule cannot be built, or its proof failed
 ├── BackendUnavailable            a backend cannot work here; the message says what to install
 │   └── Hung                      its ranks have stopped, or do not come up in time; exit 4
@@ -32,6 +33,10 @@ class SuiteError(CcbenchError):
 
 class MachineError(CcbenchError):
     """A machine description is wrong or unknown."""
+
+
+class HostBusy(MachineError):
+    """Other programs or the hypervisor use this host so much that nothing can be said about it."""
 
 
 class ScheduleError(CcbenchError):

@@ -263,7 +263,9 @@ def flagged_cases(points: Points) -> Iterator[Finding]:
     flagged: dict[str, list[Point]] = defaultdict(list)
     for point in ok:
         for flag in point.flags:
-            flagged[flag].append(point)
+            # It comes of the load that is flagged as well: a second finding about that would say no more.
+            if flag not in (Flag.OTHER_LOAD, Flag.STEAL) or Flag.CPU_CONTENTION not in point.flags:
+                flagged[flag].append(point)
     for flag, members in sorted(flagged.items(), key=lambda item: (-len(item[1]), item[0])):
         if flag not in (Flag.LOOPBACK, Flag.EMULATION):
             yield _finding(

@@ -81,9 +81,12 @@ def calibrate(
     say(f"measuring for about {seconds:g} s")
     # Host and day, so that reports tell machines and calibrations apart.
     name = f"{platform.node() or 'host'}-{datetime.now(timezone.utc):%Y-%m-%d}"
-    measured = replace(measure_machine(seconds), name=name)
+    found = measure_machine(seconds)
+    measured = replace(found.machine, name=name)
     save_machine(measured, output)
     click.echo(f"wrote {output}: {name}, {measured.fabric.cores} cores")
+    if found.disturbed:
+        say(f"warning: {found.disturbed}; its rates may be too low: calibrate again when it is quiet")
 
 
 def _fit(

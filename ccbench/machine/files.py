@@ -254,6 +254,18 @@ class Files:
         return os.path.lexists(self.root / path.lstrip("/"))
 
 
+def cache_folder() -> Path:
+    """Return ``$CCBENCH_CACHE``, or ``ccbench`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+
+    Builds of kernels lie there, and what calibrations of this host found.
+    """
+    named = os.environ.get("CCBENCH_CACHE")
+    if named:
+        return Path(named)
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "ccbench"
+
+
 def expanded(ranges: str | None) -> list[int]:
     """Return the numbers of a list of the kernel: 0, 1, 8 of ``0-1,8``; empty for anything else."""
     found: list[int] = []

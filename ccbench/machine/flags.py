@@ -38,6 +38,10 @@ class Flag(str, Enum):
     STEAL = ("steal", About.LOAD,
         "the hypervisor took more than 5 % of the processors' time",
         "the hypervisor gave the time to others; measure on a machine that is not shared")
+    CPU_CONTENTION = ("cpu_contention", About.LOAD,
+        "others (programs, the hypervisor) took so much of the processors' time that more than half of the "
+        "launches were disturbed; cases that are priced on the host's memory get no prediction then",
+        "stop other programs, or ask the scheduler for whole nodes, and measure again")
     CORE_DISTANCE_CHANGED = ("core_distance_changed", About.RUN,
         "the time of a flag between two cores changed by a factor of two",
         "the hypervisor moved a core meanwhile; measure on dedicated cores")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -22,6 +23,9 @@ CORE_LATENCY_RATIO_LIMIT = 2.0
 """Beyond these a case is flagged. On virtual machines the distance between two cores changes by a factor of
 four when the hypervisor moves one, which changes a 1 MiB all_reduce by up to six."""
 
+
+MEDIAN, QUARTILE = 1 / 2, 1 / 4
+"""Shares of samples that must be undisturbed, so that their median or lower quartile is."""
 
 TICKS_NEEDED = 10
 """Clock ticks, over all processors, below which load is not judged."""
@@ -68,6 +72,15 @@ def watched(before: CpuTimes, after: CpuTimes, own_cpu_seconds: float) -> Condit
     foreign = after.busy_seconds - before.busy_seconds - own_cpu_seconds
     steal = after.steal_seconds - before.steal_seconds
     return Conditions(other_cpu_share=foreign / total, steal_share=steal / total, watched_cpu_seconds=total)
+
+
+def contention_limit(processors: int, undisturbed: float) -> float:
+    """Return the share of others up to which samples are usable, as ``MEDIAN`` or ``QUARTILE`` says.
+
+    A sample that needs ``processors`` at once is undisturbed where others use none of them: with a share of
+    s in (1 - s) ^ processors of all samples. Others that come and go count as if independent.
+    """
+    return max(FOREIGN_CPU_LIMIT, 1 - math.exp(math.log(undisturbed) / max(processors, 1)))
 
 
 def worst_of_hosts(hosts: Sequence[Conditions]) -> Conditions:
@@ -136,6 +149,10 @@ def _load_flags(conditions: Conditions) -> Iterator[Flag]:
         yield Flag.OTHER_LOAD
     if conditions.steal_share is not None and conditions.steal_share > STEAL_LIMIT:
         yield Flag.STEAL
+    # A rank that is bound waits for its processor; one that is not moves to another that is free.
+    taken = (conditions.other_cpu_share or 0.0) + (conditions.steal_share or 0.0)
+    if taken > contention_limit(len(set(conditions.binding)), MEDIAN):
+        yield Flag.CPU_CONTENTION
 
 
 SHARE_LIMIT = 0.01

@@ -13,7 +13,7 @@ from typing import Any
 from ccbench.analysis.findings import EMULATION, LEFT_OUT, MOST_NAMED, SIMULATED, provenance, run_findings
 from ccbench.analysis.health import ADVICE, health_of, wants_health
 from ccbench.analysis.slow_ranks import UNNAMED, flagged_devices
-from ccbench.cases import NO_ROOT, SETTINGS, Status, setting_labels
+from ccbench.cases import NO_ROOT, SETTINGS, Status, capabilities_of, setting_labels
 from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run
 from ccbench.topology.graph import Finding
@@ -301,6 +301,13 @@ def closeness(points: Sequence[Point]) -> list[str]:
         error, bias = error_and_bias(priced)
         text = f"Median error of the prediction {percent(error)}; {bias_text(bias)}"
         lines.append(f"{text} ({plural(len(priced), 'case')}).")
+    crowded = [one for one in points if Flag.CPU_CONTENTION in one.flags and one.predicted_seconds is None]
+    untold = sum(capabilities_of(one.backend).priced_on_processors for one in crowded)
+    if untold:
+        lines.append(
+            f"CANNOT SAY how fast {untold} of {plural(len(points), 'case')} should be: others took the "
+            f"processors too often while they were measured (flag {Flag.CPU_CONTENTION})."
+        )
     shares = [
         one.bound_share
         for one in points

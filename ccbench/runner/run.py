@@ -285,8 +285,11 @@ class _Run:
         # Written after every round, so that a run that is killed loses one round at most.
         measurement = judged(merged(before, now), self._sampling)
         prediction = None
-        # Where ranks shared a device, or it was emulated, no link was used, and the model prices links.
-        if not NO_LINK_FLAGS & set(measurement.conditions.flags):
+        # Where ranks shared a device, or it was emulated, no link was used, and the model prices links. What
+        # the load of others does to ranks is priced by nobody.
+        on_processors = capabilities_of(case.backend).priced_on_processors
+        unpriced = NO_LINK_FLAGS | {Flag.CPU_CONTENTION} if on_processors else NO_LINK_FLAGS
+        if not unpriced & set(measurement.conditions.flags):
             ran = measurement.algorithm_used, measurement.protocol_used
             prediction = self._context.predict(case, *ran)
         measurement = self._keep(measurement, prediction)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.backends.base import Backend, Launch
 from ccbench.cases import Case, capabilities_of
-from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError, UsageError
+from ccbench.errors import BackendUnavailable, CcbenchError, HostBusy, RunFolderError, UsageError
 from ccbench.machine.files import command_shown
 from ccbench.machine.host import capture
 from ccbench.model.cluster import Cluster
@@ -76,8 +76,15 @@ def context_of(
         return PredictionContext(machine_from_plain(stored, folder.path / "run.json"), gpus, options.network)
     from ccbench.model.calibration import quick_machine
 
-    progress.note("measuring this machine's memory and flags for the predictions (about 1.5 s)")
-    return PredictionContext(quick_machine(), gpus, options.network)
+    progress.note("measuring this machine's memory and flags for the predictions (about a second)")
+    host = None
+    try:
+        host = quick_machine()
+    except HostBusy as error:
+        # The run goes on: what it measures is worth having, and its cases say how disturbed they were.
+        progress.note(f"no predictions for ranks on processors: {error}")
+        folder.describe(notes=[*folder.manifest["notes"], f"no predictions: {error}"])
+    return PredictionContext(host, gpus, options.network)
 
 
 def machine_for(case: Case, context: PredictionContext) -> Machine | Cluster:

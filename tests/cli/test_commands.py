@@ -13,7 +13,8 @@ from ccbench.backends.kernels.sources import kernel_algorithms
 from ccbench.cases import backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.doctor import Check
-from ccbench.model.machine import Machine, load_machine, machine_names
+from ccbench.model.calibration import Calibration
+from ccbench.model.machine import load_machine, machine_names
 from ccbench.topology.files import catalog_names
 from ccbench.topology.node_nics import KINDS, parse_network
 from tests.cli.conftest import Command
@@ -170,19 +171,20 @@ def test_calibrate_writes_a_machine_that_can_be_read_back(
 ) -> None:
     asked: list[float] = []
 
-    def measure_machine(seconds: float) -> Machine:
+    def measure_machine(seconds: float) -> Calibration:
         asked.append(seconds)
-        return load_machine(MACHINE)
+        return Calibration(load_machine(MACHINE), "other programs took 66 %")
 
     monkeypatch.setattr("ccbench.model.calibration.measure_machine", measure_machine)
-    assert ccbench("calibrate", "-o", "mine.yaml", "--time", "500ms").done
+    ended = ccbench("calibrate", "-o", "mine.yaml", "--time", "500ms").done
+    assert "warning: other programs took 66 %; its rates may be too low" in ended.err
     assert asked == [0.5]
     written = load_machine(tmp_path / "mine.yaml")
     assert replace(written, name=MACHINE) == load_machine(MACHINE)
     assert written.name.startswith(platform.node())
 
 
-def no_measuring(seconds: float) -> Machine:
+def no_measuring(seconds: float) -> Calibration:
     raise AssertionError("measured before the output was checked")
 
 
@@ -195,7 +197,8 @@ def test_calibrate_replaces_a_file_only_when_forced(
     assert "is there already" in ended.err
     assert "--force" in ended.err
     assert (tmp_path / "mine.yaml").read_text() == "precious"
-    monkeypatch.setattr("ccbench.model.calibration.measure_machine", lambda seconds: load_machine(MACHINE))
+    measured = Calibration(load_machine(MACHINE))
+    monkeypatch.setattr("ccbench.model.calibration.measure_machine", lambda seconds: measured)
     assert ccbench("calibrate", "-o", "mine.yaml", "--force").code == 0
     assert load_machine(tmp_path / "mine.yaml").fabric == load_machine(MACHINE).fabric
 

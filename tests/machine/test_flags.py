@@ -86,7 +86,7 @@ def test_flags_are_plain_words_wherever_they_are_written() -> None:
 
 
 def test_lists_of_flags_are_made_from_the_registry() -> None:
-    assert LOAD_FLAGS == (Flag.OTHER_LOAD, Flag.STEAL)
+    assert LOAD_FLAGS == (Flag.OTHER_LOAD, Flag.STEAL, Flag.CPU_CONTENTION)
     assert set(DEVICE_FLAGS) - set(DEVICE_FAULTS) == {Flag.POWER_CAPPED, Flag.CLOCK_DROPPED, Flag.CLOCK_LOW}
     assert not {*DEVICE_FLAGS, *LOAD_FLAGS} & {flag for flag in Flag if flag.arrangement}
 

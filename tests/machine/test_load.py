@@ -57,7 +57,7 @@ def test_many_short_rounds_are_judged_together() -> None:
     short = flagged(watched(CpuTimes(0, 0, 0), CpuTimes(4 / TICKS, 0, 6 / TICKS), 0.0))
     both = over_all(short, short)
     assert short.flags == ()
-    assert both.flags == ("other_load",)
+    assert both.flags == ("other_load", "cpu_contention")
     assert both.other_cpu_share == pytest.approx(4 / 6)
 
 
@@ -88,7 +88,8 @@ def test_a_processor_that_moved_in_any_round_stays_flagged() -> None:
         ((2.1e-7, 1e-7, None, None, False), ("core_distance_changed",)),
         ((1e-7, 1.9e-7, None, None, False), ()),
         ((None, 1e-7, None, None, True), ("oversubscribed",)),
-        ((1e-7, 5e-7, 0.5, 0.5, True), ("other_load", "steal", "core_distance_changed", "oversubscribed")),
+        ((1e-7, 5e-7, 0.5, 0.0, True), ("other_load", "core_distance_changed", "oversubscribed")),
+        ((None, None, 0.3, 0.3, False), ("other_load", "steal", "cpu_contention")),
     ],
 )
 def test_flags_name_what_is_doubtful(
@@ -97,6 +98,18 @@ def test_flags_name_what_is_doubtful(
     before, after, foreign, steal, oversubscribed = fields
     seen = Conditions(before, after, foreign, steal, 10.0, (), oversubscribed)
     assert flagged(seen).flags == found
+
+
+@pytest.mark.parametrize(
+    ("processors", "other", "contended"),
+    [(1, 0.49, False), (1, 0.51, True), (2, 0.29, False), (2, 0.3, True), (64, 0.1, False), (64, 0.11, True)],
+)
+def test_the_more_processors_a_case_needs_at_once_the_less_load_it_stands(
+    processors: int, other: float, contended: bool
+) -> None:
+    bound = tuple(range(processors)) * 2  # two ranks on each processor need it no more often
+    seen = flagged(Conditions(other_cpu_share=other, watched_cpu_seconds=10.0, binding=bound))
+    assert ("cpu_contention" in seen.flags) is contended
 
 
 def two_threads_a_core(root: Path, cores: int) -> Path:

@@ -131,6 +131,24 @@ def test_a_run_without_predictions_says_nothing_about_them(tmp_path: Path) -> No
     assert not any("predict" in line or "of the bound" in line for line in lines)
 
 
+def test_of_cases_that_others_disturbed_nothing_is_predicted_and_that_is_said(tmp_path: Path) -> None:
+    loaded: dict[int, Edit] = dict.fromkeys(
+        range(9), lambda one: flagged(one, "other_load", "cpu_contention")
+    )
+    lines = verdict_lines(write_run(tmp_path / "run", sweep(), loaded, priced=False))
+    assert lines[1].startswith("CANNOT SAY how fast 9 of 9 cases should be: others took the processors")
+    flags = [line for line in lines if "flagged" in line]
+    assert len(flags) == 1
+    assert flags[0].startswith("Doubt: 9 of 9 cases flagged: cpu contention")
+
+
+def test_a_prediction_that_load_does_not_keep_from_being_made_is_not_missed(tmp_path: Path) -> None:
+    loaded: dict[int, Edit] = {0: lambda one: flagged(one, "other_load", "cpu_contention")}
+    priced = write_run(tmp_path / "priced", sweep(), loaded)
+    of_messages = write_run(tmp_path / "mpi", sweep(backend="mpi"), loaded, priced=False)
+    assert "CANNOT SAY" not in str([verdict_lines(priced), verdict_lines(of_messages)])
+
+
 def test_a_problem_of_the_machine_is_told_and_a_note_is_not(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep())
     note = {"severity": "note", "devices": ["nic0"], "evidence": "far", "advice": "reseat it"}

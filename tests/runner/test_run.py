@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,14 +13,22 @@ from typing import Any
 import pytest
 
 from ccbench.backends.base import Backend, CannotRun, Team, TeamRequest
-from ccbench.cases import DECLARED, NO_TEAM, Case, Device, Measurement, PricedBy, Sampling, Status
-from ccbench.errors import BackendUnavailable, CcbenchError, MachineError, RunFolderError, UsageError
+from ccbench.cases import DECLARED, NO_TEAM, Case, Conditions, Device, Measurement, PricedBy, Sampling, Status
+from ccbench.errors import (
+    BackendUnavailable,
+    CcbenchError,
+    HostBusy,
+    MachineError,
+    RunFolderError,
+    UsageError,
+)
+from ccbench.machine.flags import Flag
 from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext
-from ccbench.model.machine import load_machine, save_machine
+from ccbench.model.machine import Machine, load_machine, save_machine
 from ccbench.results import load_run
 from ccbench.runner.planning import RunOptions, check_output, plan_suite
-from ccbench.runner.progress import Left, Progress
+from ccbench.runner.progress import Left, PlainProgress, Progress
 from ccbench.runner.run import RunOutcome, run_suite
 from ccbench.runner.starting import first_difference
 from ccbench.runner.workers.discovery import HostFacts, LaunchedRanks
@@ -534,6 +543,42 @@ def test_what_a_library_says_it_ran_is_what_is_predicted(
     )
     run(teams, ["all_reduce"])
     assert set(asked) == {("tree", "ll")}
+
+
+@pytest.mark.parametrize("priced_by", [PricedBy.SCHEDULE, PricedBy.MPI])
+def test_what_is_priced_on_the_hosts_memory_has_no_prediction_where_others_took_its_processors(
+    teams: Teams, monkeypatch: pytest.MonkeyPatch, priced_by: PricedBy
+) -> None:
+    declared_as(monkeypatch, priced_by=priced_by)
+    asked: list[str] = []
+
+    def predict(self: PredictionContext, case: Case, *ran: str) -> None:
+        asked.append(case.collective)
+
+    monkeypatch.setattr(PredictionContext, "predict", predict)
+    monkeypatch.setattr("ccbench.runner.network_probe.NetworkLooks.cases", lambda self, case: [])
+    conditions = Conditions(flags=(Flag.OTHER_LOAD, Flag.CPU_CONTENTION))
+    teams.answers["broadcast"] = lambda case, sampling: replace(good(case, sampling), conditions=conditions)
+    run(teams)
+    disturbed = ["broadcast"] * (priced_by is PricedBy.MPI)
+    assert asked == ["all_reduce", *disturbed, "barrier"]
+
+
+def test_a_host_that_is_too_busy_to_be_measured_runs_without_predictions_and_says_so(
+    teams: Teams, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reason = "cannot say how fast this machine should be: other programs took 66 %"
+
+    def busy() -> Machine:
+        raise HostBusy(reason)
+
+    monkeypatch.setattr("ccbench.model.calibration.quick_machine", busy)
+    outcome = run(teams, progress=PlainProgress(sys.stderr), machine=None)
+    assert outcome.exit_code == 0
+    found = load_run(outcome.folder)
+    assert [point.predicted_seconds for point in found.points] == [None] * 3
+    assert found.manifest.document["notes"] == [f"no predictions: {reason}"]
+    assert f"no predictions for ranks on processors: {reason}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("refusal", [BackendUnavailable, CannotRun])

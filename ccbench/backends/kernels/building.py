@@ -32,6 +32,7 @@ from pathlib import Path
 from ccbench.backends.kernels.sources import Program, kernel_folder
 from ccbench.errors import CcbenchError, MissingDependency, UsageError
 from ccbench.machine.accelerators import cuda_install
+from ccbench.machine.files import cache_folder
 from ccbench.machine.software import install_line
 
 DIGEST_BYTES = 32
@@ -43,15 +44,6 @@ _OTHERS_MAY_WRITE = 0o022
 
 _INTACT: dict[Path, tuple[int, ...]] = {}
 """What this process has read already, with what would have changed if the file had."""
-
-
-def cache_folder() -> Path:
-    """Folder of builds: ``$CCBENCH_CACHE``, or ``ccbench`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    named = os.environ.get("CCBENCH_CACHE")
-    if named:
-        return Path(named)
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "ccbench"
 
 
 def private_folder(name: str) -> Path:

@@ -16,7 +16,6 @@ from ccbench.backends.kernels.building import (
     DIGEST_BYTES,
     Build,
     built,
-    cache_folder,
     content,
     intact,
     kept,
@@ -25,6 +24,7 @@ from ccbench.backends.kernels.building import (
 from ccbench.backends.kernels.host_engine import HostCall, HostOptions, HostWorld
 from ccbench.backends.kernels.sources import kernel_folder
 from ccbench.errors import MissingDependency, UsageError
+from ccbench.machine.files import cache_folder
 
 
 def test_a_file_that_is_not_there_lists_those_that_are() -> None:

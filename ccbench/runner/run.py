@@ -23,7 +23,7 @@ from ccbench.cases import (
     backend_names,
     capabilities_of,
 )
-from ccbench.errors import BackendUnavailable
+from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.machine.detection import detect
 from ccbench.machine.flags import Flag
 from ccbench.machine.host import Terminated, terminated_by_signals
@@ -81,7 +81,7 @@ _EXIT_CODES = {
 class RunOutcome:
     """End of a run. counts: cases per status, earlier ones of a resumed run included.
 
-    unfinished: cases that were measured, but not as often as planned.
+    unfinished: cases that were measured, but not as often as planned, or for which no ranks started.
     """
 
     folder: Path
@@ -131,6 +131,12 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         return run.all([case for case in plan.cases if case.case_id not in done], done, deadline)
 
 
+def _not_started(case: Case, error: CcbenchError, often: str = "") -> Measurement:
+    """Say that no team could be started, which is no failure of the case where the ranks refuse."""
+    status = Status.UNSUPPORTED if isinstance(error, CannotRun) else Status.FAILED
+    return Measurement(case, status, f"{error}{often}", stop_reason=NO_TEAM)
+
+
 class _Run:
     """One run under way: its teams and its counts."""
 
@@ -155,8 +161,7 @@ class _Run:
         self._progress = progress
         self._teams: dict[TeamKey, Team] = {}
         self._costly: set[TeamKey] = set()
-        self._failures: dict[TeamKey, list[str]] = defaultdict(list)
-        self._cannot_start: dict[TeamKey, str] = {}
+        self._failures: dict[TeamKey, list[CcbenchError]] = defaultdict(list)
         self._losses: dict[TeamKey, list[str]] = defaultdict(list)
         self._results: dict[str, Measurement] = folder.unfinished() if options.resume else {}
         self._launched_by, self._hub = options.launched_by, options.hub
@@ -210,8 +215,9 @@ class _Run:
             exit_code = stop.exit_code
         results = [self._results.get(case.case_id) for case in cases]
         counts = Counter([*done_before.values(), *(one.status if one else Status.SKIPPED for one in results)])
-        unfinished = sum(one is not None and one.stop_reason == MORE_ROUNDS for one in results)
-        # The worst status decides; a run without a measured case, or with too few rounds, is partial.
+        unfinished = sum(one is not None and one.stop_reason in (MORE_ROUNDS, NO_TEAM) for one in results)
+        # The worst status decides; a run without a measured case, with too few rounds of one, or with one for
+        # which no ranks ever started, is partial.
         complete = 0 if counts.get(Status.OK) and not unfinished else _EXIT_CODES[Status.SKIPPED]
         worst = next((code for status, code in _EXIT_CODES.items() if counts.get(status)), complete)
         return RunOutcome(self._folder.path, exit_code or worst, dict(counts), bool(exit_code), unfinished)
@@ -322,20 +328,14 @@ class _Run:
         if reason:
             return Measurement(case, Status.UNSUPPORTED, reason)
         key = self._team_key(case)
-        if key in self._cannot_start:
-            return Measurement(case, Status.UNSUPPORTED, self._cannot_start[key], stop_reason=NO_TEAM)
         failures = self._failures[key]
         if len(failures) >= TEAM_FAILURES_LIMIT:  # a start that fails may take minutes
-            said = f"{failures[-1]} (tried {len(failures)} times)"
-            return Measurement(case, Status.FAILED, said, stop_reason=NO_TEAM)
+            return _not_started(case, failures[-1], f" (tried {len(failures)} times)")
         try:
             team = self._team(case)
-        except CannotRun as error:
-            self._cannot_start[key] = str(error)
-            return Measurement(case, Status.UNSUPPORTED, str(error), stop_reason=NO_TEAM)
-        except BackendUnavailable as error:
-            failures.append(str(error))
-            return Measurement(case, Status.FAILED, str(error), stop_reason=NO_TEAM)
+        except (CannotRun, BackendUnavailable) as error:
+            failures.append(error)
+            return _not_started(case, error)
         # Every round of a case has as many launches a sample as its first, or their samples were no one kind.
         sampling = self._sampling.of_one_round(launches)
         if deadline is not None:

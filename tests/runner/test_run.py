@@ -56,6 +56,7 @@ class Teams(Backend):
     opened: int = 0
     closed: int = 0
     opens: bool = True
+    refusals_left: int = 0
     refusal: type[CcbenchError] = BackendUnavailable
     died: bool = False
     name: str = "cpu"
@@ -81,7 +82,8 @@ class Teams(Backend):
         raise AssertionError("it has no workers")
 
     def open_team(self, request: TeamRequest) -> Team:
-        if not self.opens:
+        self.refusals_left -= 1
+        if not self.opens or self.refusals_left >= 0:
             raise self.refusal("cpu: no ranks today")
         self.opened += 1
         self.requests.append(request)
@@ -227,12 +229,25 @@ def test_faults_with_other_words_or_a_good_case_between_them_skip_nothing(
     assert Status.SKIPPED not in outcome.counts
 
 
-def test_teams_that_cannot_start_are_tried_three_times(teams: Teams) -> None:
-    teams.opens = False
+@pytest.mark.parametrize(
+    ("refusal", "status"), [(BackendUnavailable, Status.FAILED), (CannotRun, Status.UNSUPPORTED)]
+)
+def test_teams_that_cannot_start_are_tried_three_times(
+    teams: Teams, refusal: type[CcbenchError], status: Status
+) -> None:
+    teams.opens, teams.refusal = False, refusal
     outcome = run(teams, [*COLLECTIVES, "gather", "reduce"])
     assert outcome.exit_code == 5
+    assert outcome.counts == {status: 5}
     details = list(load_run(outcome.folder).cases["detail"])
     assert sorted(details) == ["cpu: no ranks today"] * 3 + ["cpu: no ranks today (tried 3 times)"] * 2
+
+
+def test_ranks_that_refused_once_are_asked_again_and_the_run_is_partial(teams: Teams) -> None:
+    teams.refusals_left, teams.refusal = 1, CannotRun
+    outcome = run(teams, ["all_reduce", "barrier"])
+    assert statuses(outcome.folder) == {"all_reduce": "unsupported", "barrier": "ok"}
+    assert (outcome.exit_code, outcome.unfinished) == (5, 1)
 
 
 def test_rounds_go_round_and_keep_the_launches_that_the_first_one_found(teams: Teams) -> None:

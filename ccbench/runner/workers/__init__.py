@@ -2,7 +2,7 @@
 
 A *leader* (one for each team) forks the ranks, or has them started by a launcher; then each rank's process
 runs an *agent*, which connects to its leader. Under ``mpirun -n N ccbench run`` the processes that the
-launcher started are agents too, and the first of them keeps the *hub* through which leaders reach the others.
+launcher started are agents too, and the run's own process is the *hub* through which leaders reach them.
 
 How a rank starts, module by module (mpirun, srun and torchrun alike):
 
@@ -12,5 +12,6 @@ How a rank starts, module by module (mpirun, srun and torchrun alike):
   ``launcher.CommandLauncher``, which has srun start ``agent.serve_one_team`` in every process;
 - ``srun -n 16 ccbench run``: ``rendezvous`` tells from the environment that this is rank 3 of 16, finds the
   first process; ``hub.join_run`` makes an ``agent.LaunchedProcessAgent`` of each and starts the run in a
-  process of its own, whose leaders reach the agents by ``launcher.AgentLauncher``.
+  process of its own, with a connection to each; ``discovery`` asks them what their hosts are, and
+  ``launcher.AgentLauncher`` has them start ranks.
 """

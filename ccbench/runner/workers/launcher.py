@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from types import MappingProxyType
@@ -40,7 +40,6 @@ from ccbench.runner.workers.messages import (
     RUNNER_VARIABLE,
     Ended,
     Hello,
-    Place,
     Spawn,
     this_place,
 )
@@ -65,20 +64,6 @@ _SIGNAL = re.compile(r"exited on signal (\d+)|\(signal (\d+)\)|KILLED BY SIGNAL:
 
 _TELLING = re.compile(r"error|fail|not |cannot|unable|no such|refused|slots|abort|instead of", re.IGNORECASE)
 """Lines of a launcher that are worth telling, among its frames and greetings."""
-
-
-@dataclass(frozen=True)
-class Member:
-    """A rank as the leader knows it.
-
-    near: its process can be seen from here. handle: process descriptor of one that must not outlive the team
-    and is no child, else -1.
-    """
-
-    place: Place
-    connection: Connection
-    near: bool
-    handle: int = -1
 
 
 def describe_exit(code: int) -> str:
@@ -226,7 +211,7 @@ class ForkedRanks(Launcher):
 
     def __init__(self, group: WorkerGroup, bound: Sequence[int], runner: Connection) -> None:
         super().__init__("the leader", Launch())
-        self.members: list[Member] = []
+        self.members: list[Peer] = []
         self._codes: dict[int, int] = {}
         leader, here = os.getpid(), this_place()
         for rank in range(group.control.ranks):
@@ -248,13 +233,13 @@ class ForkedRanks(Launcher):
                 finally:
                     os._exit(status)
             theirs.close()
-            self.members.append(Member(replace(here, pid=pid), ours, near=True))
+            self.members.append(Peer(Hello(replace(here, pid=pid)), ours))
 
     def exit_codes(self, options: int = os.WNOHANG) -> Sequence[int | None]:
         """See Launcher. options: of waitpid; 0 waits for all."""
         for rank, member in enumerate(self.members):
             if rank not in self._codes:  # others' numbers may be somebody else's by now
-                pid, status = os.waitpid(member.place.pid, options)
+                pid, status = os.waitpid(member.hello.place.pid, options)
                 if pid:
                     self._codes[rank] = os.waitstatus_to_exitcode(status)
         return [self._codes.get(rank) for rank in range(len(self.members))]
@@ -263,7 +248,7 @@ class ForkedRanks(Launcher):
         """See Launcher."""
         for rank, code in enumerate(self.exit_codes()):
             if code is None:
-                os.kill(self.members[rank].place.pid, signal.SIGKILL)
+                os.kill(self.members[rank].hello.place.pid, signal.SIGKILL)
         self.exit_codes(0)
 
 

@@ -19,6 +19,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from multiprocessing.connection import Connection, wait
+from typing import TypeVar
 
 from ccbench.backends.base import CannotRun, Launch, Position
 from ccbench.backends.cpu.memory import Activity, Control, Word
@@ -36,7 +37,6 @@ from ccbench.runner.workers.launcher import (
     START_LIMIT_SECONDS,
     ForkedRanks,
     Launcher,
-    Member,
     gather,
     private_folder,
     started,
@@ -58,6 +58,17 @@ ANSWER_SECONDS = 1.0
 
 PARTING_SECONDS = 3.0
 """Time that launched ranks may take to finish their library."""
+
+
+class _Lost(Exception):
+    """The team is lost, and a case with it: its status, and the text who died, failed or hangs."""
+
+    def __init__(self, status: Status, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+Answer = TypeVar("Answer", messages.Ready, RankReport)
 
 
 class Leader:
@@ -86,10 +97,12 @@ class Leader:
             self.oversubscribed = not capabilities_of(self.backend).on_gpus and self.ranks > usable_cores()
         cpus = spread_over_cores(allowed_cpus()) if pinned else []
         self.bound = tuple(cpus[rank % len(cpus)] for rank in range(self.ranks)) if cpus else ()
-        self.members: list[Member] = []
+        self.members: list[Peer] = []
         self.hosts: tuple[str, ...] = ()
         self.fault = fault_from_environment()
-        self._hub = hub
+        self._hub, self._here = hub, this_place()
+        # Process descriptors, by number, of ranks on this host that must not outlive the team.
+        self._held: dict[int, int] = {}
         self._launcher: Launcher | None = None
         self._one_clock = True
         self._version = ""
@@ -136,32 +149,20 @@ class Leader:
         in_process = capabilities_of(self.backend).in_process_ranks
         starter = started(launch, self.ranks, listener.address, folders, self._hub, in_process)
         self._launcher = starter
-        here = this_place()
-
-        def enrol(peer: Peer) -> None:
-            # No process may outlive this team, whatever becomes of it, unless it says so. A descriptor means
-            # this process for good; its number might be another's by then.
-            near, handle = here.sees(peer.hello.place), -1
-            if near and not peer.hello.stays and hasattr(os, "pidfd_open"):
-                with suppress(OSError):
-                    handle = os.pidfd_open(peer.hello.place.pid)
-            self.members.append(Member(peer.hello.place, peer.connection, near, handle))
-
         with listener:
-            peers = gather(
+            self.members = gather(
                 listener,
                 self.backend,
                 self.ranks,
                 starter.why_so_few,
-                [],
+                self.members,
                 ended=starter.ended,
                 runner=runner,
-                enrol=enrol,
+                enrol=self._hold,
             )
-        enrolled = {member.connection: member for member in self.members}
-        self.members = [enrolled[peer.connection] for peer in peers]
-        self.hosts = tuple(member.place.host for member in self.members)
-        self._one_clock = len({member.place.clock for member in self.members}) == 1
+        places = [member.hello.place for member in self.members]
+        self.hosts = tuple(place.host for place in places)
+        self._one_clock = len({place.clock for place in places}) == 1
         many = self.oversubscribed and not launch.several_hosts
         for rank, connection in enumerate(self.connections):
             processor = self.bound[rank] if self.bound else -1
@@ -171,31 +172,26 @@ class Leader:
             with suppress(OSError):  # who is gone shows in ``_until_ready``
                 connection.send(start)
 
+    def _hold(self, peer: Peer) -> None:
+        """See that a rank's process does not outlive this team, whatever becomes of it, unless it says so.
+
+        A descriptor means this process for good; its number might be another's by then.
+        """
+        if self._near(peer) and not peer.hello.stays and hasattr(os, "pidfd_open"):
+            with suppress(OSError):
+                self._held[peer.hello.place.pid] = os.pidfd_open(peer.hello.place.pid)
+
+    def _near(self, member: Peer) -> bool:
+        """Return True if the rank's process can be seen from here."""
+        return self._here.sees(member.hello.place)
+
     def _until_ready(self, runner: Connection, deadline: float) -> None:
         """Wait until every rank's library works; all-gathers between them go on meanwhile."""
-        everybody = set(range(self.ranks))
-        ready: dict[int, messages.Ready] = {}
-        while late := everybody - set(ready):
-            heard = self._heard(everybody, POLL_SECONDS, runner)
-            for rank in heard:
-                try:
-                    message = self.members[rank].connection.recv()
-                except (EOFError, OSError):
-                    raise BackendUnavailable(
-                        f"{self.backend}: {self.name_of(rank)} {self._ended(rank)} while its library started"
-                    ) from None
-                if isinstance(message, messages.Refusal):
-                    raise CannotRun(message.reason)  # as a rank that was forked refuses every case
-                if isinstance(message, messages.Ready):
-                    ready[rank] = message
-                else:
-                    self._receive(rank, message)
-            if not heard:
-                self._remember_files()  # a library that is killed while it starts leaves files, too
-            if late and (time.monotonic() > deadline or self._long_stopped(late)):
-                names = ", ".join(map(self.name_of, sorted(late)))
-                why = self._stuck(late) or f"in {START_LIMIT_SECONDS:.0f} s it did not on {names}"
-                raise Hung(f"{self.backend}: the library did not start: {why}")
+        try:
+            ready = self._answers(messages.Ready, deadline, runner)
+        except _Lost as lost:
+            failed = Hung if lost.status is Status.TIMED_OUT else BackendUnavailable
+            raise failed(f"{self.backend}: {lost}") from None
         in_order = [ready[rank] for rank in range(self.ranks)]
         self._version = one_version(self.backend, [one.version for one in in_order], self.hosts)
         if all(len(one.processors) == 1 for one in in_order):
@@ -207,14 +203,14 @@ class Leader:
     def _remember_files(self) -> None:
         """Have what libraries of this host put into shared memory go with the team, whoever is killed."""
         if self._cleanup:
-            self._cleanup.add_shared_memory(one.place.pid for one in self.members if one.handle >= 0)
+            self._cleanup.add_shared_memory(self._held)
 
     # -- a case --------------------------------------------------------------------------------------------
 
     def lead(self, runner: Connection) -> None:
         """Tell the runner that all ranks are there, then run its cases until it hangs up or a rank dies."""
         with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the runner is done, or gone
-            runner.send(tuple(member.place.pid for member in self.members))
+            runner.send(tuple(member.hello.place.pid for member in self.members))
             usable = True
             while usable:
                 if runner not in wait([runner, *self.connections]):
@@ -227,40 +223,50 @@ class Leader:
         """Run one case on all ranks; (what came out, whether the team can go on)."""
         started_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         deadline = time.monotonic() + sampling.time_limit_seconds
-        reports: dict[int, RankReport] = {}
         self._failed = True
         for connection in self.connections:
             with suppress(OSError):  # a rank that is gone shows below
                 connection.send((case, sampling))
-        while len(reports) < self.ranks:
-            failure = self._collect(reports, runner, deadline)
-            if failure:
-                return Measurement(case, *failure, started_at=started_at), False
+        try:
+            reports = self._answers(RankReport, deadline, runner)
+        except _Lost as lost:
+            return Measurement(case, lost.status, str(lost), started_at=started_at), False
         self._failed = False
         return replace(self.composed(case, reports), started_at=started_at), True
 
-    def _collect(
-        self, reports: dict[int, RankReport], runner: Connection, deadline: float
-    ) -> tuple[Status, str] | None:
-        """Wait a little for reports; how the case has failed, if it has."""
-        pending = set(range(self.ranks)) - set(reports)
-        left = max(0.0, deadline - time.monotonic())
-        for rank in self._heard(pending, min(POLL_SECONDS, left), runner):
-            try:
-                message = self.members[rank].connection.recv()
-            except (EOFError, OSError):
-                during = self._activity(rank)
-                return Status.FAILED, f"{self.name_of(rank)} {self._ended(rank)} while {during}"
-            if not isinstance(message, RankReport):
-                self._receive(rank, message)
-                continue
-            reports[rank] = message
-            if message.status is Status.FAILED:
-                return Status.FAILED, message.detail
-        silent = pending - set(reports)
-        if silent and (time.monotonic() >= deadline or self._long_stopped(silent)):
-            return Status.TIMED_OUT, self._hang_diagnosis(silent)
-        return None
+    # -- the watchdog --------------------------------------------------------------------------------------
+
+    def _answers(self, kind: type[Answer], deadline: float, runner: Connection) -> dict[int, Answer]:
+        """Return one answer of every rank.
+
+        Raises _Lost when one dies, fails or hangs, CannotRun when one refuses, EOFError when the runner is
+        gone.
+        """
+        answers: dict[int, Answer] = {}
+        while late := set(range(self.ranks)) - set(answers):
+            left = max(0.0, deadline - time.monotonic())
+            heard = self._heard(set(range(self.ranks)), min(POLL_SECONDS, left), runner)
+            for rank in heard:
+                try:
+                    message = self.members[rank].connection.recv()
+                except (EOFError, OSError):
+                    during = self._activity(rank) if kind is RankReport else "its library started"
+                    said = f"{self.name_of(rank)} {self._ended(rank)} while {during}"
+                    raise _Lost(Status.FAILED, said) from None
+                if isinstance(message, messages.Refusal):
+                    raise CannotRun(message.reason)  # as a rank that was forked refuses every case
+                if isinstance(message, RankReport) and message.status is Status.FAILED:
+                    raise _Lost(Status.FAILED, message.detail)  # the others wait for it
+                if isinstance(message, kind):
+                    answers[rank] = message
+                else:
+                    self._receive(rank, message)
+            if kind is messages.Ready and not heard:
+                self._remember_files()  # a library that is killed while it starts leaves files, too
+            late -= set(answers)
+            if late and (time.monotonic() >= deadline or self._long_stopped(late)):
+                raise _Lost(Status.TIMED_OUT, self._hang_diagnosis(late, kind is RankReport))
+        return answers
 
     def _heard(self, ranks: set[int], seconds: float, runner: Connection | None = None) -> list[int]:
         """Return those of ``ranks`` that have said something; EOFError when the runner is gone."""
@@ -273,10 +279,9 @@ class Leader:
     def _receive(self, rank: int, message: object) -> None:
         """Keep where a launched rank is; hand on what all have given. Forked ranks share memory for both."""
         if isinstance(message, Position):
-            words, control = self.control.words, self.control
-            words[control.index(rank, Word.ACTIVITY)] = message.activity
-            words[control.index(rank, Word.SAMPLE)] = message.sample
-            words[control.index(rank, Word.BARRIER)] = message.barriers
+            told = (message.activity, message.sample, message.barriers)
+            for word, value in zip((Word.ACTIVITY, Word.SAMPLE, Word.BARRIER), told, strict=True):
+                self.control.words[self.control.index(rank, word)] = value
         elif isinstance(message, messages.AllGather):
             (self._given[rank],) = message.payloads
             if len(self._given) == self.ranks:
@@ -317,7 +322,7 @@ class Leader:
 
     def name_of(self, rank: int) -> str:
         """Return the name of a rank in messages, with its host where there are several."""
-        place = self.members[rank].place
+        place = self.members[rank].hello.place
         who = "the process of all ranks" if self.single_process else f"rank {rank}"
         where = f" on {place.host}" if len(set(self.hosts)) > 1 else ""
         return f"{who} (process {place.pid}{where})"
@@ -328,7 +333,8 @@ class Leader:
 
     def _is_stopped(self, rank: int) -> bool:
         """Return True if a signal has stopped the rank's process, as far as that can be seen from here."""
-        return self.members[rank].near and state(self.members[rank].place.pid) in ("T", "t")
+        member = self.members[rank]
+        return self._near(member) and state(member.hello.place.pid) in ("T", "t")
 
     def _long_stopped(self, pending: set[int]) -> bool:
         """Return True if one of ``pending`` has been found stopped again and again."""
@@ -354,7 +360,7 @@ class Leader:
                     if isinstance(message, Position):
                         self._receive(rank, message)
                 mute.discard(rank)
-        elsewhere = [rank for rank in sorted(mute) if not self.members[rank].near]
+        elsewhere = [rank for rank in sorted(mute) if not self._near(self.members[rank])]
         if elsewhere:
             ranks = ", ".join(map(self.name_of, elsewhere))
             return f"no answer from {ranks}: stopped, or its host cannot be reached"
@@ -362,9 +368,13 @@ class Leader:
         others = "" if self.single_process else "; the others wait for it"
         return f"{', '.join(map(self.name_of, stopped))} is stopped by a signal{others}" if stopped else ""
 
-    def _hang_diagnosis(self, pending: set[int]) -> str:
-        """Name ranks that are stuck, else the ones furthest behind."""
+    def _hang_diagnosis(self, pending: set[int], measuring: bool) -> str:
+        """Name ranks that are stuck, else those furthest behind, or all whose library did not start."""
         stuck = self._stuck(pending)
+        if not measuring:
+            names = ", ".join(map(self.name_of, sorted(pending)))
+            why = stuck or f"in {START_LIMIT_SECONDS:.0f} s it did not on {names}"
+            return f"the library did not start: {why}"
         if stuck:
             return f"timed out: {stuck}"
         if self.single_process:
@@ -392,12 +402,12 @@ class Leader:
                 connection.send(messages.Stop())
         if self._launcher is not None and not self._failed:
             self._launcher.wait(self._parting_seconds)
-        for member in self.members:
-            member.connection.close()
-            if member.handle >= 0:
-                with suppress(OSError):  # it has ended
-                    signal.pidfd_send_signal(member.handle, signal.SIGKILL)
-                os.close(member.handle)
+        for connection in self.connections:
+            connection.close()
+        for handle in self._held.values():
+            with suppress(OSError):  # it has ended
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+            os.close(handle)
         if self._launcher is not None:
             self._launcher.kill()
         self._open.close()

@@ -95,7 +95,7 @@ def main(how: str) -> None:
     leader.end()
     for rank in range(RANKS):
         print(group.seen[rank])
-    print(sum(is_there(member.place.pid) for member in leader.members))
+    print(sum(is_there(member.hello.place.pid) for member in leader.members))
 
 
 if __name__ == "__main__":

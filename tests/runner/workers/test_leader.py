@@ -15,9 +15,9 @@ from ccbench.backends.base import Launch
 from ccbench.cases import Case, CaseFacts, Conditions, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.runner.measure import RankResult
-from ccbench.runner.workers.launcher import Member
+from ccbench.runner.workers.channel import Peer
 from ccbench.runner.workers.leader import Leader
-from ccbench.runner.workers.messages import GroupRequest, Place, RankReport, Ready
+from ccbench.runner.workers.messages import GroupRequest, Hello, RankReport, Ready, this_place
 from ccbench.runner.workers.reports import crowded, one_version, parts_of, wrong_elements_of
 from ccbench.verification import Mismatch
 
@@ -75,8 +75,8 @@ def test_a_rank_that_stays_stopped_is_not_waited_for_until_a_distant_limit(
     runner = Pipe()
     with subprocess.Popen(["sleep", "600"]) as rank:
         os.kill(rank.pid, signal.SIGSTOP)
-        places = [Place("here", process, "", "") for process in (os.getpid(), rank.pid)]
-        leader.members = [Member(place, end[0], True) for place, end in zip(places, ends, strict=True)]
+        places = [replace(this_place(), pid=process) for process in (os.getpid(), rank.pid)]
+        leader.members = [Peer(Hello(place), end[0]) for place, end in zip(places, ends, strict=True)]
         try:
             measurement, usable = leader.run(CASE, Sampling(time_limit_seconds=10_000.0), runner[0])
         finally:

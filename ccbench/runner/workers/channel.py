@@ -16,7 +16,7 @@ import secrets
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge, wait
@@ -88,9 +88,6 @@ class Listener:
         self._key = secrets.token_bytes(KEY_BYTES)
         self._proven: queue.SimpleQueue[Peer] = queue.SimpleQueue()
         self._places = threading.Semaphore(MOST_UNAUTHENTICATED)
-        # One byte through this pair wakes whoever is in ``wait`` when a peer has proven itself.
-        self._waiting, self._wake = socket.socketpair()
-        self._waiting.setblocking(False)
         self.refused: list[str] = []
         made = None
         if several_hosts and socket.has_dualstack_ipv6():
@@ -105,9 +102,14 @@ class Listener:
         self.addresses = tuple(f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in hosts)
         self.address = f"{' '.join(self.addresses)}|{self._key.hex()}"
 
-    def wait(self, others: Sequence[Any], seconds: float | None) -> tuple[list[Any], list[Peer]]:
-        """Wait for any of ``others`` or a peer: (those of ``others`` that are ready, new peers)."""
-        ready = wait([*others, self._socket, self._waiting], seconds)
+    def peers(self, seconds: float, runner: Connection | None = None) -> list[Peer]:
+        """Return those that have proven themselves by now, or wait so long for some to begin.
+
+        Raises EOFError when ``runner``, which says nothing meanwhile, hangs up.
+        """
+        ready = wait([self._socket, *([runner] if runner else [])], seconds)
+        if runner in ready:
+            raise EOFError
         while self._socket in ready and self._places.acquire(blocking=False):
             try:
                 line, _ = self._socket.accept()
@@ -115,13 +117,7 @@ class Listener:
                 self._places.release()
                 break
             threading.Thread(target=self._prove, args=(line,), daemon=True).start()
-        with suppress(BlockingIOError):
-            self._waiting.recv(GREETING_BYTES)
-        found = []
-        with suppress(queue.Empty):
-            while True:
-                found.append(self._proven.get_nowait())
-        return [one for one in ready if one not in (self._socket, self._waiting)], found
+        return [self._proven.get() for _ in range(self._proven.qsize())]
 
     def _prove(self, line: socket.socket) -> None:
         line.setblocking(True)
@@ -142,19 +138,13 @@ class Listener:
             connection.close()
         finally:
             self._places.release()
-            with suppress(OSError):  # closed meanwhile, or so many wait that it is awake anyway
-                self._wake.send(b"\0", socket.MSG_DONTWAIT)
-
-    def close(self) -> None:
-        """Let nobody in any more; who is in stays."""
-        for one in (self._socket, self._waiting, self._wake):
-            one.close()
 
     def __enter__(self) -> Listener:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Let nobody in any more; who is in stays."""
+        self._socket.close()
 
 
 # -- connecting -------------------------------------------------------------------------------------------

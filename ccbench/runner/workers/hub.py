@@ -93,7 +93,7 @@ def _gathered(process: LaunchedProcess, first: Peer) -> list[Connection]:
             late = arrived
             while time.monotonic() < deadline:
                 tell([peer.connection for peer in late], Stop(UsageError.exit_code))
-                late = listener.wait([], POLL_SECONDS)[1]
+                late = listener.peers(POLL_SECONDS)
                 arrived += late  # what is closed may take the words along
             raise
         finally:

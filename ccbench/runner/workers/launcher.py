@@ -352,10 +352,7 @@ def gather(
     deadline, alone = time.monotonic() + START_LIMIT_SECONDS, 0.0
     while True:
         over = bool(ended()) or time.monotonic() > deadline  # before looking: who came by then is seen
-        ready, peers = listener.wait([runner] if runner else [], POLL_SECONDS)
-        if ready:
-            raise EOFError
-        for peer in peers:
+        for peer in listener.peers(POLL_SECONDS, runner):
             enrol(peer)
             arrived.append(peer)
         if listener.refused:

@@ -242,10 +242,12 @@ class Leader:
         Raises _Lost when one dies, fails or hangs, CannotRun when one refuses, EOFError when the runner is
         gone.
         """
+        everybody = set(range(self.ranks))
         answers: dict[int, Answer] = {}
-        while late := set(range(self.ranks)) - set(answers):
+        while late := everybody - set(answers):
             left = max(0.0, deadline - time.monotonic())
-            heard = self._heard(set(range(self.ranks)), min(POLL_SECONDS, left), runner)
+            # While libraries start, who is ready may die, and has all-gathers to say.
+            heard = self._heard(late if kind is RankReport else everybody, min(POLL_SECONDS, left), runner)
             for rank in heard:
                 try:
                     message = self.members[rank].connection.recv()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def let_in(listener: Listener, wanted: int, seconds: float = 5.0) -> list[Connec
     found: list[Connection] = []
     deadline = time.monotonic() + seconds
     while len(found) < wanted and time.monotonic() < deadline:
-        for peer in listener.wait([], 0.05)[1]:
+        for peer in listener.peers(0.05):
             assert peer.hello == HELLO
             found.append(peer.connection)
     return found
@@ -102,13 +103,14 @@ def test_a_wrong_key_gets_nobody_in_and_silence_keeps_nobody_out() -> None:
             inside[0].close()
 
 
-def test_whoever_waits_for_a_listener_wakes_as_soon_as_a_peer_is_in() -> None:
+def test_whoever_waits_for_peers_hears_that_the_runner_is_gone() -> None:
+    ours, runner = Pipe()
     with Listener() as listener:
-        threading.Timer(0.2, lambda: connect(listener.address, HELLO)).start()
-        deadline = time.monotonic() + 20
-        while not (peers := listener.wait([], 30.0)[1]):
-            assert time.monotonic() < deadline
-        peers[0].connection.close()
+        assert listener.peers(0.0, ours) == []
+        runner.close()
+        with pytest.raises(EOFError):
+            listener.peers(30.0, ours)
+    ours.close()
 
 
 def test_a_listener_is_on_loopback_unless_there_are_several_hosts() -> None:
@@ -227,7 +229,7 @@ def test_versions_that_differ_are_refused_on_both_sides_before_anything_is_unpic
         other = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 30
         while not listener.refused and time.monotonic() < deadline:
-            assert listener.wait([], 0.05)[1] == []
+            assert listener.peers(0.05) == []
         said = other.communicate(timeout=30)[1]
     assert f"{socket.gethostname()} has ccbench 99.0" in listener.refused[0]
     assert "install the same version on all hosts" in listener.refused[0]

@@ -66,7 +66,7 @@ def test_what_a_killed_start_has_left_is_passed_by_for_what_its_successor_says(t
         found: list[Connection] = []
         deadline = time.monotonic() + 10
         while not found and time.monotonic() < deadline:
-            found = [peer.connection for peer in listener.wait([], 0.1)[1]]
+            found = [peer.connection for peer in listener.peers(0.1)]
         agent.join(10)
     assert len(found) == len(came_in) == 1
     for connection in (*found, *came_in):

@@ -31,7 +31,7 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 
-from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.base import CannotRun, OutOfMemory, Position
 from ccbench.backends.cpu.memory import Word
 from ccbench.backends.endpoint import TeamEndpoint, open_launched
 from ccbench.cases import Case, Conditions, Sampling, Status
@@ -154,6 +154,7 @@ def _facts_of_this_host() -> object:
 
 
 ANSWERS: Mapping[str, Callable[[], object]] = {
+    messages.POSITION: lambda: Position(0, 0, 0),  # until there is an endpoint, which knows
     messages.PLACE: messages.this_place,
     messages.CLOCK: time.time,
     messages.HOST: _facts_of_this_host,
@@ -197,7 +198,6 @@ def serve(address: str, hello: messages.Hello, broken: Callable[[], None], ready
     broken: called, by another thread, when the leader is gone. ready: called once the library works. Raises
     UsageError when the leader cannot be reached.
     """
-
     channel = Channel(connect(address, hello), broken, ANSWERS)
     start = channel.recv()
     if isinstance(start, messages.Stop):  # only asked
@@ -213,7 +213,7 @@ def serve(address: str, hello: messages.Hello, broken: Callable[[], None], ready
         channel.recv()  # the leader says that all is over, or hangs up, which ends the process
         raise SystemExit(1) from None
     ready()
-    channel.answers[messages.POSITION] = getattr(endpoint, "position", channel.answers[messages.POSITION])
+    channel.answers[messages.POSITION] = getattr(endpoint, "position", ANSWERS[messages.POSITION])
     processors = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
     quota = control_group_limits(Files()).cores
     channel.send(messages.Ready(endpoint.version, processors, quota))

@@ -23,10 +23,9 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from typing import Any, NamedTuple
 
 from ccbench import __version__
-from ccbench.backends.base import Position
 from ccbench.errors import UsageError
 from ccbench.machine.files import Files
-from ccbench.runner.workers.messages import POSITION, AllGather, Hello, Question, Start, Stop
+from ccbench.runner.workers.messages import AllGather, Hello, Question, Start, Stop
 
 FIRST_PROCESS = "the run's first process"
 """Name of a hub's listener in messages."""
@@ -222,12 +221,11 @@ class Channel:
         self,
         connection: Connection,
         broken: Callable[[], None],
-        answers: Mapping[str, Callable[[], object]] | None = None,
+        answers: Mapping[str, Callable[[], object]],
     ) -> None:
         self._connection = connection
         self._broken = broken
-        self.answers: dict[str, Callable[[], object]] = {POSITION: lambda: Position(0, 0, 0)}
-        self.answers.update(answers or {})
+        self.answers = dict(answers)
         self._lock = threading.Lock()
         self._messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._gathered: queue.SimpleQueue[tuple[bytes, ...]] = queue.SimpleQueue()

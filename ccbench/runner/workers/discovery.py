@@ -122,7 +122,7 @@ def discover_ranks(launch: Launch, ranks: int | None = None, hub: AgentHub | Non
         hub.listen()
         return found
     with Listener(several_hosts=launch.several_hosts) as listener:
-        launcher = started(launch, ranks or 1, listener.address)
+        launcher = started(launch, ranks or 1, listener.address, {})
         arrived: list[Peer] = []
 
         def why(came: int, wanted: int) -> str:

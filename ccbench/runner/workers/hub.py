@@ -176,7 +176,4 @@ def hub_of(variables: MutableMapping[str, str]) -> AgentHub | None:
     if not files:
         return None
     die_with_parent(os.getppid(), by=signal.SIGTERM)
-    agents = [Connection(int(file)) for file in files.split()]
-    for agent in agents:
-        os.set_inheritable(agent.fileno(), False)
-    return AgentHub(launcher, agents)
+    return AgentHub(launcher, [Connection(int(file)) for file in files.split()])

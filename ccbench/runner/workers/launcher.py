@@ -22,7 +22,6 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from types import MappingProxyType
 
 from ccbench.backends.base import Launch
 from ccbench.backends.endpoint import WorkerGroup
@@ -312,7 +311,7 @@ def started(
     launch: Launch,
     ranks: int,
     address: str,
-    folders: Mapping[str, str] = MappingProxyType({}),
+    folders: Mapping[str, str],
     hub: Connection | None = None,
     in_process: bool = False,
 ) -> Launcher:

@@ -421,8 +421,6 @@ def run_leader(file: int, *hub_files: int) -> None:
     hub_files: where agents run already, the socket that leads to their hub.
     """
     runner, *hub = (Connection(one) for one in (file, *hub_files))
-    for one in (file, *hub_files):
-        os.set_inheritable(one, False)
     die_with_parent(int(os.environ[RUNNER_VARIABLE]))
     leader = None
     try:

@@ -256,7 +256,7 @@ def test_a_rank_that_cannot_read_its_leader_says_so_and_hangs_up(capfd: pytest.C
     with Listener() as listener:
         theirs, ours = joined(listener)
     broken = threading.Event()
-    Channel(ours, broken.set)
+    Channel(ours, broken.set, {})
     theirs.send(_Unreadable())
     assert broken.wait(5)
     with pytest.raises((EOFError, OSError)):

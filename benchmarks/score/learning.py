@@ -1,9 +1,8 @@
-"""Constants learned on many systems at once, each held near its start by its spread.
+"""Levels of the model that many published logs suit best at once.
 
-Least squares of log(predicted / measured) with a soft-L1 loss (Huber-like, so that one sick row does not
-count much) plus ((log value - log start) / spread)^2, which stays square, so that no constant runs away: the
-maximum of a posterior with normal priors. Rows of one system count less the more there are, so that no log
-rules.
+A system weighs as much as any other, whatever its number of rows, and the loss of a row is bounded: some
+systems are twice as slow at small sizes as all others, for reasons that no description names, and must not
+move what holds for the rest. Levels are pulled to one by normal priors on their logarithms.
 """
 
 from __future__ import annotations
@@ -17,57 +16,66 @@ from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
 from ccbench.model.library import LibrarySystem
-from ccbench.model.library.calibration import LOSS_SCALE, Observation
+from ccbench.model.library.calibration import Observation, log_ratios
 from ccbench.model.library.constants import (
-    CONSTANTS,
+    LEVELS,
     SHIPPED_FILE,
     Domain,
     LibraryConstants,
     constants_of,
     kinds_of,
+    scaled,
     shipped,
 )
-from ccbench.model.library.predictor import seconds_of
 
 Floats = NDArray[np.float64]
 
-PRIOR_WEIGHT = 6.0
-"""A departure by one spread weighs as much as a row that is off by so many times LOSS_SCALE."""
+STEP = 1e-2
+"""In log scale, for slopes: wide enough that a choice of algorithm may change."""
 
+OFF = 0.15
+"""Logarithm of an error from which the loss flattens: rows that are off by much more pull no more."""
 
-FREE = tuple(constant for constant in CONSTANTS if constant.spread > 0)
+PRIOR_WEIGHT = 0.01
+"""A departure by one spread costs as much as one system in a hundred that is wholly off."""
+
+FREE = tuple(level for level in LEVELS.values() if level.learned_spread > 0)
 
 
 def fit(
     observations: Sequence[Observation],
     learned_on: str = "",
-    most_evaluations: int = 10,
+    most_evaluations: int = 8,
     prior_weight: float = PRIOR_WEIGHT,
 ) -> LibraryConstants:
-    """Constants that suit all ``observations``, with their domain; the starts where there are none.
-
-    prior_weight: as PRIOR_WEIGHT; with less, systems that were left out were predicted worse.
-    """
+    """Constants that suit all ``observations``, with their domain; as published where there are none."""
     from scipy.optimize import least_squares
 
     if not observations:
         return constants_of({}, learned_on)
-    start = np.log([constant.start for constant in FREE])
-    spread = np.array([constant.spread for constant in FREE])
-    weights = _weights(observations)
+    published = constants_of({}).table
+    spread = np.array([level.learned_spread for level in FREE])
+    rows: dict[LibrarySystem, int] = defaultdict(int)
+    for one in observations:
+        rows[one.system] += len(one.seconds)
+    weights = np.concatenate(
+        [np.full(len(one.seconds), 1 / np.sqrt(rows[one.system])) for one in observations]
+    )
 
     def residuals(point: Floats) -> Floats:
-        table = _table(point)
-        parts = [
-            weight * np.log(seconds_of(one.system, one.request, table) / np.asarray(one.seconds))
-            for one, weight in zip(observations, weights, strict=True)
-        ]
-        return np.concatenate(
-            [_softened(np.concatenate(parts)), prior_weight * LOSS_SCALE * (point - start) / spread]
-        )
+        off = np.concatenate(log_ratios(observations, scaled(published, _levels(point)))) / OFF
+        # Squares are z^2 / (1 + z^2) (Geman and McClure, 1985), weighed so that every system has one in all.
+        prior = np.sqrt(prior_weight) * point / spread
+        return np.concatenate([weights * off / np.sqrt(1.0 + off**2), prior])
 
-    found = least_squares(residuals, start, max_nfev=most_evaluations)
-    return constants_of(_table(found.x), learned_on, domain_of(observations))
+    found = least_squares(
+        residuals, np.zeros(len(FREE)), max_nfev=most_evaluations, diff_step=[STEP] * len(FREE)
+    )
+    return constants_of(_levels(found.x), learned_on, domain_of(observations))
+
+
+def _levels(point: Floats) -> dict[str, float]:
+    return {level.name: float(np.exp(x)) for level, x in zip(FREE, point, strict=True)}
 
 
 def write_constants(constants: LibraryConstants, path: Path, learned_on: str) -> None:
@@ -88,7 +96,7 @@ def write_constants(constants: LibraryConstants, path: Path, learned_on: str) ->
             "most_ranks_per_node": dict(domain.most_ranks_per_node),
             "largest_bytes": domain.largest_bytes,
         },
-        "values": {name: float(f"{value:.4g}") for name, value in constants.values},
+        "levels": {name: float(f"{scale:.4g}") for name, scale in constants.levels},
     }
     try:
         path.write_text(yaml.safe_dump(plain, sort_keys=False, width=110), encoding="utf-8")
@@ -96,12 +104,6 @@ def write_constants(constants: LibraryConstants, path: Path, learned_on: str) ->
         raise MachineError(f"{path}: cannot be written ({error.strerror}); name another file") from None
     if path == SHIPPED_FILE:
         shipped.cache_clear()
-
-
-def _softened(residuals: Floats) -> Floats:
-    """Residuals whose squares are the soft-L1 losses 2 s^2 (sqrt(1 + (r / s)^2) - 1), s being LOSS_SCALE."""
-    root = np.sqrt(1.0 + (residuals / LOSS_SCALE) ** 2)
-    return np.asarray(residuals * np.sqrt(2.0 / (1.0 + root)))
 
 
 def domain_of(observations: Sequence[Observation]) -> Domain:
@@ -116,15 +118,3 @@ def domain_of(observations: Sequence[Observation]) -> Domain:
         inside[intra] = max(inside.get(intra, 0), system.ranks_per_node)
     largest = max((size for one in observations for size in one.request.size_bytes), default=0)
     return Domain(tuple(sorted(nodes.items())), tuple(sorted(inside.items())), largest)
-
-
-def _table(point: Floats) -> dict[str, float]:
-    fixed = {constant.name: constant.start for constant in CONSTANTS if constant.spread == 0}
-    return fixed | {constant.name: float(np.exp(x)) for constant, x in zip(FREE, point, strict=True)}
-
-
-def _weights(observations: Sequence[Observation]) -> list[float]:
-    rows: dict[LibrarySystem, int] = defaultdict(int)
-    for one in observations:
-        rows[one.system] += len(one.seconds)
-    return [float(np.sqrt(3.0 / np.sqrt(rows[one.system]))) for one in observations]

@@ -35,7 +35,7 @@ from ccbench.model.library.calibration import (
     floor_seconds,
     scale_intervals,
 )
-from ccbench.model.library.constants import BY_NAME, constants_of, shipped
+from ccbench.model.library.constants import CONSTANTS, LibraryConstants, shipped
 from ccbench.model.library.predictor import predict_library, priced, seconds_of
 from ccbench.model.machine import STRICT, has_line, typed, write_plain
 from ccbench.units import shown
@@ -203,7 +203,7 @@ class CalibratedCluster:
                 raise MachineError(f"origins: nothing about {wrong}; say where its numbers came from")
             raise MachineError(f"origins: {shown(wrong)} is not one of {', '.join(ORIGINS)}")
         # Names that changed since: what the scales were of is no longer there.
-        for odd in sorted(set(BY_NAME) ^ set(self.constants)):
+        for odd in sorted(set(CONSTANTS) ^ set(self.constants)):
             raise MachineError(
                 f"constants: {shown(odd)} is missing or not one of this release's; calibrate again with it"
             )
@@ -235,7 +235,7 @@ class CalibratedCluster:
             for one in self.measured
         )
         scales = tuple((one.term, one.scale) for one in self.scales)
-        constants = constants_of(self.constants, self.origins["constants"])
+        constants = LibraryConstants(tuple(self.constants.items()), self.origins["constants"])
         return Calibrated(self.cluster.system, scales, constants, corrections)
 
 

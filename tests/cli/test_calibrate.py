@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from ccbench.model.calibrated import load_calibrated
 from ccbench.model.library import LibraryRequest
-from ccbench.model.library.calibration import TERMS, scaled_table
-from ccbench.model.library.constants import shipped
+from ccbench.model.library.constants import scaled, shipped
 from ccbench.model.library.predictor import seconds_of
 from tests.cli.conftest import Command
 from tests.cli.test_commands import POINT_KEYS
@@ -23,7 +21,7 @@ from tests.score.library_runs import SIZES, measurement, sweep, write_run
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run on the model's H100 board with planted scales."""
-    table = scaled_table(shipped().table, np.array([SCALES[term] for term in TERMS]))
+    table = scaled(shipped().table, SCALES)
     seconds = seconds_of(base("hgx-h100", 1).cluster.system, LibraryRequest("all_reduce", SIZES), table)
     cases = [measurement(size, float(time)) for size, time in zip(SIZES, seconds, strict=True)]
     return write_run(tmp_path / "run", cases)

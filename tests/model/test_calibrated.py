@@ -36,8 +36,8 @@ from ccbench.model.calibrated import (
     save_calibrated,
 )
 from ccbench.model.library import LibraryRequest
-from ccbench.model.library.calibration import TERMS, Observation, ScaleEstimate, calibrate, scale_intervals
-from ccbench.model.library.constants import shipped
+from ccbench.model.library.calibration import Observation, ScaleEstimate, calibrate, scale_intervals
+from ccbench.model.library.constants import LEVELS, shipped
 from ccbench.model.machine import is_machine_file
 from ccbench.topology.files import load_catalog, to_plain, topology_yaml
 from tests.model.machines import refusal
@@ -297,7 +297,7 @@ def test_links_that_gpus_share_slow_a_collective_that_was_not_measured() -> None
 def test_planted_scales_are_found_again(sweeps: int, apart: float) -> None:
     """The pull towards one is worth a point or so, and vanishes as points become many."""
     found = calibrated("hgx-h100", 2, sweeps=sweeps).scales
-    assert [one.term for one in found] == list(TERMS)
+    assert [one.term for one in found] == list(LEVELS)
     seen = {one.term: one.scale for one in found if one.points >= 10}
     assert len(seen) >= 4
     assert seen == pytest.approx({term: SCALES[term] for term in seen}, rel=apart)

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from benchmarks.score.learning import domain_of, fit
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.calibration import Observation
-from ccbench.model.library.constants import BY_NAME, constants_of
+from ccbench.model.library.constants import constants_of
 from ccbench.model.library.predictor import seconds_of
 from tests.model.library.systems import A100, H100, HDR, STARTS, clustered, lone
 
 SIZES = tuple(1 << power for power in range(3, 34, 3))
-PLANTED = {"network_hop.ll": 1.5, "efficiency.fabric": 0.9, "hop.simple": 1.7, "fill.ring": 0.3}
+PLANTED = {"latency of Simple": 1.3, "rate inside": 0.93, "rate of switches": 1.12, "rate across": 0.96}
 
 
 def observed(system: LibrarySystem, collective: str, noise: float = 0.0, seed: int = 0) -> Observation:
@@ -27,28 +29,32 @@ def observations(noise: float = 0.0) -> list[Observation]:
     return [observed(*one, noise, seed) for seed, one in enumerate(wanted)]
 
 
-def test_planted_constants_are_found_again() -> None:
-    found = fit(observations(0.05), prior_weight=0.1, most_evaluations=8).table
-    for name, value in PLANTED.items():
-        start = BY_NAME[name].start
-        assert abs(np.log(found[name] / value)) < 0.5 * abs(np.log(start / value)), name
+def test_planted_levels_are_found_again() -> None:
+    found = dict(fit(observations(0.05)).levels)
+    for name, scale in PLANTED.items():
+        assert abs(np.log(found[name] / scale)) < 0.25 * abs(np.log(scale)), name
 
 
-def test_one_sick_row_moves_nothing_much() -> None:
+def test_systems_that_are_off_by_a_factor_move_nothing_much() -> None:
     healthy = observations()
-    sick = Observation(A100, LibraryRequest("all_reduce", (1 << 30,)), (10.0,))
-    one, other = (fit(rows, most_evaluations=6).table for rows in (healthy, [*healthy, sick]))
-    for name in PLANTED:
-        assert other[name] == pytest.approx(one[name], rel=0.03)
+    sick = [
+        replace(one, system=replace(one.system, ranks_per_node=4), seconds=tuple(3 * np.array(one.seconds)))
+        for one in healthy[:2]
+    ]
+    one, other = (dict(fit(rows).levels) for rows in (healthy, [*healthy, *sick]))
+    assert other == pytest.approx(one, rel=0.03)
+
+
+def test_a_system_counts_once_whatever_its_number_of_rows() -> None:
+    rows = observations(0.1)
+    again = [*rows, *[rows[0]] * 20]
+    assert dict(fit(again).levels) == pytest.approx(dict(fit(rows).levels), rel=0.02)
 
 
 def test_what_is_trusted_beforehand_moves_less() -> None:
-    weak, strong = (
-        fit(observations(), prior_weight=weight, most_evaluations=6).table for weight in (0.5, 50.0)
-    )
+    weak, strong = (dict(fit(observations(), prior_weight=weight).levels) for weight in (0.001, 10.0))
     for name in PLANTED:
-        start = STARTS.table[name]
-        assert abs(strong[name] - start) < 0.1 * abs(weak[name] - start), name
+        assert abs(np.log(strong[name])) < 0.2 * abs(np.log(weak[name])), name
 
 
 def test_without_observations_nothing_is_learned() -> None:

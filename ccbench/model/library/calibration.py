@@ -23,30 +23,12 @@ from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
 from ccbench.model.library import LibraryRequest, LibrarySystem
-from ccbench.model.library.constants import BY_NAME, LibraryConstants, constants_of, shipped
+from ccbench.model.library.constants import CONSTANTS, LEVELS, LibraryConstants, scaled, shipped
 from ccbench.model.library.predictor import priced, seconds_of
 from ccbench.model.machine import STRICT, Floats
 
 LOSS_SCALE = 0.12
 """A misprediction of 12 % is where the loss turns from square to linear."""
-
-TERMS: dict[str, tuple[str, ...]] = {
-    "latency of LL": ("hop.ll", "network_hop.ll", "base"),
-    "latency of Simple": ("hop.simple", "network_hop.simple", "nvls_base_us", "nvls_hop_us"),
-    "fill": ("fill.ring", "fill.ring_network", "fill.tree", "fill.tree_network", "fill.nvls", "fill.nvlstree",
-             "fill.pairwise"),
-    "rate of LL": ("ll_most", "payload.ll"),
-    "rate inside": ("efficiency.nvlink", "efficiency.nvlink_hopper", "efficiency.nvlink_mesh",
-                    "efficiency.xgmi", "efficiency.hccs", "efficiency.pcie", "efficiency.host",
-                    "efficiency.host_both", "efficiency.nvls_hopper", "efficiency.nvls_blackwell"),
-    "rate across": ("efficiency.fabric", "efficiency.efa", "efficiency.tcp", "efficiency.tcpx",
-                    "socket_gbytes"),
-}  # fmt: skip
-"""What one system may scale; each scale moves all of these constants together."""
-
-SCALE_SPREAD = {"rate inside": 0.15, "rate across": 0.15}
-USUAL_SPREAD = 0.5
-"""Plausible log-deviation of a scale from one; rates are known better than latencies."""
 
 FADING = 4.0
 """Factor in size beyond what was measured after which half of the remaining correction is kept."""
@@ -93,7 +75,7 @@ class Observation:
 class Calibrated:
     """A system's own scales and corrections.
 
-    scales: factor on each of TERMS. corrections: (size, log of measured over scaled model), by
+    scales: factor on each of LEVELS. corrections: (size, log of measured over scaled model), by
         (collective, in place), in rising order of size. domain: smallest and largest size seen, likewise.
     """
 
@@ -129,7 +111,7 @@ def floor_seconds(system: LibrarySystem, request: LibraryRequest) -> Floats:
 
     A lower bound within this model's own algorithms; ``bounds`` has those of any algorithm.
     """
-    nominal = {**dict.fromkeys(BY_NAME, 1.0), "socket_gbytes": np.inf}
+    nominal = {**dict.fromkeys(CONSTANTS, 1.0), "socket_gbytes": np.inf}
     options = priced(system, request, nominal).options
     if not options:
         return np.zeros(len(request.size_bytes))
@@ -148,23 +130,24 @@ def calibrate(observations: Sequence[Observation]) -> Calibrated:
     if len({one.system for one in observations}) != 1:
         raise MachineError("calibration: observations of several systems; calibrate one at a time")
     table = shipped().table
-    spread = np.array([SCALE_SPREAD.get(term, USUAL_SPREAD) for term in TERMS])
+    spread = np.array([level.measured_spread for level in LEVELS.values()])
 
     def residuals(point: Floats) -> Floats:
-        ratios = np.concatenate(log_ratios(observations, scaled_table(table, np.exp(point))))
+        ratios = np.concatenate(log_ratios(observations, scaled_by(table, np.exp(point))))
         # The prior, one more residual for each scale: a spread weighs as much as a row off by LOSS_SCALE.
         return np.concatenate([ratios, LOSS_SCALE * point / spread])
 
     found = least_squares(
         residuals,
-        np.zeros(len(TERMS)),
+        np.zeros(len(LEVELS)),
         loss="soft_l1",
         f_scale=LOSS_SCALE,
         max_nfev=40,
-        diff_step=[DIFFERENCE] * len(TERMS),
+        diff_step=[DIFFERENCE] * len(LEVELS),
     )
     scales = np.exp(found.x)
-    constants = constants_of(scaled_table(table, scales), "calibration of one system")
+    values = tuple(scaled_by(table, scales).items())
+    constants = LibraryConstants(values, "calibration of one system")
     # What the scales leave: of a size that was measured several times, the median.
     left: dict[tuple[str, bool], dict[float, list[float]]] = {}
     for one, ratios in zip(observations, log_ratios(observations, constants.table), strict=True):
@@ -175,7 +158,7 @@ def calibrate(observations: Sequence[Observation]) -> Calibrated:
         (key, tuple((size, float(np.median(logs))) for size, logs in sorted(sizes.items())))
         for key, sizes in left.items()
     )
-    named = tuple(zip(TERMS, scales.tolist(), strict=True))
+    named = tuple(zip(LEVELS, scales.tolist(), strict=True))
     return Calibrated(observations[0].system, named, constants, corrections)
 
 
@@ -186,15 +169,9 @@ def log_ratios(observations: Sequence[Observation], table: Mapping[str, float]) 
     ]
 
 
-def scaled_table(table: dict[str, float], scales: Floats) -> dict[str, float]:
-    """Constants with each term's scale; efficiencies stay at or below one."""
-    result = dict(table)
-    for names, scale in zip(TERMS.values(), scales.tolist(), strict=True):
-        for name in names:
-            result[name] = table[name] * scale
-            if name.startswith(("efficiency.", "payload.")):
-                result[name] = min(1.0, result[name])
-    return result
+def scaled_by(table: Mapping[str, float], scales: Floats) -> dict[str, float]:
+    """``table`` with a scale for each of LEVELS, in their order."""
+    return scaled(table, dict(zip(LEVELS, scales.tolist(), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -229,7 +206,7 @@ def scale_intervals(calibrated: Calibrated, observations: Sequence[Observation])
     count, table = len(found), shipped().table
 
     def residuals(point: Floats) -> Floats:
-        return np.concatenate(log_ratios(observations, scaled_table(table, np.exp(point))))
+        return np.concatenate(log_ratios(observations, scaled_by(table, np.exp(point))))
 
     here = residuals(found)
     columns, limited = [], np.zeros(count, dtype=bool)
@@ -244,7 +221,7 @@ def scale_intervals(calibrated: Calibrated, observations: Sequence[Observation])
     counts = np.count_nonzero(np.abs(slopes) > MATTERS, axis=0)
 
     # The prior, as in the fit, is one more row for each scale; every resample keeps it.
-    spread = np.array([SCALE_SPREAD.get(term, USUAL_SPREAD) for term in TERMS])
+    spread = np.array([level.measured_spread for level in LEVELS.values()])
     lines = np.vstack([slopes, np.diag(LOSS_SCALE / spread)])
     offsets = np.concatenate([here, LOSS_SCALE * found / spread])
 

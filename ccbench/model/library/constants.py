@@ -1,9 +1,9 @@
-"""The model's own constants, the one place of all that is learned: starts, values, the systems they are from.
+"""The model's own constants: values, the levels that move several of them, what the levels were learned from.
 
-A constant starts from a published figure or from physics. ``benchmarks.score.learning`` moves those with a
-spread, within it, on published logs of many systems at once; ``shipped.yaml`` holds what came out and says
-on what. ``calibration`` scales them for one system that was measured. Everything else takes a plain mapping
-of names to values (``LibraryConstants.table``), so that nothing but this module knows where they are from.
+A constant is a published figure or follows from physics; none is fitted. A level scales several constants at
+once. ``benchmarks.score.learning`` moves those levels that have a learned spread, on published logs of many
+systems; ``shipped.yaml`` holds what came out and says on what. ``calibration`` scales levels for one system
+that was measured. Everything else takes a plain mapping of names to values (``LibraryConstants.table``).
 """
 
 from __future__ import annotations
@@ -26,12 +26,25 @@ SHIPPED_FILE = FOLDER / "shipped.yaml"
 
 @dataclass(frozen=True)
 class Constant:
-    """``spread``: standard deviation of log(value / start) that is plausible beforehand; 0 keeps it fixed."""
+    """One figure that the model takes from outside NCCL's tables."""
 
     name: str
-    start: float
-    spread: float
+    value: float
     origin: str
+
+
+@dataclass(frozen=True)
+class Level:
+    """A scale on the constants of ``moves``.
+
+    learned_spread: standard deviation of its logarithm that is plausible over all systems; 0 keeps it at 1.
+    measured_spread: the same of one system.
+    """
+
+    name: str
+    moves: tuple[str, ...]
+    learned_spread: float
+    measured_spread: float
 
 
 @cache
@@ -42,13 +55,16 @@ def read_table(path: Path) -> Any:
     return yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
-CONSTANTS = tuple(
-    Constant(name, float(start), float(spread), origin)
-    for name, (start, spread, origin) in read_table(FOLDER / "constants.yaml").items()
-)
-"""Everything that the model takes from outside NCCL's tables."""
+_FILE = read_table(FOLDER / "constants.yaml")
 
-BY_NAME = {constant.name: constant for constant in CONSTANTS}
+CONSTANTS = {name: Constant(name, float(value), origin) for name, (value, origin) in _FILE["values"].items()}
+"""Everything that the model takes from outside NCCL's tables, by name."""
+
+LEVELS = {
+    name: Level(name, tuple(one["moves"]), float(one["learned"]), float(one["measured"]))
+    for name, one in _FILE["levels"].items()
+}
+"""All levels, by name."""
 
 
 @dataclass(frozen=True)
@@ -66,20 +82,22 @@ class Domain:
 
 @dataclass(frozen=True)
 class LibraryConstants:
-    """A value for every name of CONSTANTS. Raises MachineError where one is missing, unknown or not positive.
+    """Values of all constants. Raises MachineError where one is missing, unknown or not positive.
 
-    learned_on: what moved them, in words; "" where nothing did. domain: the same as figures.
+    learned_on: what moved them, in words; "" where nothing did. domain: the same as figures. levels: the
+    scales that made them from CONSTANTS, where that is what made them.
     """
 
     values: tuple[tuple[str, float], ...]
     learned_on: str = ""
     domain: Domain = Domain()
+    levels: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.values]
-        for wrong in sorted({*names} ^ set(BY_NAME)):
+        for wrong in sorted({*names} ^ set(CONSTANTS)):
             raise MachineError(f"constants: {wrong!r} is missing or not one of the model's")
-        if len(names) != len(BY_NAME):
+        if len(names) != len(CONSTANTS):
             raise MachineError("constants: one is given twice; give each once")
         for name, value in self.values:
             if not (value > 0 and math.isfinite(value)):
@@ -91,15 +109,27 @@ class LibraryConstants:
         return dict(self.values)
 
 
+def scaled(table: Mapping[str, float], levels: Mapping[str, float]) -> dict[str, float]:
+    """``table`` with every constant times the scales of its levels; shares of a rate stay at or below one."""
+    result = dict(table)
+    for level, scale in levels.items():
+        for name in LEVELS[level].moves:
+            result[name] *= scale
+    shares = (name for name in result if name.startswith(("efficiency.", "payload.")))
+    return result | {name: min(1.0, result[name]) for name in shares}
+
+
 def constants_of(
-    values: Mapping[str, float], learned_on: str = "", domain: Domain | None = None
+    levels: Mapping[str, float], learned_on: str = "", domain: Domain | None = None
 ) -> LibraryConstants:
-    """Constants with ``values`` where given and the starts elsewhere. Raises MachineError."""
-    for name in values:
-        if name not in BY_NAME:
-            raise MachineError(f"constants: {name!r} is not one of the model's")
-    merged = {constant.name: float(values.get(constant.name, constant.start)) for constant in CONSTANTS}
-    return LibraryConstants(tuple(merged.items()), learned_on, domain or Domain())
+    """Published constants with ``levels`` where given, and one elsewhere. Raises MachineError."""
+    for name, scale in levels.items():
+        if name not in LEVELS:
+            raise MachineError(f"constants: {name!r} is not one of the model's levels: {', '.join(LEVELS)}")
+        if not (scale > 0 and math.isfinite(scale)):
+            raise MachineError(f"constants: {name}: {scale} is not a positive number")
+    table = scaled({name: one.value for name, one in CONSTANTS.items()}, levels)
+    return LibraryConstants(tuple(table.items()), learned_on, domain or Domain(), tuple(levels.items()))
 
 
 @cache
@@ -124,7 +154,8 @@ def read_constants(path: Path) -> LibraryConstants:
             (str(intra), int(ranks)) for intra, ranks in seen.get("most_ranks_per_node", {}).items()
         )
         domain = Domain(most_nodes, inside, int(seen.get("largest_bytes", 0)))
-        return constants_of(plain["values"], str(plain["learned_on"]), domain)
+        levels = {str(name): float(scale) for name, scale in plain["levels"].items()}
+        return constants_of(levels, str(plain["learned_on"]), domain)
     except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise MachineError(f"{path}: damaged ({reason}); reinstall ccbench or learn it again") from None

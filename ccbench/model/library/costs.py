@@ -2,10 +2,11 @@
 
     T = base + hops x latency + fill + bytes / rate
 
-fill = 1 / (1 / (hops x bytes / rate) + 1 / (2 f sqrt(latency x bytes / rate))): a message that is not cut
+fill = 1 / (1 / (hops x bytes / rate) + 1 / (2 sqrt(latency x bytes / rate))): a message that is not cut
 goes through every hop whole; one that is cut optimally costs 2 sqrt(latency x transfer) (Sanders, Speck and
-Traeff, Parallel Computing 35 (2009) 581, for trees), of which libraries see a share f, since they overlap
-chunks. The harmonic sum goes over from one to the other. docs/model-library.md has the rest.
+Traeff, Parallel Computing 35 (2009) 581, for trees), until chunks grow no more: bytes there are
+bytes x most / (bytes + most). The harmonic sum goes over from one to the other. docs/model-library.md has
+the rest.
 
 Figures in microseconds and GB/s (1e9) are NCCL's published tuning constants, as ``nccl.yaml`` has them.
 """
@@ -33,6 +34,7 @@ from ccbench.model.library.shapes import (
 Floats = NDArray[np.float64]
 MICRO = 1e-6
 GIGA = 1e9
+MEBI = 2.0**20
 
 TABLES = read_table(FOLDER / "nccl.yaml")
 LL_MOST_GBYTES: dict[str, list[float]] = TABLES["ll_most"]
@@ -63,6 +65,9 @@ FLUSHES_SIMPLE = 2.0
 SWITCH_ALGORITHMS = ("nvls", "nvlstree")
 """Algorithms in which the switches of a node add."""
 
+SWITCH_RANKS = 8
+"""GPUs of the node that NCCL's latency of NVLS is of."""
+
 SIMPLE_ALGORITHMS = (*SWITCH_ALGORITHMS, "collnet", "pat")
 """Algorithms that have one protocol (NCCL, src/graph/tuning.cc)."""
 
@@ -71,17 +76,6 @@ SOCKETS = ("tcp", "tcpx", "tcpxo")
 
 WIDE_NIC_BYTES_PER_SECOND = 50e9
 """400 Gb/s; NCCL bundles narrower NICs until they make up about as much."""
-
-_FILLS = {
-    "ring": ("fill.ring", "fill.ring_network"),
-    "tree": ("fill.tree", "fill.tree_network"),
-    "nvls": ("fill.nvls", "fill.nvls"),
-    "nvlstree": ("fill.nvlstree", "fill.nvlstree"),
-    "collnet": ("fill.nvlstree", "fill.nvlstree"),
-    "pat": ("fill.ring_network", "fill.ring_network"),
-    "pairwise": ("fill.pairwise", "fill.pairwise"),
-}
-"""Names of the constants: on one node, on several."""
 
 _NETWORKS = {
     "efa": ("latency.efa_us", "efficiency.efa"),
@@ -168,12 +162,14 @@ def cost(
     base, hop, network_hop = _latencies(shape, protocol, system, table)
     latency = shape.inside_hops * hop + shape.network_hops * network_hop
     inside, network = _rates(shape, protocol, system, table)
-    transfer = np.asarray(max(shape.port_bytes / inside, shape.node_bytes / network) * size_bytes)
-    # Uncut: store and forward over every hop. Cut: the optimal pipeline's 2 sqrt(latency x transfer), of
-    # which libraries see a share. The harmonic sum is near the smaller of the two.
+    seconds_per_byte = max(shape.port_bytes / inside, shape.node_bytes / network)
+    transfer = np.asarray(seconds_per_byte * size_bytes)
+    # Uncut: store and forward over every hop. Cut: the optimal pipeline's 2 sqrt(latency x transfer), whose
+    # chunks stop growing once they fill the library's buffers. The harmonic sum is near the smaller one.
     uncut = max(1, shape.inside_hops + shape.network_hops) * transfer
-    share = table[_FILLS[shape.algorithm][system.nodes > 1]]
-    cut = 2.0 * share * np.sqrt(latency * transfer)
+    most = table["pipeline_mebibytes"] * MEBI
+    growing = size_bytes * (most / (size_bytes + most))
+    cut = 2.0 * table["fill"] * np.sqrt(latency * seconds_per_byte * growing)
     total = uncut + cut
     fill = np.asarray(np.divide(uncut * cut, total, out=np.zeros_like(total), where=total > 0))
     return Cost(
@@ -191,15 +187,16 @@ def _latencies(
     # One rank on each node sees the figures of Tree in either algorithm, as in NCCL's own model.
     row = "tree" if system.ranks_per_node == 1 or by_switch or algorithm == "tree" else "ring"
 
-    base: float = published["base"].get(algorithm, published["base"]["ring"])[column]
-    if by_switch:
-        base = table["nvls_base_us"] * MICRO
-    else:
-        ranks = system.ranks * PAT_RANK_MICROSECONDS if algorithm == "pat" else 0.0
-        base = (base + ranks) * table["pairwise_base" if shape.peers else "base"] * MICRO
+    base = 0.0  # NCCL counts all of NVLS inside a node as latency of its hops
+    if not by_switch:
+        base = published["base"].get(algorithm, published["base"]["ring"])[column]
+        base += system.ranks * PAT_RANK_MICROSECONDS if algorithm == "pat" else 0.0
+        base *= table["pairwise_base" if shape.peers else "base"] * MICRO
 
     if by_switch:
-        hop = table["nvls_hop_us"]
+        # NCCL's figure is of 8 GPUs; it grows with the GPUs that a switch adds for (GB200 NVL72, 72 of them).
+        domain = max(1.0, system.ranks_per_node / SWITCH_RANKS)
+        hop = published["hop"]["switch"] / shape.inside_hops * domain * table["hop.switch"]
     elif algorithm == "collnet":
         far = COLLNET_DIRECT_HOP_MICROSECONDS + COLLNET_DIRECT_PEER_MICROSECONDS * (system.ranks_per_node - 1)
         hop = (far if direct else COLLNET_CHAIN_HOP_MICROSECONDS) * table["hop.simple"]
@@ -214,7 +211,8 @@ def _latencies(
     scale = (table["cdna_hop"] if system.is_amd else 1.0) * MICRO
     if system.nodes == 1:
         return base, hop * scale, 0.0
-    across: float = published["hop"]["network"][row][column]
+    far_hops = published["hop"]["network"]
+    across: float = far_hops["switch"] if by_switch else far_hops[row][column]
     if algorithm == "collnet":
         across = COLLNET_DIRECT_NETWORK_MICROSECONDS if direct else COLLNET_CHAIN_NETWORK_MICROSECONDS
     across *= table["network_hop.simple" if simple else "network_hop.ll"]

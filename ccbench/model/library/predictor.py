@@ -142,7 +142,8 @@ def _bottleneck(
     if bandwidth < latency and launch == latency:
         return f"launches: {format_seconds(launch)} for one thread to launch on its GPUs"
     if bandwidth < latency:
-        told = [(option.base_seconds, f"{format_seconds(option.base_seconds)} of base")]
+        base = option.base_seconds
+        told = [(base, f"{format_seconds(base)} of base")] if base else []
         for hops, seconds, where in (
             (shape.inside_hops, option.hop_seconds, "inside a node"),
             (shape.network_hops, option.network_hop_seconds, "across"),

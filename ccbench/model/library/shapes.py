@@ -116,7 +116,10 @@ def _ring(system: LibrarySystem, rounds: int, bytes_per_size: float, both_ways: 
         # Rings leave a node at different GPUs, so that of its GPUs' turns one in ``inside`` goes out. Where
         # GPUs have nothing but PCIe, what goes out passes the same link.
         port = bytes_per_size * ((inside - 1) / inside)
-    hops = rounds * (system.ranks - nodes), rounds * (nodes - 1)
+    # The longest chain begins where it leaves a node, so that a round of p - 1 links passes every link
+    # between nodes. With one GPU a node all links are such, and the chain has one less.
+    across = 0 if nodes == 1 else nodes if inside > 1 else nodes - 1
+    hops = rounds * (system.ranks - 1 - across), rounds * across
     return Shape("ring", *hops, port, bytes_per_size if nodes > 1 else 0.0, both_ways)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -9,20 +10,29 @@ from benchmarks.score.learning import write_constants
 from ccbench.errors import MachineError
 from ccbench.model.library.constants import (
     CONSTANTS,
+    LEVELS,
     Domain,
     LibraryConstants,
     constants_of,
     read_constants,
+    scaled,
     shipped,
 )
 from tests.model.library.systems import STARTS
 
-NAMES = [constant.name for constant in CONSTANTS]
+
+def test_every_constant_has_an_origin_and_every_level_moves_constants_that_exist() -> None:
+    assert all(constant.origin for constant in CONSTANTS.values())
+    for level in LEVELS.values():
+        assert set(level.moves) <= set(CONSTANTS), level.name
 
 
-def test_names_are_unique_and_every_constant_has_an_origin() -> None:
-    assert len(set(NAMES)) == len(NAMES)
-    assert all(constant.origin for constant in CONSTANTS)
+def test_scales_of_levels_multiply_and_shares_of_a_rate_stay_at_most_one() -> None:
+    found = scaled(STARTS.table, {"latency": 2.0, "latency of LL": 1.5, "rate across": 10.0})
+    assert found["hop.ll"] == 3.0 * STARTS.table["hop.ll"]
+    assert found["base"] == 2.0 * STARTS.table["base"]
+    assert found["efficiency.fabric"] == 1.0
+    assert found["socket_gbytes"] == 10.0 * STARTS.table["socket_gbytes"]
 
 
 def test_shares_are_at_most_one() -> None:
@@ -37,11 +47,9 @@ def test_what_is_shipped_says_what_it_was_learned_on() -> None:
     assert shipped().domain.most_nodes
 
 
-def test_what_is_shipped_stays_near_the_published_starts() -> None:
-    spread = {constant.name: constant.spread for constant in CONSTANTS}
-    starts = STARTS.table
-    for name, value in shipped().values:
-        assert value == pytest.approx(starts[name], rel=4 * spread[name] + 1e-3), name
+def test_what_is_shipped_stays_near_the_published_figures() -> None:
+    for name, scale in shipped().levels:
+        assert abs(math.log(scale)) < 3 * LEVELS[name].learned_spread, name
 
 
 @pytest.mark.parametrize(
@@ -61,16 +69,18 @@ def test_constants_that_cannot_be_are_refused(values: tuple[tuple[str, float], .
 
 
 def test_a_name_that_is_not_known_is_refused() -> None:
-    with pytest.raises(MachineError, match="'haste' is not one of the model's"):
+    with pytest.raises(MachineError, match="'haste' is not one of the model's levels: latency, "):
         constants_of({"haste": 1.0})
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     domain = Domain(((("network", "ib"), 4), (("network", "tcp"), 2)), (("nvswitch", 8),), 1 << 34)
     file = tmp_path / "constants.yaml"
-    write_constants(constants_of({"base": 1.23456}, domain=domain), file, "3 logs of 2 systems, 40 points")
+    write_constants(
+        constants_of({"rate inside": 1.23456}, domain=domain), file, "3 logs of 2 systems, 40 points"
+    )
     found = read_constants(file)
-    assert found.table["base"] == 1.235
+    assert found.levels == (("rate inside", 1.235),)
     assert found.table["proxy"] == STARTS.table["proxy"]
     assert (found.domain, found.learned_on) == (domain, "3 logs of 2 systems, 40 points")
 
@@ -85,11 +95,11 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     [
         "",
         "[",
-        "values: {base: 1}",
-        "learned_on: x\nvalues: [1, 2]",
-        "learned_on: x\nvalues: {base: fast}",
-        "learned_on: x\nvalues: {base: 1}\ndomain: {most_nodes: [3]}",
-        "learned_on: x\nvalues: {base: -1}",
+        "levels: {fill: 1}",
+        "learned_on: x\nlevels: [1, 2]",
+        "learned_on: x\nlevels: {fill: fast}",
+        "learned_on: x\nlevels: {fill: 1}\ndomain: {most_nodes: [3]}",
+        "learned_on: x\nlevels: {fill: -1}",
     ],
 )
 def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
@@ -103,8 +113,18 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, text: str) -> Non
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "model-library.md"
 
 
-def test_every_constant_is_documented_with_its_start_and_origin_and_none_that_is_gone() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8").split("| constant | start | spread |")[1].split("\n\n")[0]
-    assert re.findall(r"^\| `.*", text, re.MULTILINE) == [
-        f"| `{one.name}` | {one.start:g} | {one.spread:g} | {one.origin} |" for one in CONSTANTS
+def rows_of(heading: str) -> list[str]:
+    text = DOCUMENT.read_text(encoding="utf-8").split(heading)[1].split("\n\n")[0]
+    return re.findall(r"^\| `.*", text, re.MULTILINE)
+
+
+def test_every_constant_and_level_is_documented_and_none_that_is_gone() -> None:
+    assert rows_of("| constant | value | origin |") == [
+        f"| `{one.name}` | {one.value:g} | {one.origin} |" for one in CONSTANTS.values()
+    ]
+    scales = dict(shipped().levels)
+    assert rows_of("| level | moves | over all systems | of one | learned |") == [
+        f"| `{one.name}` | {', '.join(one.moves)} | {one.learned_spread:g} | {one.measured_spread:g} | "
+        f"{scales.get(one.name, 1.0):g} |"
+        for one in LEVELS.values()
     ]

@@ -237,10 +237,9 @@ def test_switches_gather_only_when_told_to(collective: str, system: LibrarySyste
 
 def test_the_parts_of_a_latency_are_told_largest_first_and_add_up() -> None:
     (point,) = predict_library(H100, LibraryRequest("all_reduce", (1 << 15,), algorithm="nvls"))
-    base = shipped().table["nvls_base_us"]
-    hop = shipped().table["nvls_hop_us"]
-    assert f"({base:.4g} us of base, 2 x {hop:.4g} us inside a node)" in point.bottleneck
-    assert point.latency_seconds == pytest.approx((base + 2 * hop) * 1e-6)
+    hop = 12.5 * shipped().table["hop.switch"]
+    assert f"(2 x {hop:.4g} us inside a node)" in point.bottleneck
+    assert point.latency_seconds == pytest.approx(2 * hop * 1e-6)
 
 
 @pytest.mark.parametrize(

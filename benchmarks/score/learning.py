@@ -8,14 +8,14 @@ move what holds for the rest. Levels are pulled to one by normal priors on their
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.score.holdout import system_key
 from ccbench.errors import MachineError
-from ccbench.model.library import LibrarySystem
 from ccbench.model.library.calibration import Observation, log_ratios
 from ccbench.model.library.constants import (
     LEVELS,
@@ -55,11 +55,11 @@ def fit(
         return constants_of({}, learned_on)
     published = constants_of({}).table
     spread = np.array([level.learned_spread for level in FREE])
-    rows: dict[LibrarySystem, int] = defaultdict(int)
+    rows: dict[Hashable, int] = defaultdict(int)
     for one in observations:
-        rows[one.system] += len(one.seconds)
+        rows[system_key(one.system)] += len(one.seconds)
     weights = np.concatenate(
-        [np.full(len(one.seconds), 1 / np.sqrt(rows[one.system])) for one in observations]
+        [np.full(len(one.seconds), 1 / np.sqrt(rows[system_key(one.system)])) for one in observations]
     )
 
     def residuals(point: Floats) -> Floats:

@@ -6,6 +6,17 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Interval:
+    """Times in seconds between which 80 % and 95 % of measurements lie. origin: which systems that is from."""
+
+    low_80_seconds: float
+    high_80_seconds: float
+    low_95_seconds: float
+    high_95_seconds: float
+    origin: str
+
+
+@dataclass(frozen=True)
 class Prediction:
     """Times in seconds for one launch of one case; ``bound_seconds <= predicted_seconds`` always.
 
@@ -13,6 +24,7 @@ class Prediction:
     predicted_seconds: price of the schedule that runs.
     latency_seconds, bandwidth_seconds: the two parts of predicted_seconds.
     bottleneck: a sentence naming the term or link that costs most.
+    interval: None where nothing of the kind was ever compared with measurements (ccbench's own schedules).
     """
 
     bound_seconds: float
@@ -20,3 +32,4 @@ class Prediction:
     latency_seconds: float
     bandwidth_seconds: float
     bottleneck: str
+    interval: Interval | None = None

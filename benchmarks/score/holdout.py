@@ -1,11 +1,9 @@
-"""Two honest tests of what was fitted: on sizes that the fit did not see, and on systems it did not see."""
+"""Calibrations of one machine, tested on sizes that they did not see."""
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.score.logs import LogPoints
@@ -49,9 +47,6 @@ class _Group:
     observations: tuple[Observation, ...]
 
 
-_Tested = tuple[Errors, tuple[str, ...]]
-
-
 def on_other_sizes(logs: Sequence[LogPoints], calibrate: Fitter, report: Report) -> HoldoutScores:
     """A calibration of each described machine on every other of its sizes, tested on the rest.
 
@@ -66,45 +61,6 @@ def on_other_sizes(logs: Sequence[LogPoints], calibrate: Fitter, report: Report)
         found.append(held)
         total += errors
     return HoldoutScores(tuple(found), total.score)
-
-
-def on_other_systems(
-    logs: Sequence[LogPoints], learn: Fitter, report: Report, jobs: int = 1
-) -> HoldoutScores:
-    """Constants learned without one system, tested on it; each system in turn.
-
-    Only healthy logs. Logs whose systems have the same figures are left out together, whoever measured them.
-    jobs: processes that learn at the same time; with several, ``learn`` is a function of a module.
-    """
-    groups = _groups(logs, lambda _, one: system_key(one.system))
-    found, total = [], Errors()
-    for number, (group, (errors, reasons)) in enumerate(
-        zip(groups, _without_each(groups, learn, jobs), strict=True), start=1
-    ):
-        report(f"learned without {number} of {len(groups)}: {group.name}")
-        found.append(HeldOut(group.name, group.files, errors.score, "; ".join(reasons)))
-        total += errors
-    return HoldoutScores(tuple(found), total.score)
-
-
-def _without_each(groups: Sequence[_Group], learn: Fitter, jobs: int) -> Iterator[_Tested]:
-    """The errors on each group in order, learned from all the others."""
-    others = [
-        tuple(one for other in groups if other is not group for one in other.observations) for group in groups
-    ]
-    if jobs == 1:
-        yield from (_without(learn, *pair) for pair in zip(others, groups, strict=True))
-        return
-    # Threads would wait for each other; a forked process would inherit threads of numerical libraries.
-    pool = ProcessPoolExecutor(min(jobs, len(groups)) or 1, multiprocessing.get_context("spawn"))
-    try:
-        yield from pool.map(_without, [learn] * len(groups), others, groups)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _without(learn: Fitter, others: Sequence[Observation], group: _Group) -> _Tested:
-    return errors_of(group.observations, learn(others))
 
 
 def system_key(system: LibrarySystem) -> tuple[Hashable, ...]:

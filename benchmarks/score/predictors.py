@@ -33,15 +33,6 @@ def rivals() -> Mapping[str, Predictor]:
     }
 
 
-def learned(observations: Sequence[Observation]) -> Predictor:
-    """The model with constants learned on ``observations``."""
-    from benchmarks.score.learning import fit
-    from ccbench.model.library.predictor import seconds_of
-
-    table = fit(observations).table
-    return lambda system, request: seconds_of(system, request, table).tolist()
-
-
 def calibrated(observations: Sequence[Observation]) -> Predictor:
     """The model with the few scales that suit the one system of ``observations``."""
     from ccbench.model.library.calibration import calibrate

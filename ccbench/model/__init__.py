@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Interval:
-    """Times in seconds between which 80 % and 95 % of measurements lie. origin: which systems that is from."""
+    """Times in seconds between which 80 % and 95 % of measurements lie. origin: the systems that say so."""
 
     low_80_seconds: float
     high_80_seconds: float

@@ -22,6 +22,7 @@ from ccbench.model.library import Generation, Intra, LibraryPoint, LibraryReques
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.constants import read_table, shipped
 from ccbench.model.library.costs import MICRO, PROXY_ELSEWHERE_MICROSECONDS, PROXY_MICROSECONDS
+from ccbench.model.library.intervals import intervals
 from ccbench.model.library.predictor import predict_library
 from ccbench.topology.fabrics import LINK_KINDS, Fabric, Floats
 from ccbench.topology.graph import LinkKind, Topology
@@ -236,17 +237,37 @@ def library_points(cluster: Cluster, request: LibraryRequest, root: int = 0) -> 
             slower = float(shared.bandwidth[index])
             if slower > point.bandwidth_seconds:
                 point = replace(point, bandwidth_seconds=slower, bottleneck=shared.explanation(index))
-        found.append(point_of(request.collective, cluster.ranks, point, float(bounds[index])))
-    return tuple(found)
+        found.append(point)
+    return points_with_bounds(request.collective, cluster.ranks, cluster.system, found, bounds.tolist())
 
 
-def point_of(collective: str, ranks: int, point: LibraryPoint, bound_seconds: float) -> ClusterPoint:
-    """``point`` of the library's model as one of ``ranks`` ranks, with a bound."""
-    latency = point.latency_seconds + point.fill_seconds
-    seconds = latency + point.bandwidth_seconds
-    prediction = Prediction(bound_seconds, seconds, latency, point.bandwidth_seconds, point.bottleneck)
-    chosen = point.algorithm, point.protocol
-    return ClusterPoint(collective, *chosen, ranks, point.size_bytes, prediction, point.extrapolated)
+def points_with_bounds(
+    collective: str,
+    ranks: int,
+    system: LibrarySystem,
+    points: Sequence[LibraryPoint],
+    bound_seconds: Sequence[float],
+) -> tuple[ClusterPoint, ...]:
+    """``points`` of the library on ``system`` as those of so many ranks, with bounds and intervals."""
+    predictions = []
+    for point, bound in zip(points, bound_seconds, strict=True):
+        latency = point.latency_seconds + point.fill_seconds
+        seconds = latency + point.bandwidth_seconds
+        predictions.append(Prediction(bound, seconds, latency, point.bandwidth_seconds, point.bottleneck))
+    return tuple(
+        ClusterPoint(
+            collective,
+            point.algorithm,
+            point.protocol,
+            ranks,
+            point.size_bytes,
+            replace(prediction, interval=interval),
+            point.extrapolated,
+        )
+        for point, prediction, interval in zip(
+            points, predictions, intervals(system, predictions), strict=True
+        )
+    )
 
 
 PAIRWISE_SCHEDULES = {

@@ -27,7 +27,7 @@ from ccbench.errors import ScheduleError
 from ccbench.groups import Groups
 from ccbench.model import Prediction
 from ccbench.model.bounds import LIMITS, ROUNDING
-from ccbench.model.cluster import Cluster, ClusterPoint, point_of, points_of
+from ccbench.model.cluster import Cluster, ClusterPoint, points_of, points_with_bounds
 from ccbench.model.fabric_loads import LinkTable
 from ccbench.model.fabric_pricing import FabricPrices, price_loads
 from ccbench.model.fabric_pricing import fabric_loads as loads_of
@@ -120,8 +120,7 @@ def group_points(
                 replace(point, bottleneck=point.bottleneck + shared)
                 for point in predict_library(kind.system, asked)
             ]
-            pairs = zip(points, bounds, strict=True)
-            kinds.append([point_of(asked.collective, kind.ranks, *pair) for pair in pairs])
+            kinds.append(points_with_bounds(asked.collective, kind.ranks, kind.system, points, bounds))
         # The launch is over when the slowest kind of group is.
         return tuple(
             max(points, key=lambda point: point.prediction.predicted_seconds)

@@ -174,6 +174,11 @@ class Point(Case):
     busbw: float | None = None
     bound_seconds: float | None = None
     predicted_seconds: float | None = None
+    predicted_low_80_seconds: float | None = None
+    predicted_high_80_seconds: float | None = None
+    predicted_low_95_seconds: float | None = None
+    predicted_high_95_seconds: float | None = None
+    predicted_origin: str = ""
     bottleneck: str = ""
     rank_median_seconds: tuple[float, ...] = ()
     rank_waiting_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
@@ -375,7 +380,8 @@ def points_of_table(table: pa.Table, manifest: Manifest) -> tuple[Point, ...]:
             given["flags"] = (*given["flags"], Flag.OVERSUBSCRIBED.value)
         # Nothing is known of the speed of the device that an emulated one stands for.
         if Flag.EMULATION in given["flags"]:
-            given["bound_seconds"] = given["predicted_seconds"] = None
+            unknown = ("bound_seconds", *(name for name in given if name.startswith("predicted_")))
+            given |= {name: "" if name == "predicted_origin" else None for name in unknown}
         if given["network"].startswith("none"):
             given["network"] = ""
         points.append(Point(**given))

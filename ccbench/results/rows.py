@@ -100,6 +100,8 @@ def row_of(
             "predicted_latency_seconds": prediction.latency_seconds,
             "predicted_bandwidth_seconds": prediction.bandwidth_seconds,
         }
+        if prediction.interval is not None:
+            row |= {f"predicted_{name}": value for name, value in vars(prediction.interval).items()}
     if measurement.status == Status.OK:
         row |= _speed_columns(measurement, confidence)
         row |= _overlap_columns(measurement, confidence)

@@ -1,0 +1,260 @@
+"""Errors on systems that a fit did not see, each system weighing the same, and how often intervals held.
+
+For each system in turn (or each generation of GPUs), everything that was learned is learned again from the
+others, from scales of one. Logs are of very different lengths, so a figure is first taken within a system.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.score.holdout import Report, system_key
+from benchmarks.score.logs import LogPoints
+from benchmarks.score.statistics import BANDS
+from ccbench.model import Prediction
+from ccbench.model.library import LibrarySystem
+from ccbench.model.library.calibration import Observation
+from ccbench.model.library.constants import LibraryConstants
+from ccbench.model.library.intervals import (
+    REGIMES,
+    LearnedSystem,
+    Residuals,
+    intervals,
+    kind_of,
+    regime_of,
+    without,
+)
+from ccbench.model.library.predictor import priced
+
+Floats = NDArray[np.float64]
+Plain = dict[str, Any]
+
+MOST_ROWS = 40
+"""Rows of one system that ``residuals.yaml`` keeps, evenly chosen in order of their transfer's share."""
+
+TAILS = (0.2, 0.18, 0.16, 0.14, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 0.015, 0.01, 0.005)
+"""Tails that are tried, twice the share of rows that an interval leaves out on each side."""
+
+RESAMPLES = 2000
+SEED = 20261
+
+
+@dataclass(frozen=True, eq=False)
+class TestedSystem:
+    """Rows of one system and what was predicted for them; arrays run along its rows.
+
+    log_ratios: log(measured / predicted). transfer_shares: of the predicted time. version: of the library.
+    """
+
+    system: LibrarySystem
+    files: tuple[str, ...]
+    version: str
+    size_bytes: NDArray[np.int64]
+    log_ratios: Floats
+    transfer_shares: Floats
+
+    def band(self, least: int, most: int | None) -> NDArray[np.bool_]:
+        """Rows of sizes from ``least`` to ``most`` bytes."""
+        return np.asarray((self.size_bytes >= least) & (self.size_bytes <= (most or np.inf)))
+
+
+Learn = Callable[[Sequence[Observation]], LibraryConstants]
+
+
+def tested_without(
+    logs: Sequence[LogPoints],
+    key: Callable[[LibrarySystem], Hashable],
+    report: Report,
+    learn: Learn,
+) -> tuple[TestedSystem, ...]:
+    """Every healthy system, predicted with what the systems of other keys taught."""
+    groups: dict[Hashable, None] = {}
+    healthy = [(log, one) for log in logs if log.entry.healthy for one in log.observations]
+    for _, one in healthy:
+        groups[key(one.system)] = None
+    found = list[TestedSystem]()
+    for number, group in enumerate(groups, start=1):
+        report(f"learned without {number} of {len(groups)}")
+        taught = learn([one for _, one in healthy if key(one.system) != group])
+        held_out = [(log, one) for log, one in healthy if key(one.system) == group]
+        found += tested_with(held_out, taught)
+    return tuple(found)
+
+
+def tested_with(
+    pairs: Sequence[tuple[LogPoints, Observation]], constants: LibraryConstants
+) -> tuple[TestedSystem, ...]:
+    """The systems of ``pairs`` as ``constants`` predict them."""
+    systems: dict[Hashable, list[tuple[LogPoints, Observation]]] = defaultdict(list)
+    for log, one in pairs:
+        systems[system_key(one.system)].append((log, one))
+    found = []
+    for members in systems.values():
+        sizes, logs, shares = list[int](), list[Floats](), list[Floats]()
+        for _, one in members:
+            prices = priced(one.system, one.request, constants.table)
+            seconds, best = prices.seconds, prices.best
+            transfers = np.array(
+                [prices.options[option].bandwidth_seconds[at] for at, option in enumerate(best)]
+            )
+            sizes += one.request.size_bytes
+            logs.append(np.log(np.asarray(one.seconds) / seconds))
+            shares.append(transfers / seconds)
+        files = tuple(dict.fromkeys(log.entry.file for log, _ in members))
+        version = next((one.request.version for _, one in members if one.request.version), ())
+        found.append(
+            TestedSystem(
+                members[0][1].system,
+                files,
+                library_of(members[0][1].system, version),
+                np.array(sizes),
+                np.concatenate(logs),
+                np.concatenate(shares),
+            )
+        )
+    return tuple(found)
+
+
+def library_of(system: LibrarySystem, version: tuple[int, ...]) -> str:
+    """Generation of the library: NCCL's before and after NVLSTree and PAT were there (2.18, 2.23)."""
+    if system.is_amd:
+        return "RCCL"
+    if not version:
+        return "NCCL, version unknown"
+    return (
+        "NCCL from 2.23"
+        if version >= (2, 23)
+        else "NCCL 2.18 to 2.22"
+        if version >= (2, 18)
+        else "NCCL to 2.17"
+    )
+
+
+def figures(tested: Sequence[TestedSystem]) -> Plain:
+    """Median of the systems' median errors, its 95 % interval, 90th percentile, bias; by band and kind.
+
+    Errors are |predicted / measured - 1|, as fractions; bias is the median of the systems' median errors with
+    their sign. The interval is from systems that were drawn again, with replacement.
+    """
+    found: Plain = _summary([one.log_ratios for one in tested])
+    found["bands"] = {
+        name: _summary([one.log_ratios[one.band(least, most)] for one in tested])
+        for name, least, most in BANDS
+    }
+    by: dict[str, Callable[[TestedSystem], str]] = {
+        "networks": lambda one: kind_of(one.system)[1],
+        "libraries": lambda one: one.version,
+    }
+    for title, word in by.items():
+        words = sorted({word(one) for one in tested})
+        found[title] = {
+            name: _summary([one.log_ratios for one in tested if word(one) == name]) for name in words
+        }
+    return found
+
+
+def _summary(systems: Sequence[Floats]) -> Plain:
+    there = [np.expm1(-logs) for logs in systems if len(logs)]
+    if not there:
+        return {"systems": 0}
+    medians = np.array([np.median(np.abs(errors)) for errors in there])
+    drawn = np.random.default_rng(SEED).choice(medians, (RESAMPLES, len(medians)))
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    return {
+        "systems": len(there),
+        "median_error": float(np.median(medians)),
+        "low": float(low),
+        "high": float(high),
+        "percentile_90": float(np.quantile(medians, 0.9)),
+        "bias": float(np.median([np.median(errors) for errors in there])),
+    }
+
+
+def coverage(tested: Sequence[TestedSystem], learned: Residuals) -> Plain:
+    """Share of the measured times inside their intervals, mean over systems, and the median width.
+
+    A system's own residuals are left out. A width is the factor sqrt(high / low) of the 95 % interval: how
+    far an edge lies from the middle.
+    """
+    inside_80, inside_95, widths = list[Floats](), list[Floats](), list[Floats]()
+    for one in tested:
+        predictions = [Prediction(0.0, 1.0, 1.0 - share, share, "") for share in one.transfer_shares.tolist()]
+        known = without(one.system.name, learned)
+        rows = [
+            (edges.low_80_seconds, edges.high_80_seconds, edges.low_95_seconds, edges.high_95_seconds)
+            for edges in intervals(one.system, predictions, known)
+        ]
+        measured, edges_of = np.exp(one.log_ratios), np.array(rows).T
+        inside_80.append((edges_of[0] <= measured) & (measured <= edges_of[1]))
+        inside_95.append((edges_of[2] <= measured) & (measured <= edges_of[3]))
+        widths.append(np.sqrt(edges_of[3] / edges_of[2]))
+
+    def of(rows: Sequence[NDArray[np.bool_]]) -> Plain:
+        there = [place for place, chosen in enumerate(rows) if chosen.any()]
+        if not there:
+            return {}
+        return {
+            "coverage_80": float(np.mean([inside_80[place][rows[place]].mean() for place in there])),
+            "coverage_95": float(np.mean([inside_95[place][rows[place]].mean() for place in there])),
+            "median_width": float(np.median([np.median(widths[place][rows[place]]) for place in there])),
+        }
+
+    found = of([np.ones(len(one.log_ratios), dtype=bool) for one in tested])
+    found["bands"] = {name: of([one.band(least, most) for one in tested]) for name, least, most in BANDS}
+    return found
+
+
+def residuals_of(tested: Sequence[TestedSystem]) -> Residuals:
+    """Content of ``residuals.yaml``; its tails are the widest with which intervals hold often enough."""
+    systems = []
+    for one in tested:
+        order = np.argsort(one.transfer_shares, kind="stable")
+        chosen = order[
+            np.unique(np.linspace(0, len(order) - 1, min(MOST_ROWS, len(order))).round().astype(int))
+        ]
+        regimes = np.array([regime_of(size) for size in one.size_bytes.tolist()])
+        medians = tuple(
+            (name, round(float(np.median(one.log_ratios[regimes == name])), 4))
+            for name, _ in REGIMES
+            if np.any(regimes == name)
+        )
+        systems.append(
+            LearnedSystem(
+                one.system.name,
+                kind_of(one.system),
+                tuple(round(share, 3) for share in one.transfer_shares[chosen].tolist()),
+                tuple(round(ratio, 4) for ratio in one.log_ratios[chosen].tolist()),
+                medians,
+            )
+        )
+    # Wider and wider tails, of which the last that holds enough stays.
+    tails = dict.fromkeys(("coverage_80", "coverage_95"), TAILS[-1] / 2)
+    for tail in reversed(TAILS):
+        held = coverage(tested, Residuals(tuple(systems), tail / 2, tail / 2))
+        tails |= {name: tail / 2 for name in tails if held[name] >= int(name[-2:]) / 100}
+    return Residuals(tuple(systems), tails["coverage_80"], tails["coverage_95"])
+
+
+def plain_residuals(learned: Residuals, learned_on: str) -> Plain:
+    """``learned`` as ``residuals.yaml`` has it."""
+    return {
+        "learned_on": learned_on,
+        "tail_80": learned.tail_80,
+        "tail_95": learned.tail_95,
+        "systems": [
+            {
+                "name": one.name,
+                "kind": list(one.kind),
+                "medians": dict(one.medians),
+                "transfer_shares": list(one.transfer_shares),
+                "log_ratios": list(one.log_ratios),
+            }
+            for one in learned.systems
+        ],
+    }

@@ -7,17 +7,19 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks.score.holdout import HoldoutScores
-from benchmarks.score.scores import LogScore, Scores
+from benchmarks.score.scores import Errors, LogScore, Scores
 from benchmarks.score.statistics import Score
+from benchmarks.score.validation import SystemErrors, Validation, coverage, figures, residuals_of
 from ccbench.model.library import LibrarySystem
+from ccbench.model.library.intervals import residuals
 
 Plain = dict[str, Any]
 
 
 def document(
     scores: Scores,
-    other_sizes: HoldoutScores | None = None,
-    other_systems: HoldoutScores | None = None,
+    by_system: Sequence[SystemErrors],
+    held_out: Validation | None = None,
     notices: Sequence[str] = (),
     learned_from: Sequence[str] = (),
 ) -> Plain:
@@ -25,10 +27,19 @@ def document(
 
     ``total`` is of the logs whose ``counted`` is true: known to be healthy, and modelled. ``not_modelled``
     and ``unhealthy`` name the others, ``unknown_health`` those of which nobody knows. ``learned_from``: files
-    that the model's constants were learned from, so that theirs are the errors of a fit.
+    that the model's levels were learned from, so that theirs are the errors of a fit. ``by_system``: figures
+    in which each system weighs the same. ``coverage_80``, ``coverage_95`` and ``median_width`` are of the
+    intervals that ship, a system's own residuals left out.
     """
+    total = {**_score(scores.total), "comparison": _comparison(scores.comparison)}
+    if by_system:
+        held = coverage(by_system, residuals())
+        total |= held | {
+            "bands": {name: band | held["bands"][name] for name, band in total["bands"].items()},
+            "by_system": figures(by_system),
+        }
     made: Plain = {
-        "total": {**_score(scores.total), "comparison": _comparison(scores.comparison)},
+        "total": total,
         "logs": [_log(log) for log in scores.logs],
         "counted": sum(log.counted for log in scores.logs),
         "not_modelled": [{"file": log.entry.file, "reason": log.reason} for log in scores.not_modelled],
@@ -38,10 +49,10 @@ def document(
         "learned_from": list(learned_from),
         "notices": list(notices),
     }
-    if other_sizes is not None:
-        made["calibrated_on_every_other_size"] = _holdout(other_sizes)
-    if other_systems is not None:
-        made["learned_without_the_system"] = _holdout(other_systems)
+    if held_out is not None:
+        made["calibrated_on_every_other_size"] = _holdout(held_out.other_sizes)
+        made["learned_without_the_system"] = _tested(held_out.other_systems)
+        made["learned_without_the_generation"] = _tested(held_out.other_generations)
     return made
 
 
@@ -87,6 +98,19 @@ def _log(log: LogScore) -> Plain:
 
 def _files(logs: Iterable[LogScore]) -> list[str]:
     return [log.entry.file for log in logs]
+
+
+def _tested(systems: Sequence[SystemErrors]) -> Plain:
+    learned = residuals_of(systems)
+    one_by_one = [
+        {"system": one.system.name, "files": list(one.files), **_score(one.errors.score)} for one in systems
+    ]
+    return {
+        "total": _score(sum((one.errors for one in systems), Errors()).score),
+        "by_system": figures(systems),
+        **coverage(systems, learned),
+        "systems": one_by_one,
+    }
 
 
 def _holdout(found: HoldoutScores) -> Plain:

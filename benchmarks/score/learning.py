@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from datetime import date
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.score.holdout import system_key
+from benchmarks.score.holdout import Report, system_key
+from benchmarks.score.logs import LogPoints
 from ccbench.errors import MachineError
 from ccbench.model.library.calibration import Observation, log_ratios
 from ccbench.model.library.constants import (
@@ -27,6 +29,7 @@ from ccbench.model.library.constants import (
     scaled,
     shipped,
 )
+from ccbench.model.library.intervals import RESIDUALS_FILE, residuals
 
 Floats = NDArray[np.float64]
 
@@ -76,6 +79,29 @@ def fit(
 
 def _levels(point: Floats) -> dict[str, float]:
     return {level.name: float(np.exp(x)) for level, x in zip(FREE, point, strict=True)}
+
+
+def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
+    """Learn the shipped levels and residuals from the healthy ones of ``logs``, and write both files.
+
+    Raises MachineError where a file cannot be written.
+    """
+    import yaml
+
+    from benchmarks.score.validation import held_out_systems, plain_residuals, residuals_of
+
+    healthy = [log for log in logs if log.entry.healthy and log.observations]
+    observations = [one for log in healthy for one in log.observations]
+    systems = len({system_key(one.system) for one in observations})
+    points = sum(len(one.seconds) for one in observations)
+    learned_on = (
+        f"{len(healthy)} published logs of healthy machines, {systems} systems, {points} points, in and "
+        f"out of place, {date.today().isoformat()}"
+    )
+    write_constants(fit(observations), SHIPPED_FILE, learned_on)
+    plain = plain_residuals(residuals_of(held_out_systems(logs, system_key, report, fit)), learned_on)
+    RESIDUALS_FILE.write_text(yaml.safe_dump(plain, sort_keys=False, width=118, default_flow_style=None))
+    residuals.cache_clear()
 
 
 def write_constants(constants: LibraryConstants, path: Path, learned_on: str) -> None:

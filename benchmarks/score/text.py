@@ -8,6 +8,8 @@ from itertools import chain
 from benchmarks.score.holdout import HoldoutScores
 from benchmarks.score.scores import Scores
 from benchmarks.score.statistics import BANDS, Score
+from benchmarks.score.validation import SystemErrors, Validation, coverage, figures, residuals_of
+from ccbench.model.library.intervals import Residuals, residuals
 
 _HEADINGS = ("points", "median", "MAPE", "bias", "<=32KiB", "<=32MiB", "above")
 _RIVALS = {"alpha_beta": "a-b", "nccl_constants": "NCCL"}
@@ -16,8 +18,8 @@ _WIDEST_NAME = 52
 
 def lines(
     scores: Scores,
-    other_sizes: HoldoutScores | None = None,
-    other_systems: HoldoutScores | None = None,
+    by_system: Sequence[SystemErrors] = (),
+    held_out: Validation | None = None,
     notices: Sequence[str] = (),
 ) -> Iterator[str]:
     """The whole report, line by line; errors in per cent of the measured time."""
@@ -45,8 +47,21 @@ def lines(
         yield ""
         yield "To know:"
         yield from (f"  {notice}" for notice in notices)
-    yield from _holdout("Calibrated on every other size, tested on the rest:", other_sizes)
-    yield from _holdout("Constants learned without the system, tested on it:", other_systems)
+    if by_system:
+        yield ""
+        yield "Each system weighing the same; interval of the median from drawing systems again:"
+        titles = ("90th pc", "bias", "in 80 %", "in 95 %", "width")
+        head = f"{'':40}{'systems':>9}{'median':>9}{'interval':>16}"
+        yield head + "".join(f"{title:>9}" for title in titles)
+        yield from _by_system("as shipped", by_system, residuals())
+        if held_out is not None:
+            for title, systems in (
+                ("learned without the system", held_out.other_systems),
+                ("learned without the generation", held_out.other_generations),
+            ):
+                yield from _by_system(title, systems, residuals_of(systems))
+    if held_out is not None:
+        yield from _holdout("Calibrated on every other size, tested on the rest:", held_out.other_sizes)
 
 
 def _apart(
@@ -59,9 +74,25 @@ def _apart(
         yield from (_row(log.entry.file, log.score, log.comparison, names, width) for log in found)
 
 
-def _holdout(title: str, found: HoldoutScores | None) -> Iterator[str]:
-    if found is None:
-        return
+def _by_system(title: str, systems: Sequence[SystemErrors], learned: Residuals) -> Iterator[str]:
+    found, held = figures(systems), coverage(systems, learned)
+    for name in ("", *found["bands"], *found["networks"], *found["libraries"]):
+        one = found if not name else {**found["bands"], **found["networks"], **found["libraries"]}[name]
+        if not one["systems"]:
+            continue
+        inside = held if not name else held["bands"].get(name, {})
+        cells = [str(one["systems"]), _percent(one["median_error"])]
+        edges = f"{_percent(one['low'])} to {_percent(one['high'])}"
+        more = [_percent(one["percentile_90"]), _percent(one["bias"], signed=True)]
+        more += [_percent(inside.get(key)) for key in ("coverage_80", "coverage_95")]
+        more.append(f"{inside['median_width']:.2f}" if "median_width" in inside else "-")
+        row = (
+            "".join(f"{cell:>9}" for cell in cells) + f"{edges:>16}" + "".join(f"{cell:>9}" for cell in more)
+        )
+        yield f"{title if not name else '  ' + name:40}{row}"
+
+
+def _holdout(title: str, found: HoldoutScores) -> Iterator[str]:
     width = _width(["total", *(group.name for group in found.groups)])
     yield ""
     yield title

@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.score.holdout import Report, system_key
+from benchmarks.score.holdout import HoldoutScores, Report, on_other_sizes, system_key
+from benchmarks.score.learning import fit
 from benchmarks.score.logs import LogPoints
+from benchmarks.score.predictors import calibrated
+from benchmarks.score.scores import Errors
 from benchmarks.score.statistics import BANDS
 from ccbench.model import Prediction
 from ccbench.model.library import LibrarySystem
 from ccbench.model.library.calibration import Observation
-from ccbench.model.library.constants import LibraryConstants
+from ccbench.model.library.constants import LibraryConstants, shipped
 from ccbench.model.library.intervals import (
     REGIMES,
     LearnedSystem,
@@ -46,7 +49,7 @@ SEED = 20261
 
 
 @dataclass(frozen=True, eq=False)
-class TestedSystem:
+class SystemErrors:
     """Rows of one system and what was predicted for them; arrays run along its rows.
 
     log_ratios: log(measured / predicted). transfer_shares: of the predicted time. version: of the library.
@@ -59,6 +62,11 @@ class TestedSystem:
     log_ratios: Floats
     transfer_shares: Floats
 
+    @property
+    def errors(self) -> Errors:
+        """Relative errors, as those of logs are."""
+        return Errors(tuple(self.size_bytes.tolist()), tuple(np.expm1(-self.log_ratios).tolist()))
+
     def band(self, least: int, most: int | None) -> NDArray[np.bool_]:
         """Rows of sizes from ``least`` to ``most`` bytes."""
         return np.asarray((self.size_bytes >= least) & (self.size_bytes <= (most or np.inf)))
@@ -67,29 +75,53 @@ class TestedSystem:
 Learn = Callable[[Sequence[Observation]], LibraryConstants]
 
 
-def tested_without(
+@dataclass(frozen=True, eq=False)
+class Validation:
+    """What fits are worth on what they did not see: other sizes, other systems, other generations of GPUs."""
+
+    other_sizes: HoldoutScores
+    other_systems: tuple[SystemErrors, ...]
+    other_generations: tuple[SystemErrors, ...]
+
+    @classmethod
+    def of(cls, logs: Sequence[LogPoints], report: Report, learn: Learn = fit) -> Validation:
+        """Learn and calibrate on parts of ``logs``, of which only the healthy ones count."""
+        return cls(
+            on_other_sizes(logs, calibrated, report),
+            held_out_systems(logs, system_key, report, learn),
+            held_out_systems(logs, lambda system: system.generation, report, learn),
+        )
+
+
+def shipped_by_system(logs: Sequence[LogPoints]) -> tuple[SystemErrors, ...]:
+    """Every healthy system as the shipped constants predict it."""
+    pairs = [(log, one) for log in logs if log.entry.healthy for one in log.observations]
+    return systems_with(pairs, shipped())
+
+
+def held_out_systems(
     logs: Sequence[LogPoints],
     key: Callable[[LibrarySystem], Hashable],
     report: Report,
     learn: Learn,
-) -> tuple[TestedSystem, ...]:
+) -> tuple[SystemErrors, ...]:
     """Every healthy system, predicted with what the systems of other keys taught."""
     groups: dict[Hashable, None] = {}
     healthy = [(log, one) for log in logs if log.entry.healthy for one in log.observations]
     for _, one in healthy:
         groups[key(one.system)] = None
-    found = list[TestedSystem]()
+    found = list[SystemErrors]()
     for number, group in enumerate(groups, start=1):
         report(f"learned without {number} of {len(groups)}")
         taught = learn([one for _, one in healthy if key(one.system) != group])
         held_out = [(log, one) for log, one in healthy if key(one.system) == group]
-        found += tested_with(held_out, taught)
+        found += systems_with(held_out, taught)
     return tuple(found)
 
 
-def tested_with(
+def systems_with(
     pairs: Sequence[tuple[LogPoints, Observation]], constants: LibraryConstants
-) -> tuple[TestedSystem, ...]:
+) -> tuple[SystemErrors, ...]:
     """The systems of ``pairs`` as ``constants`` predict them."""
     systems: dict[Hashable, list[tuple[LogPoints, Observation]]] = defaultdict(list)
     for log, one in pairs:
@@ -109,7 +141,7 @@ def tested_with(
         files = tuple(dict.fromkeys(log.entry.file for log, _ in members))
         version = next((one.request.version for _, one in members if one.request.version), ())
         found.append(
-            TestedSystem(
+            SystemErrors(
                 members[0][1].system,
                 files,
                 library_of(members[0][1].system, version),
@@ -136,7 +168,7 @@ def library_of(system: LibrarySystem, version: tuple[int, ...]) -> str:
     )
 
 
-def figures(tested: Sequence[TestedSystem]) -> Plain:
+def figures(tested: Sequence[SystemErrors]) -> Plain:
     """Median of the systems' median errors, its 95 % interval, 90th percentile, bias; by band and kind.
 
     Errors are |predicted / measured - 1|, as fractions; bias is the median of the systems' median errors with
@@ -147,7 +179,7 @@ def figures(tested: Sequence[TestedSystem]) -> Plain:
         name: _summary([one.log_ratios[one.band(least, most)] for one in tested])
         for name, least, most in BANDS
     }
-    by: dict[str, Callable[[TestedSystem], str]] = {
+    by: dict[str, Callable[[SystemErrors], str]] = {
         "networks": lambda one: kind_of(one.system)[1],
         "libraries": lambda one: one.version,
     }
@@ -176,12 +208,14 @@ def _summary(systems: Sequence[Floats]) -> Plain:
     }
 
 
-def coverage(tested: Sequence[TestedSystem], learned: Residuals) -> Plain:
+def coverage(tested: Sequence[SystemErrors], learned: Residuals) -> Plain:
     """Share of the measured times inside their intervals, mean over systems, and the median width.
 
     A system's own residuals are left out. A width is the factor sqrt(high / low) of the 95 % interval: how
     far an edge lies from the middle.
     """
+    if len(learned.systems) < 2:
+        return {"bands": {}}
     inside_80, inside_95, widths = list[Floats](), list[Floats](), list[Floats]()
     for one in tested:
         predictions = [Prediction(0.0, 1.0, 1.0 - share, share, "") for share in one.transfer_shares.tolist()]
@@ -210,7 +244,7 @@ def coverage(tested: Sequence[TestedSystem], learned: Residuals) -> Plain:
     return found
 
 
-def residuals_of(tested: Sequence[TestedSystem]) -> Residuals:
+def residuals_of(tested: Sequence[SystemErrors]) -> Residuals:
     """Content of ``residuals.yaml``; its tails are the widest with which intervals hold often enough."""
     systems = []
     for one in tested:
@@ -237,7 +271,7 @@ def residuals_of(tested: Sequence[TestedSystem]) -> Residuals:
     tails = dict.fromkeys(("coverage_80", "coverage_95"), TAILS[-1] / 2)
     for tail in reversed(TAILS):
         held = coverage(tested, Residuals(tuple(systems), tail / 2, tail / 2))
-        tails |= {name: tail / 2 for name in tails if held[name] >= int(name[-2:]) / 100}
+        tails |= {name: tail / 2 for name in tails if held.get(name, 0.0) >= int(name[-2:]) / 100}
     return Residuals(tuple(systems), tails["coverage_80"], tails["coverage_95"])
 
 

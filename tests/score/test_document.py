@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from benchmarks.score.document import document, system_plain
-from benchmarks.score.holdout import on_other_sizes
 from benchmarks.score.scores import scored
 from benchmarks.score.text import lines
+from benchmarks.score.validation import Validation, shipped_by_system
 from tests.score.corpora import log_points, mixed_logs, system, twice_as_slow
 
 FIGURES = {"points", "median_error", "mape", "bias"}
@@ -17,15 +17,18 @@ BANDS = {"up_to_32KiB", "32KiB_to_32MiB", "above_32MiB"}
 
 def made() -> dict[str, Any]:
     scores = scored(mixed_logs(), twice_as_slow, {"alpha_beta": twice_as_slow})
-    sizes = on_other_sizes(mixed_logs(), lambda _: twice_as_slow, lambda _: None)
-    return document(scores, sizes, sizes)
+    return document(scores, shipped_by_system(mixed_logs()), held_out())
+
+
+def held_out() -> Validation:
+    return Validation.of(mixed_logs(), lambda _: None)
 
 
 def assert_is_a_score(value: dict[str, Any]) -> None:
     assert value.keys() >= FIGURES | {"bands"}
     assert value["bands"].keys() == BANDS
     for band in value["bands"].values():
-        assert band.keys() == FIGURES
+        assert band.keys() >= FIGURES
         assert (band["median_error"] is None) is (band["points"] == 0)
 
 
@@ -34,7 +37,15 @@ def test_the_total_and_every_log_carry_the_four_figures_and_the_three_bands() ->
     for part in (found["total"], *found["logs"]):
         assert_is_a_score(part)
         assert_is_a_score(part["comparison"]["alpha_beta"])
-    for key in ("calibrated_on_every_other_size", "learned_without_the_system"):
+    total = found["total"]
+    for part in (total, *total["bands"].values()):
+        assert part["points"] == 0 or part.keys() >= {"coverage_80", "coverage_95", "median_width"}
+    assert total["by_system"]["systems"] == 1
+    for key in (
+        "calibrated_on_every_other_size",
+        "learned_without_the_system",
+        "learned_without_the_generation",
+    ):
         assert_is_a_score(found[key]["total"])
         for part in found[key]["systems"]:
             assert_is_a_score(part)
@@ -63,7 +74,7 @@ def test_the_document_is_json_without_nan() -> None:
 
 
 def test_fits_are_there_only_when_they_were_asked_for() -> None:
-    found = document(scored(mixed_logs(), twice_as_slow, {}))
+    found = document(scored(mixed_logs(), twice_as_slow, {}), ())
     assert "calibrated_on_every_other_size" not in found
     assert "learned_without_the_system" not in found
 
@@ -74,14 +85,15 @@ def test_a_system_shows_its_figures_and_their_origins() -> None:
 
 
 def test_the_table_has_a_line_for_each_log_and_the_total_only_of_those_that_count() -> None:
-    sizes = on_other_sizes(mixed_logs(), lambda _: twice_as_slow, lambda _: None)
-    text = list(lines(scored(mixed_logs(), twice_as_slow, {"alpha_beta": twice_as_slow}), sizes))
+    scores = scored(mixed_logs(), twice_as_slow, {"alpha_beta": twice_as_slow})
+    text = list(lines(scores, shipped_by_system(mixed_logs()), held_out()))
     total = next(line for line in text if line.startswith("total of 1 logs"))
     assert total.split()[4:8] == ["4", "100.0", "100.0", "+100.0"]
     apart = text.index("Not in the total, known not to be healthy:")
     assert text[apart + 1].startswith("sick.txt")
     assert "  lost.txt: the network is not known" in text
-    assert any(line.startswith("Calibrated on every other size") for line in text)
+    for title in ("as shipped", "learned without the generation", "Calibrated on every other size"):
+        assert any(line.startswith(title) for line in text), title
     assert all(len(line) <= 160 for line in text)
 
 

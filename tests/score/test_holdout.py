@@ -1,19 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.score.holdout import FEWEST_SIZES, on_other_sizes, on_other_systems, system_key
+from benchmarks.score.holdout import FEWEST_SIZES, on_other_sizes, system_key
 from benchmarks.score.scores import Predictor
 from ccbench.errors import MachineError
 from ccbench.model.library import Host
 from ccbench.model.library.calibration import Observation
 from tests.model.library.systems import NDR
-from tests.score.corpora import entry, log_points, system, twice_as_slow
+from tests.score.corpora import log_points, system, twice_as_slow
 
 
 class Fitter:
@@ -70,42 +69,11 @@ def test_a_calibration_that_fails_says_so_and_the_others_go_on() -> None:
     assert found.total.overall.points == 2
 
 
-def test_learning_never_sees_the_system_that_it_is_tested_on() -> None:
-    fitter = Fitter()
-    logs = [
-        log_points("a.txt", SIZES, name="one site"),
-        log_points("b.txt", SIZES, name="another site"),
-        log_points("c.txt", SIZES, ranks_per_node=4),
-    ]
-    found = on_other_systems(logs, fitter, quiet)
-    assert [group.files for group in found.groups] == [("a.txt", "b.txt"), ("c.txt",)]
-    assert [[one.system.ranks_per_node for one in seen] for seen in fitter.seen] == [[4], [8, 8]]
-    assert found.total.overall.points == 3 * len(SIZES)
-
-
-def test_logs_that_are_not_healthy_teach_nothing_and_are_not_tested() -> None:
-    sick = replace(log_points("b.txt", SIZES, ranks_per_node=4), entry=entry(healthy=False))
-    dim = replace(log_points("c.txt", SIZES, ranks_per_node=2), entry=entry(healthy=None))
-    found = on_other_systems([log_points("a.txt", SIZES), sick, dim], Fitter(), quiet)
-    assert [group.files for group in found.groups] == [("a.txt",)]
-
-
 def test_progress_names_every_group() -> None:
     told: list[str] = []
-    on_other_systems(
-        [log_points("a.txt", SIZES), log_points("b.txt", SIZES, ranks_per_node=4)], Fitter(), told.append
-    )
-    assert len(told) == 2
-    assert "1 of 2" in told[0]
-
-
-def slow(_: Sequence[Observation]) -> Predictor:
-    return twice_as_slow
-
-
-def test_several_processes_find_the_same() -> None:
-    logs = [log_points("a.txt", SIZES), log_points("b.txt", SIZES, ranks_per_node=4)]
-    assert on_other_systems(logs, slow, quiet, jobs=2) == on_other_systems(logs, slow, quiet)
+    logs = [log_points("a.txt", SIZES), log_points("b.txt", SIZES, nodes=2, network=NDR)]
+    on_other_sizes(logs, Fitter(), told.append)
+    assert [text.split(":")[0] for text in told] == ["calibrating 1 of 2", "calibrating 2 of 2"]
 
 
 def test_a_system_is_told_by_its_figures_and_not_by_its_name() -> None:

@@ -41,7 +41,8 @@ def import_files(
     """Make one run of all FILEs: output of nccl-tests, rccl-tests, OSU, Intel MPI Benchmarks and others.
 
     Which tool wrote a file is told from its text. What a file does not say, --machine, --nodes and --network
-    may; tables that still lack their ranks are left out and listed.
+    may; tables that still lack their ranks are left out and listed. Where no machine is named, one of the
+    catalog that the file's devices leave no choice about is taken for predictions, and said.
     """
     from ccbench.errors import CcbenchError
     from ccbench.results import default_folder
@@ -61,7 +62,7 @@ def import_files(
     found = import_logs(logs, given)
     left_out = [*problems, *(line for file in found for line in file.refused)]
     folder = None
-    pricer = Pricer(given)
+    pricer = Pricer()
     if any(file.cases for file in found):
         name = found[0].log.source if len(found) == 1 else f"{len(found)} files"
         stem = Path(name).stem if len(found) == 1 else f"{len(found)}-files"
@@ -118,6 +119,8 @@ def _summary(file: Imported) -> dict[str, Any]:
         "flagged": sum(bool(one.measurement.conditions.flags) for one in file.cases),
         "statuses": dict(statuses),
         "outcome": file.log.outcome.value,
+        "machine": file.given.machine,
+        "network": file.given.network,
         "notes": list(file.notes),
         "left_out": list(file.refused),
     }

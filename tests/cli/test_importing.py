@@ -41,6 +41,18 @@ def test_a_log_becomes_a_run_that_reports(ccbench: Command, tmp_path: Path) -> N
     assert "interval of the median" not in picture
 
 
+def test_a_machine_that_the_log_shows_is_taken_and_said(ccbench: Command, tmp_path: Path) -> None:
+    ended = ccbench("import", "log.txt", "-o", "run")
+    assert ended.code == 0
+    assert "note: log.txt: taken as --machine hgx-h100: lines 6 to 13 list NVIDIA H100 80GB HBM3" in ended.err
+    cases = load_run(tmp_path / "run").cases
+    assert cases["predicted_seconds"].notna().all()
+    (tmp_path / "bare.txt").write_text(ONE_WRONG.replace("NVIDIA H100 80GB HBM3", ""))
+    assert "no predictions: the output does not say which GPUs" in ccbench("import", "bare.txt").err
+    ended = ccbench("import", "log.txt", "--json")
+    assert [file["machine"] for file in ended.json["files"]] == ["hgx-h100"]
+
+
 def test_json_tells_a_script_what_became_of_every_file(ccbench: Command, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("nothing of the sort\n")
     ended = ccbench("import", "log.txt", "other.txt", "--json", "-o", "run")

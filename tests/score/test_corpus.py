@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import functools
 import re
+from pathlib import Path
 
+from benchmarks.score.descriptions import described
 from benchmarks.score.logs import LogPoints, points_of
 from benchmarks.score.manifest import read_manifest
 from benchmarks.score.predictors import first_principles, rivals
 from benchmarks.score.scores import Scores, scored
+from ccbench.errors import CcbenchError
+from ccbench.machine.detection import load_topology
+from ccbench.model.library.clusters import library_system
+from ccbench.results.importers import read_log
+from ccbench.results.importers.ranks import Given
+from ccbench.results.importers.runs import import_logs
+from ccbench.topology.node_nics import parse_network
 from tests.results.importers.logs import LOGS, needs_logs
 
 pytestmark = needs_logs
@@ -60,3 +69,28 @@ def test_the_model_is_nearer_to_the_measurements_than_its_rivals() -> None:
     for rival in scores().comparison.values():
         assert rival.overall.median_error is not None
         assert total.median_error < rival.overall.median_error
+
+
+def test_machines_that_logs_show_are_those_of_the_manifest_or_left_open() -> None:
+    assert LOGS is not None
+    right = 0
+    for entry in read_manifest(LOGS / "manifest.yaml"):
+        try:
+            (file,) = import_logs([(Path(entry.file), read_log(LOGS / entry.file))], Given())
+        except CcbenchError:
+            continue
+        if not file.given.source:
+            continue
+        # Networks that the log does not show are any here: the machine is what is compared.
+        ranks, nodes = next((table.ranks, table.nodes) for table in file.log.tables if table.ranks)
+        assert (ranks, nodes) == (entry.gpus_per_node[0] * entry.nodes[0], entry.nodes[0]), entry.file
+        network = parse_network(file.given.network or "ib-100x1")
+        words = entry.network if file.given.network else "ib-100x1" if nodes != 1 else "none"
+        there = described(entry.gpu, entry.gpus_per_node[0], entry.nodes[0], entry.interconnect, words)
+        found = library_system(load_topology(file.given.source), entry.nodes[0], network, ranks)
+        assert (found.intra, found.generation) == (there.intra, there.generation), entry.file
+        assert abs(found.intra_bytes_per_second - there.intra_bytes_per_second) < 1e6, entry.file
+        if there.network is not None:
+            assert found.network == there.network, entry.file
+        right += 1
+    assert right >= 22

@@ -40,7 +40,7 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class DeviceLine:
-    """One rank as a header lists it; None or "" where it does not say."""
+    """One rank as a header lists it; None or "" where it does not say. line: 1-based, 0 where not known."""
 
     rank: int
     group: int | None = None
@@ -49,6 +49,7 @@ class DeviceLine:
     device: int | None = None
     bus_id: str = ""
     model: str = ""
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ class Tables:
         is_number = words[0][0].isdigit()
         if is_number and (self._row(line, words) or self._remark(text)):
             return
-        if self._frame(line, text, words) or self._preamble(text):
+        if self._frame(line, text, words) or self._preamble(line, text):
             return
         self._placement_above = text if "-place" in text else ""
         if is_number:
@@ -179,10 +179,11 @@ class Tables:
             self.runs.append(OpenRun())
         return self._run
 
-    def _preamble(self, text: str) -> bool:
+    def _preamble(self, line: Line, text: str) -> bool:
         """A line of a run's header, or of what stands around its tables."""
         if device := _DEVICE.search(text) if "Pid" in text else None:
             said: dict[str, Any] = {name: one for name, one in device.groupdict().items() if one}
+            said["line"] = line.number
             said |= {name: int(said[name]) for name in _NUMBERS_OF_DEVICE & said.keys()}
             self._new_run().devices[DeviceLine(**said)] = None
         elif settings := _SETTING.findall(text) if "minBytes" in text else ():
@@ -365,6 +366,7 @@ def read(text: str) -> ImportedLog:
         versions=said.versions,
         environment=said.environment,
         hints=said.hints,
+        facts={"network": said.network} if said.network else {},
         warnings=tuple(sorted(warnings, key=lambda warning: warning.line or 0)),
         outcome=outcome,
         detail=detail,

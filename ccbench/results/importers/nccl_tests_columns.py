@@ -214,12 +214,17 @@ def ranks_of_devices(devices: Sequence[DeviceLine]) -> int | None:
 
 
 def nodes_of_devices(devices: Sequence[DeviceLine], ranks: int | None) -> int | None:
-    """Hosts of the ranks; of a list with gaps only where ranks follow device numbers, as launchers do."""
+    """Hosts of the ranks; of a list with gaps only where ranks follow device numbers, as launchers do.
+
+    The last rank must be listed then: its device is the last of a host.
+    """
     if not devices or ranks is None:
         return None
     hosts = len({device.host for device in devices})
     if len({device.rank for device in devices}) >= ranks or len({device.group for device in devices}) > 1:
         return hosts
+    if ranks - 1 not in {device.rank for device in devices}:
+        return None
     per_host = max(device.device or 0 for device in devices) + 1
     aligned = all(device.device is not None and device.rank % per_host == device.device for device in devices)
     return ranks // per_host if aligned and ranks % per_host == 0 and ranks // per_host >= hosts else None

@@ -18,7 +18,7 @@ from ccbench.errors import UsageError
 from ccbench.model.library import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.importers.log import ImportedLog, ImportedTable
-from ccbench.results.importers.pricing import gpus_per_process, machines_with
+from ccbench.results.importers.pricing import gpus_per_process, machines_of
 from ccbench.topology.text import said_and_denied
 from ccbench.units import plural
 
@@ -253,8 +253,7 @@ def recorded_machine(run: Run, points: RunPoints) -> tuple[str, str]:
         return named, "which the run names"
     # Machines of the catalog with GPUs of the run's model, and enough of them.
     each = points.ranks // max(1, points.nodes)
-    models = machines_with(points.devices[0]) if len(points.devices) == 1 else ()
-    fitting = [name for name in models if len(load_catalog(name).gpus) >= each]
+    fitting = machines_of(points.devices[0], each, each - 1) if len(points.devices) == 1 else ()
     if len(fitting) == 1:
         return fitting[0], f"assumed from the run's devices ({points.devices[0]})"
     seen = f"it names {named!r}" if named else "it names none"

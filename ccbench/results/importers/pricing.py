@@ -1,4 +1,4 @@
-"""Predictions for cases that another tool measured, on the machine that the user names.
+"""Predictions for cases that another tool measured, on the machine that the user names or the output shows.
 
 An output may list devices that are not that machine's, which shows by their models. And a node may hold more
 PCIe cards than the catalog's machine: how many is its owner's choice.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ccbench.cases import Measurement
@@ -16,17 +16,23 @@ from ccbench.errors import MachineError
 from ccbench.model import Prediction
 from ccbench.model.cluster import Cluster, cluster_of
 from ccbench.model.context import predict_case
-from ccbench.model.library.clusters import generations_in, pcie_generation
+from ccbench.model.library import Generation
+from ccbench.model.library.clusters import WORDS, generations_in, nvlinks_of, pcie_generation
 from ccbench.results.importers.log import ImportedLog, ImportedTable
 from ccbench.results.importers.ranks import Given
-from ccbench.topology.classes import is_module, topology_class
+from ccbench.topology.classes import class_of_model, is_card, is_module, topology_class
 from ccbench.topology.graph import Topology, TopologyClass
+from ccbench.topology.node_nics import parse_network
+from ccbench.units import plural
 
 SOCKETS = 2
 """Of a server that holds more cards than the catalog's machine; the cards are dealt to them equally."""
 
 BETWEEN_SOCKETS = "108 GB/s"
 """Three 18 GT/s x16 links, as the catalog's machines with two sockets (ROCm documentation of MI100 nodes)."""
+
+MOST_OF_A_HOST = 16
+"""GPUs; a machine of the catalog with more is a domain of several hosts (GB200 NVL72)."""
 
 _ANY = re.compile(r"^(?:any|some|generic)\b", re.IGNORECASE)
 """First word of a catalog model that stands for every card of a kind."""
@@ -106,6 +112,37 @@ def machines_with(model: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def machines_of(model: str, gpus: int, highest: int, peer_access: bool | None = None) -> tuple[str, ...]:
+    """Machines of the catalog that a node with ``gpus`` GPUs of ``model`` may be; one alone where it is sure.
+
+    highest: the highest number of a GPU. peer_access: between PCIe cards; None where nobody tells.
+    """
+    from ccbench.topology.files import catalog_names, load_catalog
+
+    named = [load_catalog(name) for name in machines_with(model)]
+    generation = next(iter(generations_in(model)), Generation.UNKNOWN)
+    if gpus == 1:
+        return tuple(one.name for one in named[:1])  # what joins the GPUs of a node does not matter
+    if is_card(model):
+        # Cards may have NVLink bridges, and whether others reach each other is up to drivers and clouds.
+        if nvlinks_of(model) or peer_access is None:
+            plain = f"pcie{pcie_generation(generation)}-x16"
+            return (*(one.name for one in named), *[plain] * (len(named) == 1 and plain in catalog_names()))
+        return tuple(one.name for one in named if one.facts.get("peer_access") is peer_access)
+    # Boards of other makers exist in one form. An NVSwitch board may be used in part; of direct links the
+    # catalog's form is sure only where it is whole.
+    form = class_of_model(model, highest)
+    only = generation in (Generation.CDNA2, Generation.CDNA3, Generation.ASCEND)
+    switched = form.certain and form.topology_class is TopologyClass.NVSWITCH
+    whole = {form.topology_class, *form.candidates} - {TopologyClass.NVSWITCH}
+    return tuple(
+        one.name
+        for one in named
+        if ((only or (switched and one.topology_class is form.topology_class)) and len(one.gpus) >= gpus)
+        or (one.topology_class in whole and len(one.gpus) == gpus)
+    )
+
+
 def cure(model: str) -> str:
     """Return the option that names a machine with ``model``, for the end of an error."""
     names = machines_with(model)
@@ -144,23 +181,103 @@ def with_cards(node: Topology, source: str, count: int) -> Topology:
         ) from None
 
 
+def recognised(log: ImportedLog, given: Given) -> tuple[Given, tuple[str, ...]]:
+    """``given`` with the machine and network that ``log`` shows, where the user named none, and what to tell.
+
+    log: with the ranks and nodes of its tables. What is told: what was guessed from which lines of the
+    source, or what is missing and what to type.
+    """
+    told = []
+    tables = [table for table in log.tables if (table.ranks or 0) > 1]
+    if not given.machine and tables:
+        machine, why = _machine_shown(log, tables, given)
+        if machine:
+            told.append(f"{log.source}: taken as --machine {machine}: {why}; if it is another, name that")
+            given = replace(given, machine=machine, source=machine)
+        else:
+            told.append(f"{log.source}: no predictions: {why}")
+    if given.source and not given.network and any((table.nodes or 0) > 1 for table in tables):
+        network, why = _network_shown(log)
+        if network:
+            told.append(f"{log.source}: taken as --network {network}: {why}; if it is another, name that")
+            given = replace(given, network=network)
+        elif why:
+            told.append(f"{log.source}: {why}")
+    return given, tuple(told)
+
+
+def _machine_shown(log: ImportedLog, tables: Sequence[ImportedTable], given: Given) -> tuple[str, str]:
+    """(machine of the catalog, why); "" where the output leaves it open, and then why says what to type."""
+    option = "give --machine ('ccbench list machines')"
+    devices = [device for device in log.devices if device.model]
+    models = list(dict.fromkeys(bare_model(device.model) for device in devices))
+    if not models:
+        return "", f"the output does not say which GPUs were measured; {option}"
+    model, lines = devices[0].model, sorted(device.line for device in devices)
+    where = f"lines {lines[0]} to {lines[-1]} list" if lines[-1] > lines[0] else f"line {lines[0]} lists"
+    where = where if lines[0] else "it lists"
+    if len(models) > 1:
+        return "", f"{where} several models ({', '.join(models)}), of which no machine is modelled"
+    ranks_on: dict[tuple[object, ...], set[int]] = {}
+    for device in devices:
+        ranks_on.setdefault((device.host, device.device, device.bus_id), set()).add(device.rank)
+    if any(len(ranks) > 1 for ranks in ranks_on.values()):
+        return "", f"{where} a GPU for several ranks, which is not modelled"
+    each = [-(-(table.ranks or 1) // nodes) for table in tables if (nodes := table.nodes or given.nodes)]
+    if len(each) < len(tables):
+        return "", f"{where} {model}, and nothing says on how many nodes; give --nodes, and --machine"
+    # How cards reach each other shows in the lines on channels, where the output has them.
+    ways = {
+        "P2P" if " via P2P" in hint else "SHM" for hint in log.hints if re.search(r" via (?:P2P|SHM)", hint)
+    }
+    peers = ways == {"P2P"} if len(ways) == 1 else None
+    highest = max([max(each) - 1, *(device.device or 0 for device in devices)])
+    found = machines_of(model, max(each), highest, peers)
+    if len(found) == 1:
+        return found[0], f"{where} {model}, {max(each)} in a node"
+    if not (which := found or machines_with(model)):
+        return "", f"{where} {model}, for which the catalog has no machine; {option} or a file"
+    return "", f"{where} {model}, not what joins {max(each)} of them; give --machine, such as {which[0]}"
+
+
+def _network_shown(log: ImportedLog) -> tuple[str, str]:
+    """(network, why); "" where its kind, rate or number of NICs is not shown, and then why says what is."""
+    seen = log.facts.get("network", {})
+    used, ports, rates = str(seen.get("used", "")), seen.get("ports", {}), seen.get("gigabits", {})
+    topology_file = log.environment.get("NCCL_TOPO_FILE", "").rpartition("/")[2]
+    instance = WORDS["instance_networks"].get(topology_file.removesuffix("-topo.xml"))
+    line = f"line {seen.get('used_line')} names {used} as the network"
+    if instance and used != "Socket" and len(ports) in (0, parse_network(instance).nics):
+        return instance, f"NCCL_TOPO_FILE is {topology_file}"
+    if used == "Socket" or not ports:
+        example = {"efa": "efa-100x4", "Socket": "tcp-25x1"}.get(used, "ib-ndr-400x8")
+        return "", f"{line} and not its rate; type --network, such as {example}" if used else ""
+    links, speeds = set(ports.values()), {rates.get(name) for name in ports}
+    line = f"line {seen['ports_line']} shows {plural(len(ports), 'port')} of {' and '.join(sorted(links))}"
+    # NICs for GPUs come in powers of two; one more may be the storage's.
+    if len(links) == len(speeds) == 1 and len(ports).bit_count() == 1 and (rate := speeds.pop()):
+        return f"{links.pop().lower()}-{rate:g}x{len(ports)}", f"{line} of {rate:g} Gb/s"
+    return "", f"{line} and not one rate of all; type --network, such as ib-ndr-400x{len(ports)}"
+
+
 class Pricer:
     """Prices every case of an import.
 
     ``problems`` holds why some cannot be priced, ``remarks`` what else to know of them: once each, in order.
     """
 
-    def __init__(self, given: Given) -> None:
-        self._given = given
+    def __init__(self) -> None:
         self.problems: dict[str, None] = {}
         self.remarks: dict[str, None] = {}
 
-    def price(self, measurement: Measurement, log: ImportedLog, table: int = 1) -> Prediction | None:
-        """None where no machine was named, or where it is not what was measured.
+    def price(
+        self, measurement: Measurement, log: ImportedLog, given: Given, table: int = 1
+    ) -> Prediction | None:
+        """None where no machine was named or shown, or where it is not what was measured.
 
         table: number of the case's table in ``log``, from 1.
         """
-        case, source = measurement.case, self._given.source
+        case, source = measurement.case, given.source
         if not source:
             return None
         try:
@@ -170,7 +287,7 @@ class Pricer:
                 raise MachineError(f"{found}; {cure(found.listed)}")
             if found is not None:
                 self.remarks.setdefault(f"{found}; predictions are for the former, on the same kind of slots")
-            cluster = _cluster(self._given, case.ranks, case.nodes)
+            cluster = _cluster(given, case.ranks, case.nodes)
         except MachineError as error:
             self.problems.setdefault(f"no predictions for {case.ranks} ranks: {error}")
             return None
@@ -207,6 +324,8 @@ def _difference(source: str, models: tuple[str, ...]) -> Difference | None:
 def _cluster(given: Given, ranks: int, nodes: int) -> Cluster:
     """The machine that was measured: what the log shows of its nodes counts before what the user says."""
     node = _node(given.source)
+    if len(node.gpus) > MOST_OF_A_HOST:
+        nodes = 0  # the log counts hosts, of which several share this machine's links
     # A log may not tell how its ranks were spread: full nodes are what people run.
     spread = nodes or given.nodes or -(-ranks // max(1, len(node.gpus)))
     per_node = -(-ranks // spread)

@@ -17,14 +17,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ccbench.cases import NO_OP, Case, Conditions, Device, Measurement, Status, capabilities_of
+from ccbench.cases import NO_OP, Case, Conditions, Device, Measurement, PricedBy, Status, capabilities_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.files import LONGEST_VALUE, kept_variables, line_shown
 from ccbench.machine.flags import Flag
 from ccbench.results import RunFolder
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome
-from ccbench.results.importers.pricing import Pricer
+from ccbench.results.importers.pricing import Pricer, recognised
 from ccbench.results.importers.ranks import Given, Team, checked, team_of, with_whole_sizes
 from ccbench.results.rows import Origin, imported_case_id, imported_speed
 
@@ -75,12 +75,16 @@ class Imported:
 
     log: as read, ranks filled in and rows checked. cases: in the order of the file.
     refused: one line for every table, and every row, that could not be taken. notes: what else to know.
+    given: the machine and network of its predictions, as the user named them or the log shows them.
+    guessed: of those notes, what tells of the latter.
     """
 
     log: ImportedLog
     cases: tuple[ImportedCase, ...]
     refused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    given: Given = Given()  # noqa: RUF009  # frozen, so shared safely
+    guessed: tuple[str, ...] = ()
 
 
 def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B008  # frozen, so shared safely
@@ -131,7 +135,7 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
     if nameless:
         which = ", ".join(nameless[:3]) + (f" and {len(nameless) - 3} more" if nameless[3:] else "")
         notes.append(f"{log.source}: table {which}: {_NO_COLLECTIVE}")
-    return Imported(whole, tuple(cases), tuple(refused), tuple(notes))
+    return Imported(whole, tuple(cases), tuple(refused), tuple(notes), given)
 
 
 def _case(
@@ -309,6 +313,10 @@ def import_logs(logs: Sequence[tuple[Path, ImportedLog]], given: Given) -> tuple
             f"{'node' if nodes == 1 else 'nodes'}, as the output shows; --nodes {given.nodes} is not used"
             for nodes, tables in others.items()
         )
+        libraries = (capabilities_of(one.measurement.case.backend).priced_by for one in file.cases)
+        if PricedBy.GPU_LIBRARY in libraries:
+            own, told = recognised(file.log, given)
+            file, notes = replace(file, given=own, guessed=told), (*notes, *told)
         files.append(replace(file, notes=(*file.notes, *notes)))
     return tuple(files)
 
@@ -347,17 +355,20 @@ def write_import(
 ) -> Path:
     """Write ``files`` as one run and return its folder.
 
-    name: of the run, in titles. pricer: gives every case its bound and prediction, and learns which it
-    cannot; one for ``given`` by default. Raises RunFolderError as RunFolder does.
+    given: what the user named. name: of the run, in titles. pricer: gives every case its bound and
+    prediction, and learns which it cannot. Raises RunFolderError as RunFolder does.
     """
     from ccbench import __version__
 
-    pricer = pricer or Pricer(given)
+    pricer = pricer or Pricer()
+    # What all files are of is the run's; what differs is told of each file alone.
+    machines, networks = {file.given.machine for file in files}, {file.given.network for file in files}
     manifest = {
         "suite": {"name": name},
-        "machine": {"name": given.machine},
-        "network": given.network,
+        "machine": {"name": machines.pop() if len(machines) == 1 else given.machine},
+        "network": networks.pop() if len(networks) == 1 else given.network,
         "nodes": given.nodes,
+        "notes": [line for file in files for line in file.guessed],
         "imported": [described(file) for file in files],
         "versions": {"ccbench": __version__},
     }
@@ -370,7 +381,7 @@ def write_import(
                 while imported_case_id(one.measurement.case, origin) in written:
                     origin = replace(origin, table=origin.table + len(file.log.tables))
                 written.add(imported_case_id(one.measurement.case, origin))
-                priced = pricer.price(one.measurement, file.log, one.origin.table)
+                priced = pricer.price(one.measurement, file.log, file.given, one.origin.table)
                 run.write(one.measurement, priced, origin=origin)
         run.describe(unpriced=list(pricer.problems), priced_with=list(pricer.remarks))
     return folder

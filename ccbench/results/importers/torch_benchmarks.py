@@ -210,6 +210,7 @@ def read_all_reduce_bench(text: str) -> ImportedLog:
         versions=said.versions,
         environment=said.environment,
         hints=said.hints,
+        facts={"network": said.network} if said.network else {},
     )
 
 

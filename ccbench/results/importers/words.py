@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ccbench.cases import UNEVEN
 from ccbench.collectives import COLLECTIVES
@@ -301,22 +302,43 @@ _HINT = re.compile(
     r"|Trees \[0\]|Using network|Launch mode|Pattern \d{1,2}, crossNic|Latency/AlgBw|\bMSCCL\b",
 )
 _MOST_HINTS = 400
+_USED_NETWORK = re.compile(r"Using network (\S{1,40})|Selected [Pp]rovider is ([a-z]{2,12})")
+_PORTS = re.compile(r"NET/IB\w{0,8} ?: Using \[0\]")
+_PORT = re.compile(r"\[\d{1,3}\]([\w.+-]{1,64}):\d{1,3}/(IB|RoCE)\b")
+_PORT_RATE = re.compile(r"NET/IB: \[\d{1,3}\] ([\w.-]{1,64}):\S{1,80} provider=\S{1,40} speed=(\d{1,7})\b")
+"""With NCCL_DEBUG_SUBSYS=NET, speed in Mb/s (NVIDIA/nccl, src/transport/net_ib.cc)."""
 
 
 class LibraryLines:
-    """Collects what lines say: versions (the first of each), variables, and lines that show a choice."""
+    """Collects what lines say: versions (the first of each), variables, and lines that show a choice.
+
+    network: what is used, ports with their link layers, Gb/s of ports, and the line that shows each.
+    """
 
     def __init__(self) -> None:
         self.versions: dict[str, str] = {}
         self.environment: dict[str, str] = {}
+        self.network: dict[str, Any] = {}
         self._hints: dict[str, None] = {}
 
     def take(self, line: Line) -> None:
         """One line, in order."""
         self.versions = versions_in(line.text) | self.versions
         self.environment |= variables_in(line.text)
+        if "NET/" in line.text or "Using network" in line.text:
+            self._take_network(line)
         if line.message and len(self._hints) < _MOST_HINTS and _HINT.search(line.text):
             self._hints[line.text.partition("] ")[2]] = None
+
+    def _take_network(self, line: Line) -> None:
+        if used := _USED_NETWORK.search(line.text):
+            # A provider says more than the plug-in's name ("AWS Libfabric").
+            if "used" not in self.network or self.network["used"] != (used[2] or self.network["used"]):
+                self.network |= {"used": used[2] or used[1], "used_line": line.number}
+        elif rate := _PORT_RATE.search(line.text):
+            self.network.setdefault("gigabits", {})[rate[1]] = int(rate[2]) / 1000
+        elif _PORTS.search(line.text) and "ports" not in self.network:
+            self.network |= {"ports": dict(_PORT.findall(line.text)), "ports_line": line.number}
 
     @property
     def hints(self) -> tuple[str, ...]:

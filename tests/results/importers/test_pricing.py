@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from ccbench.results.importers.ranks import Given
 from ccbench.results.importers.runs import import_logs, write_import
 from ccbench.topology.files import CATALOG_FOLDER, catalog_names, load_catalog
 from ccbench.topology.graph import DeviceKind, TopologyClass
-from tests.results.importers.nccl_tests_outputs import output, row
+from tests.results.importers.nccl_tests_outputs import devices, output, row
 
 
 def priced(
@@ -38,7 +39,7 @@ def priced(
     text = output([row(8), row(1 << 30, time=4253.0)], range(8 * nodes))
     text = text.replace("NVIDIA H100 80GB HBM3", model).replace("nGpus 1", f"nGpus {gpus}")
     files = import_logs([(folder / "log.txt", log_of_text(text, "log.txt"))], given)
-    pricer = Pricer(given)
+    pricer = Pricer()
     return pricer, load_run(write_import(folder, files, given, "log", pricer))
 
 
@@ -60,9 +61,11 @@ def test_launches_by_one_thread_are_a_floor_under_small_sizes(tmp_path: Path) ->
 
 
 def test_without_a_machine_nothing_is_predicted(tmp_path: Path) -> None:
-    run = priced(tmp_path / "run", Given())[1]
+    run = priced(tmp_path / "run", Given(), model="Quantum 9")[1]
     assert run.cases["predicted_seconds"].isna().all()
     assert run.manifest.document["unpriced"] == []
+    (note,) = run.manifest.document["notes"]
+    assert "list Quantum 9, for which the catalog has no machine; give --machine" in note
 
 
 def test_a_machine_that_does_not_fit_is_said_and_costs_no_figure(tmp_path: Path) -> None:
@@ -111,7 +114,7 @@ def test_launches_are_those_of_the_case_s_own_table() -> None:
     log = ImportedLog("nccl-tests", tables=(*tables, ImportedTable("all_reduce", ())), facts={})
     assert [gpus_per_process(log, table) for table in log.tables] == [8, 1, None]
     case = Case("s", "nccl", "all_reduce", "default", "float32", "sum", 8, 2, 8, nodes=1)
-    times = [Pricer(BOARD).price(Measurement(case, Status.OK), log, number) for number in (1, 2)]
+    times = [Pricer().price(Measurement(case, Status.OK), log, BOARD, number) for number in (1, 2)]
     assert times[0] is not None
     assert times[1] is not None
     assert times[0].predicted_seconds > 1.3 * times[1].predicted_seconds
@@ -124,7 +127,7 @@ def test_a_launch_that_is_not_told_is_said_and_priced_as_of_one_gpu(tmp_path: Pa
     text = re.sub(r"Pid +\d+", "Pid 100", text) if shared else text
     files = import_logs([(tmp_path / "log.txt", log_of_text(text, "log.txt"))], BOARD)
     assert gpus_per_process(files[0].log, files[0].log.tables[0]) == (None if shared else 1)
-    pricer = Pricer(BOARD)
+    pricer = Pricer()
     predicted = load_run(write_import(tmp_path / "run", files, BOARD, "log", pricer)).cases[
         "predicted_seconds"
     ]
@@ -237,3 +240,163 @@ def test_a_file_of_one_s_own_stays_as_it_is(tmp_path: Path) -> None:
     mine.write_text((CATALOG_FOLDER / "l40s.yaml").read_text())
     with pytest.raises(MachineError, match="a file that describes it"):
         with_cards(load_catalog("l40s"), str(mine), 8)
+
+
+# -- machines and networks that outputs show ----------------------------------------------------------------
+
+
+def shown(text: str, given: Given = Given()) -> tuple[Given, str]:  # noqa: B008  # frozen, so shared safely
+    """The machine and network of a log's predictions, and what was told of them."""
+    (file,) = import_logs([(Path("log.txt"), log_of_text(text, "log.txt"))], given)
+    return file.given, "\n".join(file.guessed)
+
+
+def of_model(model: str, ranks: int, per_host: int) -> str:
+    """An output that lists GPUs of ``model``, so many on each host."""
+    listed = [line.replace("NVIDIA H100 80GB HBM3", model) for line in devices(range(ranks), per_host)]
+    return output([row(8)], range(0)).replace("# Using devices", "\n".join(["# Using devices", *listed]))
+
+
+def test_a_machine_that_is_not_named_is_the_one_whose_devices_are_listed(tmp_path: Path) -> None:
+    run = priced(tmp_path / "run", Given())[1]
+    assert (run.manifest.machine, run.manifest.network) == ("hgx-h100", "")
+    named = priced(tmp_path / "named", BOARD)[1]
+    assert run.cases["predicted_seconds"].tolist() == named.cases["predicted_seconds"].tolist()
+    (note,) = run.manifest.document["notes"]
+    assert "taken as --machine hgx-h100: lines 6 to 13 list NVIDIA H100, 8 in a node" in note
+
+
+def test_a_named_machine_is_not_guessed_at() -> None:
+    assert shown(output(), Given("rtx-pcie", 4, 1, "", "rtx-pcie")) == (
+        Given("rtx-pcie", 4, 1, "", "rtx-pcie"),
+        "",
+    )
+
+
+@given(st.sampled_from(catalog_names()), st.integers(1, 16), st.integers(1, 3))
+def test_a_guess_is_never_another_machine_than_the_one_that_was_listed(
+    name: str, each: int, hosts: int
+) -> None:
+    machine = load_catalog(name)
+    if not machine.gpus or len(machine.gpus) < each:
+        return
+    model = str(machine.gpus[0].attributes["model"])
+    found, told = shown(of_model(model, each * hosts, each))
+    alike = machines_with(model)
+    # One GPU of a node is the same in all machines that have it, and part of a board may be another board.
+    assert found.source in (("", name) if each > 1 else ("", *alike))
+    if each * hosts > 1:
+        assert ("taken as --machine" in told) is bool(found.source)
+        assert found.source or "give --machine" in told
+
+
+@pytest.mark.parametrize(
+    ("model", "each", "machine"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 8, "dgx-a100"),
+        ("NVIDIA A100-SXM4-40GB", 4, ""),  # half of it, or a mesh of four
+        ("Tesla V100-SXM2-16GB", 8, "dgx-1v"),
+        ("Tesla V100-SXM2-16GB", 6, ""),  # IBM's AC922
+        ("NVIDIA GH200 120GB", 4, "gh200x4"),
+        ("NVIDIA GH200 120GB", 2, ""),
+        ("NVIDIA H100 80GB HBM3", 2, ""),  # of a board of eight or of four
+        ("NVIDIA B200", 2, "hgx-b200"),
+        ("NVIDIA A100-PCIE-40GB", 2, ""),  # with a bridge or without
+        ("NVIDIA L40S", 2, ""),  # with peer access or without
+        ("NVIDIA L40S", 1, "l40s"),
+        ("AMD Instinct MI300X", 8, "mi300x"),
+        ("NVIDIA GB200", 4, ""),  # racks of 72, or boards of four
+    ],
+)
+def test_what_the_devices_leave_open_is_asked_and_not_guessed(model: str, each: int, machine: str) -> None:
+    found, told = shown(of_model(model, 2 * each, each))
+    assert found.machine == found.source == machine
+    assert bool(machine) or "no predictions: lines 6 to" in told
+
+
+@pytest.mark.parametrize(("way", "machine"), [("SHM/direct/direct", "rtx-pcie"), ("P2P/IPC", "rtx-pcie-p2p")])
+def test_lines_on_channels_tell_how_cards_reach_each_other(way: str, machine: str) -> None:
+    line = f"box0:100:200 [0] NCCL INFO Channel 00/0 : 0[1000] -> 1[2000] via {way}\n"
+    text = of_model("NVIDIA GeForce RTX 4090", 4, 4)
+    assert shown(line + text)[0].source == machine
+    assert "give --machine, such as rtx-pcie" in shown(text)[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            lambda text: text.replace("device  1 [0000:11:00]", "device  0 [0000:10:00]"),
+            "a GPU for several ranks",
+        ),
+        (
+            lambda text: text.replace("HBM3", "HBM2e", 1).replace("NVIDIA H100", "NVIDIA H20", 1),
+            "several models",
+        ),
+        (lambda text: re.sub(r"#  Rank .*\n", "", text), "does not say which GPUs were measured"),
+        (lambda text: re.sub(r"#  Rank +[1-9] .*\n", "", text), "on how many nodes; give --nodes"),
+    ],
+)
+def test_a_list_that_does_not_fit_one_machine_is_not_guessed_from(
+    change: Callable[[str], str], told: str
+) -> None:
+    found, said = shown(change(output()))
+    assert not found.source
+    assert told in said
+
+
+IB = (
+    "box0:1:2 [0] NCCL INFO NET/IB : Using "
+    + " ".join(f"[{n}]mlx5_{n}:1/IB" for n in range(8))
+    + " [RO]; OOB e:1"
+)
+USED = "box0:1:2 [0] NCCL INFO Using network {}"
+
+
+def port(number: int, speed: int, link: str = "IB") -> str:
+    name = f"mlx5_{number}:uverbs{number}:1/{link}"
+    return f"box0:1:2 [0] NCCL INFO NET/IB: [{number}] {name} provider=Mlx5 speed={speed} context=0x1 ar=1"
+
+
+@pytest.mark.parametrize(
+    ("lines", "network", "told"),
+    [
+        (
+            [IB, *(port(n, 400_000) for n in range(8)), USED.format("IB")],
+            "ib-400x8",
+            "line 1 shows 8 ports of IB",
+        ),
+        (
+            [IB.replace(":1/IB", ":1/RoCE"), *(port(n, 200_000) for n in range(8))],
+            "roce-200x8",
+            "of 200 Gb/s",
+        ),
+        ([IB, USED.format("IB")], "", "type --network, such as ib-ndr-400x8"),
+        ([IB, *(port(n, 100_000 * (1 + n % 2)) for n in range(8))], "", "not one rate of all"),
+        ([IB, *(port(n, 400_000) for n in range(8)), USED.format("Socket")], "", "such as tcp-25x1"),
+        ([IB.replace("3:1/IB", "3:1/RoCE"), *(port(n, 400_000) for n in range(8))], "", "IB and RoCE"),
+        ([IB.replace(" [7]mlx5_7:1/IB", ""), *(port(n, 400_000) for n in range(8))], "", "shows 7 ports"),
+        (["x:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)"], "", "line 1 names efa"),
+        (["# NCCL_TOPO_FILE=/opt/microsoft/ndv5-topo.xml"], "ib-ndr-400x8", "ndv5-topo.xml"),
+        (["# NCCL_TOPO_FILE=/opt/microsoft/ndv5-topo.xml", USED.format("Socket")], "", "names Socket"),
+        (["# NCCL_TOPO_FILE=/home/me/mine-topo.xml"], "", ""),
+    ],
+)
+def test_a_network_is_taken_where_kind_rate_and_number_are_shown(
+    lines: list[str], network: str, told: str
+) -> None:
+    text = "\n".join([*lines, output([row(8, 1.875)], range(16))])
+    found, said = shown(text)
+    assert (found.machine, found.network) == ("hgx-h100", network)
+    assert told in said
+    assert shown(text, Given(network="efa-100x4"))[0].network == "efa-100x4"
+
+
+def test_hosts_of_one_nvlink_domain_are_one_machine() -> None:
+    log = log_of_text(of_model("NVIDIA GB200", 72, 4), "log.txt")
+    assert log.tables[0].nodes == 18
+    rack = Given("gb200-nvl72", 72, None, "", "gb200-nvl72")
+    case = Case("s", "nccl", "all_reduce", "default", "float32", "sum", 1 << 30, 1 << 28, 72, nodes=18)
+    priced = Pricer().price(Measurement(case, Status.OK), log, rack)
+    assert priced is not None
+    assert "nvswitch" in priced.bottleneck

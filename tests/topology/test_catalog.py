@@ -134,11 +134,11 @@ PCIE = {"cpus": 2, "port": "31.5 GB/s", "between_cpus": "16 GB/s", "source": "s"
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"colour": 1}, "box: 'colour' is not a field here"),
+        ({"colour": 1}, "box: 'colour' is not a field"),
         ({"class": "star"}, "box.class: 'star' is not known"),
         ({"description": 3}, "box.description: 3 is not text"),
         ({"gpus": None}, "box.gpus: None is not a mapping"),
-        ({"gpus": {"count": -1, "model": "m"}}, "gpus.count: -1 is out of range"),
+        ({"gpus": {"count": -1, "model": "m"}}, "gpus.count: -1 is not a whole number, 0 to 1024"),
         ({"gpus": {"count": 4}}, "gpus: model is missing"),
         ({"nvswitch": {**GOOD["nvswitch"], "per_link": "25 Gb/s"}}, "per_link: '25 Gb/s' is not a rate"),
         ({"nvswitch": {**GOOD["nvswitch"], "source": " "}}, "source: empty"),
@@ -149,6 +149,8 @@ PCIE = {"cpus": 2, "port": "31.5 GB/s", "between_cpus": "16 GB/s", "source": "s"
         ({"mesh": {**MESH, "pairs": "1-0:2"}}, "write the lower one first"),
         ({"mesh": {**MESH, "pairs": "0-1:2 0-1:1"}}, "0-1 is given twice"),
         ({"mesh": {**MESH, "pairs": "0-9:2"}}, "does not fit 4 GPUs"),
+        ({"mesh": {**MESH, "all_pairs": 1}}, "mesh: either pairs or all_pairs"),
+        ({"pcie": {**PCIE, "cpus": 1}}, "between_cpus is not a field of one CPU"),
         ({"pcie": {**PCIE, "cpus": 3}}, "4 GPUs do not spread evenly over 3 places"),
         ({"pcie": {**PCIE, "port": "0 GB/s"}}, "port: '0 GB/s' is not a rate"),
         ({"pcie": {k: v for k, v in PCIE.items() if k != "between_cpus"}}, "between_cpus is missing"),

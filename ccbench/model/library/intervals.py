@@ -118,7 +118,7 @@ def kind_of(system: LibrarySystem) -> tuple[str, ...]:
         "one node" if system.nodes == 1 else "several nodes",
         network,
         inside if system.ranks_per_node > 1 else "one GPU a node",
-        system.generation.value.capitalize(),
+        system.generation.value.upper() if system.is_amd else system.generation.value.capitalize(),
         "up to 16 GPUs" if system.ranks <= 16 else "more than 16 GPUs",
     )
 

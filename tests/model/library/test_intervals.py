@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.model import Prediction
+from ccbench.model.cluster import library_points, open_cluster
+from ccbench.model.library import LibraryRequest, LibrarySystem
+from ccbench.model.library.intervals import (
+    ALARM,
+    FEWEST_SYSTEMS,
+    GAPS,
+    LearnedSystem,
+    Residuals,
+    false_alarms,
+    intervals,
+    kind_of,
+    regime_of,
+    residuals,
+    typicality,
+    without,
+)
+from tests.model.library.systems import A100, H100, HDR, MI300X, NDR, V100_CUBE, clustered, lone, systems
+
+KIND = kind_of(H100)
+
+
+def learned(*levels: float, kind: tuple[str, ...] = KIND, spread: float = 0.1) -> Residuals:
+    """Systems of these levels, whose rows lie evenly around them at every share of the transfer."""
+    rows = [(share, off) for share in (0.0, 0.5, 1.0) for off in np.linspace(-spread, spread, 5)]
+    return Residuals(
+        tuple(
+            LearnedSystem(
+                f"system {place}",
+                kind,
+                tuple(share for share, _ in rows),
+                tuple(level + off for _, off in rows),
+                tuple((regime, level) for regime in GAPS),
+            )
+            for place, level in enumerate(levels)
+        ),
+        0.1,
+        0.025,
+    )
+
+
+def prediction(seconds: float = 1.0, share: float = 0.5, bound: float = 0.0) -> Prediction:
+    return Prediction(bound, seconds, seconds * (1 - share), seconds * share, "")
+
+
+def test_every_prediction_of_a_library_carries_an_interval_and_says_what_it_is_from() -> None:
+    cluster = open_cluster("hgx-h100", 2, "ib-ndr-400x8")
+    for point in library_points(cluster, LibraryRequest("all_reduce", (8, 1 << 20, 1 << 30))):
+        found = point.prediction.interval
+        assert found is not None
+        assert found.low_95_seconds <= found.low_80_seconds <= found.high_80_seconds <= found.high_95_seconds
+        assert "systems" in found.origin
+        assert "RDMA, NVSwitch, Hopper" in found.origin
+
+
+@given(systems(), st.floats(1e-6, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_edges_are_in_order_positive_and_never_below_the_bound(
+    system: LibrarySystem, seconds: float, share: float, bound_share: float
+) -> None:
+    (found,) = intervals(system, [prediction(seconds, share, seconds * bound_share)])
+    edges = found.low_95_seconds, found.low_80_seconds, found.high_80_seconds, found.high_95_seconds
+    assert list(edges) == sorted(edges)
+    assert all(np.isfinite(edge) and edge >= seconds * bound_share for edge in edges)
+
+
+def test_where_transfers_rule_intervals_are_narrower() -> None:
+    small, large = intervals(clustered(H100, 2), [prediction(share=0.0), prediction(share=1.0)])
+    assert large.high_95_seconds / large.low_95_seconds < small.high_95_seconds / small.low_95_seconds
+
+
+def test_systems_like_the_one_at_hand_weigh_more() -> None:
+    own, other = learned(0.5, 0.5), learned(-0.5, -0.5, kind=kind_of(clustered(A100, 2)))
+    both = replace(own, systems=own.systems + other.systems, tail_80=0.4)
+    (found,) = intervals(H100, [prediction()], both)
+    assert found.low_80_seconds > 1.0
+    assert "4 systems, 2 of them like this one" in found.origin
+
+
+def test_each_system_weighs_the_same_whatever_its_number_of_rows() -> None:
+    one = learned(0.0, 0.0, 1.0)
+    long = replace(
+        one.systems[2],
+        transfer_shares=one.systems[2].transfer_shares * 50,
+        log_ratios=one.systems[2].log_ratios * 50,
+    )
+    other = replace(one, systems=(*one.systems[:2], long))
+    assert intervals(H100, [prediction()], other) == intervals(H100, [prediction()], one)
+
+
+@pytest.mark.parametrize(
+    ("system", "kind"),
+    [
+        (H100, ("one node", "no network", "NVSwitch", "Hopper", "up to 16 GPUs")),
+        (clustered(A100, 4, HDR), ("several nodes", "RDMA", "NVSwitch", "Ampere", "more than 16 GPUs")),
+        (
+            clustered(MI300X, 2, replace(NDR, word="efa")),
+            ("several nodes", "EFA", "direct links", "CDNA3", "up to 16 GPUs"),
+        ),
+        (lone(2), ("several nodes", "RDMA", "one GPU a node", "Hopper", "up to 16 GPUs")),
+        (
+            clustered(V100_CUBE, 2, replace(NDR, word="tcp")),
+            ("several nodes", "sockets", "direct links", "Volta", "up to 16 GPUs"),
+        ),
+    ],
+)
+def test_a_kind_names_what_systems_have_in_common(system: LibrarySystem, kind: tuple[str, ...]) -> None:
+    assert kind_of(system) == kind
+
+
+def test_regimes_end_where_the_bands_of_scores_do() -> None:
+    sizes = (0, 32 << 10, (32 << 10) + 1, 32 << 20, (32 << 20) + 1)
+    assert [regime_of(size) for size in sizes] == ["latency", "latency", "middle", "middle", "large"]
+
+
+def test_a_system_much_slower_than_all_is_slow_and_one_like_them_is_not() -> None:
+    known = learned(*np.linspace(-0.2, 0.2, 31))
+    sizes, predicted = (1 << 30, 1 << 31), (1.0, 2.0)
+    slow = typicality(H100, sizes, predicted, (5.0, 10.0), known)["large"]
+    usual = typicality(H100, sizes, predicted, (1.0, 2.0), known)["large"]
+    fast = typicality(H100, sizes, predicted, (0.2, 0.4), known)["large"]
+    assert (slow.slow, slow.fast, slow.p_slow) == (True, False, pytest.approx(1 / 32))
+    assert (usual.slow, usual.fast) == (False, False)
+    assert (fast.slow, fast.fast) == (False, True)
+    assert slow.ratio == pytest.approx(5.0)
+
+
+def test_regimes_that_are_looked_at_together_share_the_chance_of_an_alarm() -> None:
+    known = learned(*np.linspace(-0.2, 0.2, 31))
+    found = typicality(H100, (8, 1 << 20, 1 << 30), (1.0, 1.0, 1.0), (9.0, 9.0, 9.0), known)
+    assert [at.p_slow for at in found.values()] == pytest.approx([3 / 32] * 3)
+
+
+def test_a_factor_that_healthy_systems_show_is_not_called_slow_however_rare() -> None:
+    known = learned(*np.linspace(-0.01, 0.01, 31))
+    found = typicality(H100, (1 << 30,), (1.0,), (GAPS["large"] * 0.99,), known)["large"]
+    assert found.p_slow <= ALARM
+    assert not found.slow
+
+
+def test_of_too_few_systems_nothing_is_said() -> None:
+    known = learned(*np.linspace(-0.2, 0.2, FEWEST_SYSTEMS - 1))
+    assert typicality(H100, (1 << 30,), (1.0,), (5.0,), known) == {}
+
+
+def test_what_ships_calls_few_of_its_own_systems_slow() -> None:
+    flagged, count = false_alarms()
+    assert count == len(residuals().systems)
+    assert flagged <= 0.05 * count
+
+
+def test_a_system_that_is_left_out_is_gone() -> None:
+    known = learned(0.1, 0.2)
+    assert [one.name for one in without("system 0", known).systems] == ["system 1"]

@@ -37,7 +37,7 @@ def section(score: dict[str, Any], when: str) -> str:
         "",
         "In %: the median over systems of each system's median |predicted / measured - 1|, its 95 % interval",
         "(systems drawn again), the 90th percentile, bias (above 0: predicted too slow), the median by size;",
-        "how often the 80 % and 95 % intervals held; and the factor from the middle of a 95 % interval to its",
+        "how often 80 % and 95 % intervals held; and the factor from the middle of a 95 % interval to its",
         "edges, to 32 KiB, to 32 MiB, above.",
         "",
         "| learned | median | interval | 90th | bias | to 32 KiB | to 32 MiB | above | in 80 % | in 95 % "

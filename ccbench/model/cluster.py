@@ -238,7 +238,32 @@ def library_points(cluster: Cluster, request: LibraryRequest, root: int = 0) -> 
             if slower > point.bandwidth_seconds:
                 point = replace(point, bandwidth_seconds=slower, bottleneck=shared.explanation(index))
         found.append(point)
-    return points_with_bounds(request.collective, cluster.ranks, cluster.system, found, bounds.tolist())
+    points = points_with_bounds(request.collective, cluster.ranks, cluster.system, found, bounds.tolist())
+    if request.launch_known:
+        return points
+    # One thread may have launched on any number of a node's GPUs: up to all of them, intervals reach as far.
+    most = cluster.system.ranks_per_node
+    all_by_one = replace(request, launch_known=True, gpus_per_process=most)
+    return tuple(
+        replace(point, prediction=_reaching(point.prediction, slower.prediction, most))
+        for point, slower in zip(points, library_points(cluster, all_by_one, root), strict=True)
+    )
+
+
+def _reaching(prediction: Prediction, slower: Prediction, most: int) -> Prediction:
+    """``prediction`` with an interval that ends where that of ``slower`` does, if that is later."""
+    own, other = prediction.interval, slower.interval
+    assert own is not None
+    assert other is not None
+    return replace(
+        prediction,
+        interval=replace(
+            own,
+            high_80_seconds=max(own.high_80_seconds, other.high_80_seconds),
+            high_95_seconds=max(own.high_95_seconds, other.high_95_seconds),
+            origin=f"{own.origin}; wider, for one thread may launch on 1 to {most} GPUs",
+        ),
+    )
 
 
 def points_with_bounds(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.model import Prediction
+from ccbench.model import Interval, Prediction
 from ccbench.model.cluster import library_points, open_cluster
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.intervals import (
@@ -52,6 +52,11 @@ def prediction(seconds: float = 1.0, share: float = 0.5, bound: float = 0.0) -> 
     return Prediction(bound, seconds, seconds * (1 - share), seconds * share, "")
 
 
+def edges(one: Prediction) -> Interval:
+    assert one.interval is not None
+    return one.interval
+
+
 def test_every_prediction_of_a_library_carries_an_interval_and_says_what_it_is_from() -> None:
     cluster = open_cluster("hgx-h100", 2, "ib-ndr-400x8")
     for point in library_points(cluster, LibraryRequest("all_reduce", (8, 1 << 20, 1 << 30))):
@@ -67,14 +72,29 @@ def test_edges_are_in_order_positive_and_never_below_the_bound(
     system: LibrarySystem, seconds: float, share: float, bound_share: float
 ) -> None:
     (found,) = intervals(system, [prediction(seconds, share, seconds * bound_share)])
-    edges = found.low_95_seconds, found.low_80_seconds, found.high_80_seconds, found.high_95_seconds
-    assert list(edges) == sorted(edges)
-    assert all(np.isfinite(edge) and edge >= seconds * bound_share for edge in edges)
+    times = found.low_95_seconds, found.low_80_seconds, found.high_80_seconds, found.high_95_seconds
+    assert list(times) == sorted(times)
+    assert all(np.isfinite(time) and time >= seconds * bound_share for time in times)
 
 
 def test_where_transfers_rule_intervals_are_narrower() -> None:
     small, large = intervals(clustered(H100, 2), [prediction(share=0.0), prediction(share=1.0)])
     assert large.high_95_seconds / large.low_95_seconds < small.high_95_seconds / small.low_95_seconds
+
+
+def test_where_launches_are_not_known_intervals_reach_as_far_as_for_one_thread_of_all_gpus() -> None:
+    cluster = open_cluster("hgx-h100")
+    asked = LibraryRequest("all_reduce", (8, 1 << 30))
+    known, unknown, all_by_one = (
+        [point.prediction for point in library_points(cluster, request)]
+        for request in (asked, replace(asked, launch_known=False), replace(asked, gpus_per_process=8))
+    )
+    assert [one.predicted_seconds for one in unknown] == [one.predicted_seconds for one in known]
+    for one, own, slow in zip(map(edges, unknown), map(edges, known), map(edges, all_by_one), strict=True):
+        assert one.low_80_seconds == own.low_80_seconds
+        assert one.high_95_seconds == max(own.high_95_seconds, slow.high_95_seconds)
+        assert "1 to 8 GPUs" in one.origin
+    assert edges(unknown[0]).high_80_seconds > edges(known[0]).high_80_seconds
 
 
 def test_systems_like_the_one_at_hand_weigh_more() -> None:

@@ -1,6 +1,6 @@
-"""A baseline beside a run: which of its points stand for the same work, and how the two compare.
+"""A run and its baseline: which points stand for the same work, and how the two compare.
 
-Only like is laid beside like: the same collective, op, ranks, nodes, placement, size and settings (pair,
+Only like points are compared: the same collective, op, ranks, nodes, placement, size and settings (pair,
 groups, what ran beside, channels, registration and so on), as far as both say, and a network of the kind and
 rate that the run declares. Another element type stands in where none of the same is there and bytes are all
 that counts. The library and the algorithm may differ, since the question is what such a machine gives; every
@@ -24,7 +24,7 @@ from ccbench.results import Point, Run
 from ccbench.results.importers.pricing import is_other_model
 from ccbench.units import format_seconds, format_size, plural
 
-PAIRS_FILE = "beside-baseline.csv"
+PAIRS_FILE = "baseline-pairs.csv"
 
 MOST_OFFERED = 5
 """Kinds of points that a baseline has, named where none is like the run's."""
@@ -140,7 +140,7 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     name = baseline.path.name or str(baseline.path)
     timed = [point for point in points if point.median_seconds]
     if timed and all(point.emulated for point in timed):
-        return [f"{name}: nothing of this run is laid beside it; its times are {LEFT_OUT}"]
+        return [f"{name}: nothing of this run is compared with it; its times are {LEFT_OUT}"]
     if not pairs:
         theirs = [one for one in points_of(baseline) if _has_speed(one)]
         kinds = _kinds(points) or theirs[:1]
@@ -161,7 +161,7 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
         return [f"{name}: nothing like this run's points{over}; {near}"]
     # What a baseline point is stands once below the lines, by number.
     marks = {text: place for place, text in enumerate(dict.fromkeys(one.legend for one in pairs), 1)}
-    lines = [f"Beside {name} (x: its time over this run's; above 1 this run is faster):"]
+    lines = [f"Compared with {name} (x: its time over this run's; above 1 this run is faster):"]
     lines += [f"  note: {one}" for one in _cautions(points, behind, baseline)]
     cells = [
         (*_cells(pair), f"[{marks[pair.legend]}]" + f" (middle of {pair.others + 1})" * bool(pair.others))
@@ -199,7 +199,7 @@ def _cautions(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -
     for one in behind:
         sources[one.source or one.run].append((_work(one), one.size_bytes, one.median_seconds) in own)
     lines += [
-        f"{source} has this run's very figures: the run is laid beside itself"
+        f"{source} has this run's very figures: the run is compared with itself"
         for source, alike in sources.items()
         if len(alike) >= FEWEST_ALIKE and all(alike)
     ]
@@ -264,5 +264,7 @@ def pairs_csv(pairs: Sequence[Pair]) -> str:
 def pairs_table(pairs: Sequence[Pair]) -> Table:
     """Every pair for people."""
     rows = [(pair.point.label, *_cells(pair), pair.legend) for pair in pairs]
-    text = "Of several like points of the baseline the middle one is shown; ratio: its time over this run's."
+    text = (
+        "Of several comparable points of the baseline the median is shown; ratio: its time over this run's."
+    )
     return Table(columns("<case", *_TITLES), rows, text=text)

@@ -96,7 +96,7 @@ def _number(
 
 
 COLUMNS: tuple[CaseColumn, ...] = (
-    _telling("run", attrgetter("run")),
+    _telling("run", lambda point: point.run or "this run"),
     _telling("backend", attrgetter("backend")),
     _telling("collective", attrgetter("collective"), usual=True),
     _telling("algorithm", _algorithm, usual=True),

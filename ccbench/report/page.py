@@ -23,6 +23,7 @@ from typing import Any
 
 from ccbench import __version__
 from ccbench.analysis.findings import provenance, run_findings
+from ccbench.analysis.history import when
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import MissingDependency
 from ccbench.machine.flags import Flag
@@ -173,7 +174,7 @@ def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: 
         plain(run.path.name),
         f"host {run.manifest.host}" * bool(run.manifest.host),
         f"machine {run.manifest.machine}" * bool(run.manifest.machine),
-        run.manifest.created_at,
+        when(run.manifest.created_at) * bool(run.manifest.created_at),
         plural(len(points), "case"),
     )
     # Of a processor and its NICs alone there is nothing to see.
@@ -192,10 +193,10 @@ def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: 
         name = plain(baseline.path.name or baseline.path)
         beside_lines = beside_lines[:1]
         if ratios:
-            alike = plural(len(ratios), "like point")
+            span = f" ({min(ratios):.3g} to {max(ratios):.3g})" if len(ratios) > 1 else ""
             summary = (
-                f"Beside {name}: over {alike} this run has {median(ratios):.3g} times "
-                f"its speed in the middle, {min(ratios):.3g} to {max(ratios):.3g} at the ends."
+                f"Compared with {name}: this run has {median(ratios):.3g} times its speed{span}, "
+                f"median of {plural(len(ratios), 'comparable point')}."
             )
             beside_lines = [summary, *notes]
     differing = () if baseline is None else differences(run.manifest, baseline.manifest)

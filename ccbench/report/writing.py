@@ -227,7 +227,7 @@ def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
     for table in sharing:
         parts += [f"### {table.title}", table.text, markdown_table(table)]
     pairs = pairs_table(beside(points, drawn.behind))
-    parts += ["## Beside the baseline", pairs.text, markdown_table(pairs)] if pairs.rows else []
+    parts += ["## Compared with the baseline", pairs.text, markdown_table(pairs)] if pairs.rows else []
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

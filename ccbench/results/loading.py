@@ -272,23 +272,26 @@ def _check_schema(file: Path, found: pa.Schema) -> None:
         )
     # A schema looks through all of its columns for each that it is asked for by name.
     types = dict(zip(found.names, found.types, strict=True))
-    settings = {axis.name for axis in SETTINGS} - types.keys()
     for one in arrow_schema():
-        if one.name not in settings and types.get(one.name) != one.type:
+        may_lack = one.nullable or one.name in _DEFAULTS  # where the column is younger than the file
+        if types.get(one.name) != one.type and (one.name in types or not may_lack):
             raise RunFolderError(f"{file}: column {one.name} is not {one.type}; measure that case again")
 
 
-def _completed(table: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
-    """``table`` with every setting, or those among ``columns``; one that its file lacks is at its default.
+_DEFAULTS: Mapping[str, Any] = {axis.name: axis.default for axis in SETTINGS}
 
-    A further axis then leaves files as readable as it leaves the ids of their cases.
+
+def _completed(table: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
+    """``table`` with every column of SCHEMA, or those among ``columns``, that its file may lack.
+
+    A setting is at its default, other columns are null: a further axis or column leaves files readable, as an
+    axis leaves the ids of their cases.
     """
     import pyarrow as pa
 
-    for axis in SETTINGS:
-        if axis.name not in table.column_names and (columns is None or axis.name in columns):
-            field = arrow_schema().field(axis.name)
-            table = table.append_column(field, pa.array([axis.default] * table.num_rows, field.type))
+    for one in arrow_schema():
+        if one.name not in table.column_names and (columns is None or one.name in columns):
+            table = table.append_column(one, pa.array([_DEFAULTS.get(one.name)] * table.num_rows, one.type))
     return table
 
 

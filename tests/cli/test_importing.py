@@ -111,11 +111,11 @@ def test_published_results_lie_beside_the_points_they_are_like(ccbench: Command,
     ended = ccbench(
         "report", "run", "--baseline", "published:hgx-h100", "--format", "svg,csv,md", "-o", "out"
     ).done
-    assert "Beside published:hgx-h100" in ended.out
+    assert "Compared with published:hgx-h100" in ended.out
     assert "[1] " in ended.out
-    pairs = (tmp_path / "out" / "beside-baseline.csv").read_text().splitlines()
+    pairs = (tmp_path / "out" / "baseline-pairs.csv").read_text().splitlines()
     assert len(pairs) == 1 + 3  # the wrong case has no speed to compare
-    assert "## Beside the baseline" in (tmp_path / "out" / "report.md").read_text()
+    assert "## Compared with the baseline" in (tmp_path / "out" / "report.md").read_text()
     assert "published" in next((tmp_path / "out").glob("bandwidth-*.svg")).read_text()
 
 

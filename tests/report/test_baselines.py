@@ -99,7 +99,7 @@ def test_figures_hold_no_more_grey_lines_than_can_be_read(run: Run, tmp_path: Pa
 
 
 def test_a_run_beside_itself_is_told(run: Run, slow: Run) -> None:
-    own = "has this run's very figures: the run is laid beside itself"
+    own = "has this run's very figures: the run is compared with itself"
     assert any(own in line for line in baseline_lines(points_of(run), run))
     assert not any(own in line for line in baseline_lines(points_of(run), slow))
 

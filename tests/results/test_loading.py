@@ -11,13 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccbench.cases import AXES, SETTINGS, Axis, Measurement, Status
+from ccbench.cases import SETTINGS, Measurement, Status
 from ccbench.errors import RunFolderError
-from ccbench.results import RunFolder, load_run, load_runs, newest_run
+from ccbench.results import SCHEMA, RunFolder, load_run, load_runs, newest_run
 from ccbench.results.loading import read_case
 from ccbench.results.rows import measurement_of
+from ccbench.results.schema import Column, arrow_schema
 
 from .samples import PREDICTION, failed, measured, measurements
+
+DEFAULTS = {axis.name: axis.default for axis in SETTINGS}
 
 
 def _written(path: Path, *all_measured: Measurement) -> Path:
@@ -120,21 +123,21 @@ def test_a_file_that_is_no_case_is_named_and_the_rest_loads(
     assert words in run.problems[0]
 
 
-@pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.name)
-def test_a_file_that_is_older_than_a_setting_has_it_at_its_default(tmp_path: Path, axis: Axis) -> None:
+@pytest.mark.parametrize("column", SCHEMA, ids=lambda column: column.name)
+def test_a_file_that_is_older_than_a_column_has_a_settings_default_or_null(
+    tmp_path: Path, column: Column
+) -> None:
     path = _written(tmp_path / "run", measured(1024))
     (file,) = (path / "cases").glob("*.parquet")
     table = pq.read_table(file)
-    pq.write_table(table.drop_columns([axis.name]), file)
+    pq.write_table(table.drop_columns([column.name]), file)
     run = load_run(path)
-    if axis in SETTINGS:
-        assert run.cases[axis.name].tolist() == [axis.default]
+    if column.name in DEFAULTS or column.null_when:
+        assert run.table[column.name].to_pylist() == [DEFAULTS.get(column.name)]
         assert run.points[0].case_id == file.stem
     else:
-        assert run.problems == (
-            f"{file}: column {axis.name} is not {table.schema.field(axis.name).type}; "
-            "measure that case again",
-        )
+        kind = arrow_schema().field(column.name).type
+        assert run.problems == (f"{file}: column {column.name} is not {kind}; measure that case again",)
 
 
 def test_a_case_under_another_cases_name_is_not_counted_twice(tmp_path: Path) -> None:

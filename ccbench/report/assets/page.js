@@ -39,7 +39,7 @@
   let printing = false;
   const isDark = () => !printing && (wish === "dark" || (wish === "auto" && systemDark.matches));
   const colours = () => isDark()
-    ? { ink: "#e6e9ec", grey: "#9aa2a9", faint: "#353b41", paper: "#14171a" }
+    ? { ink: "#e6e9ec", grey: "#9aa2a9", faint: "#353b41", paper: "#14171a", "#0072B2": "#2f8fd6" }
     : { ink: "#1d2124", grey: "#7a8187", faint: "#dfe2e5", paper: "#ffffff" };
   const colour = (name) => colours()[name] || name;
 
@@ -98,6 +98,12 @@
 
   // Symbols of strokes alone, as the legend draws them: predictions and bounds that no line joins.
   const STROKES = { "line-ew": "M7 5H19", "cross-thin": "M8 5H18M13 0V10" };
+  // Other symbols of points that no line joins; a circle where none is named.
+  const SHAPES = {
+    square: "M9 1H17V9H9Z", diamond: "M13 0L18 5L13 10L8 5Z", pentagon: "M13 1L17 4L15.5 9H10.5L9 4Z",
+    "triangle-up": "M13 1L17 9H9Z", "triangle-down": "M9 1H17L13 9Z", "triangle-left": "M9 5L17 1V9Z",
+    x: "M9 1L17 9M17 1L9 9",
+  };
 
   const trace = (plot, series) => {
     const order = broken(series);
@@ -227,13 +233,13 @@
     picture.setAttribute("width", "26");
     picture.setAttribute("height", "10");
     picture.setAttribute("aria-hidden", "true");
-    const path = series.joined ? "M0 5H26" : STROKES[series.symbol];
+    const path = series.joined ? "M0 5H26" : STROKES[series.symbol] || SHAPES[series.symbol];
     const stroke = document.createElementNS(SVG, path ? "path" : "circle");
     const where = path ? { d: path } : { cx: 13, cy: 5, r: 4 };
     for (const [key, value] of Object.entries(where)) { stroke.setAttribute(key, value); }
     stroke.setAttribute("stroke", colour(series.colour));
     stroke.setAttribute("fill", colour(series.colour));
-    stroke.setAttribute("stroke-width", "2.5");
+    stroke.setAttribute("stroke-width", series.joined || STROKES[series.symbol] ? "2.5" : "1");
     const dashes = { dash: "6 3", dot: "2 2", dashdot: "6 3 2 3", longdash: "9 3" };
     if (series.joined && dashes[series.dash]) { stroke.setAttribute("stroke-dasharray", dashes[series.dash]); }
     picture.append(stroke);

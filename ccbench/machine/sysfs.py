@@ -402,22 +402,20 @@ class _Graph:
             parent = self.cpu_of(node)
         else:
             upstream = below_root[-1] if len(below_root) % 2 else below_root[-2]
-            parent = self._switches.get(upstream) or self._add_switch(upstream, node)
+            parent = self._switches.get(upstream)
+            if parent is None:
+                parent = self._switches[upstream] = f"pcie{len(self._switches)}"
+                switch = self.functions.get(upstream)
+                attributes = {"host_bridge": switch.host_bridge if switch else ""}
+                self.devices.append(Device(parent, DeviceKind.PCIE_SWITCH, 0, upstream, node, attributes))
+                if switch is not None:
+                    self._attach(parent, switch, node)
         if parent is None:
             seen = "-1" if node == -1 else "not given" if node is None else f"{node}, which has no cores"
             text = f"its NUMA node is {seen}: which processor it hangs on is unknown"
             self.warnings.append(SourceWarning("not_visible", f"{name} ({function.address}): {text}"))
         else:
             self.links.extend(_hop(name, parent, function, port))
-
-    def _add_switch(self, upstream: str, node: int | None) -> str:
-        name = self._switches[upstream] = f"pcie{len(self._switches)}"
-        function = self.functions.get(upstream)
-        attributes = {"host_bridge": function.host_bridge if function else ""}
-        self.devices.append(Device(name, DeviceKind.PCIE_SWITCH, 0, upstream, node, attributes))
-        if function is not None:
-            self._attach(name, function, node)
-        return name
 
 
 def _hop(name: str, parent: str, function: PciFunction, port: PciFunction | None) -> tuple[Link, Link]:

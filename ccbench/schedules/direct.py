@@ -109,12 +109,6 @@ def direct_reduce(ranks: int, parameter: int) -> Schedule:
     return schedule("reduce", "direct", ranks, ranks, phases)
 
 
-def _own_block(ranks: int) -> Phase:
-    """The block a rank sends to itself: from its input slot to its output slot."""
-    rank = everyone(ranks)
-    return phase(rank, rank, rank, ranks + rank)
-
-
 def pairwise_all_to_all(ranks: int, parameter: int) -> Schedule:
     """In step t rank r sends its block for rank r + t.
 
@@ -131,7 +125,9 @@ def pairwise_all_to_all(ranks: int, parameter: int) -> Schedule:
         repeat=ranks - 1,
         advance=Advance(target=1, source_slot=1),
     )
-    return schedule("all_to_all", "pairwise", ranks, ranks, [_own_block(ranks), exchange])
+    # The block a rank sends to itself goes from its input slot to its output slot.
+    own = phase(rank, rank, rank, ranks + rank)
+    return schedule("all_to_all", "pairwise", ranks, ranks, [own, exchange])
 
 
 def direct_all_to_all(ranks: int, parameter: int) -> Schedule:

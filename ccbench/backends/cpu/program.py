@@ -15,7 +15,7 @@ operation wants it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ccbench.collectives import collective
@@ -44,6 +44,20 @@ class Operation:
     kind: str
     sources: tuple[Place, ...]
     target: Place
+
+    def followed_by(self, then: Operation) -> bool:
+        """True if ``then`` is of the same form, and on the places behind this one's."""
+        return (
+            self.kind == then.kind
+            and len(self.sources) == len(then.sources)
+            and self.target.followed_by(then.target)
+            and all(map(Place.followed_by, self.sources, then.sources))
+        )
+
+    def joined(self, then: Operation) -> Operation:
+        """This operation and the one that follows it, as one."""
+        sources = tuple(map(Place.joined, self.sources, then.sources))
+        return Operation(self.kind, sources, self.target.joined(then.target))
 
 
 @dataclass(frozen=True)
@@ -228,12 +242,13 @@ def _fused_loops(operations: Iterable[Operation]) -> tuple[FusedLoop, ...]:
         open_loops.append([operation])
     joined: list[FusedLoop] = []
     for bundle in (*done, *open_loops):
-        if not joined or not _continues(joined[-1].operations, bundle):
+        last = joined[-1].operations if joined else ()
+        if len(last) != len(bundle) or not all(map(Operation.followed_by, last, bundle)):
             joined.append(FusedLoop(tuple(bundle)))
             continue
         # Neighbouring loops of one form on neighbouring places become one: half the calls.
         pairs = zip(joined[-1].operations, bundle, strict=True)
-        joined[-1] = FusedLoop(tuple(_extended(first, then) for first, then in pairs))
+        joined[-1] = FusedLoop(tuple(first.joined(then) for first, then in pairs))
     return tuple(joined)
 
 
@@ -242,18 +257,3 @@ def _shared(loop: list[Operation], operation: Operation) -> list[tuple[Place, Pl
     places = (*operation.sources, operation.target)
     others = [place for earlier in loop for place in (*earlier.sources, earlier.target)]
     return [(place, other) for place in places for other in others if place.overlaps(other)]
-
-
-def _continues(first: Sequence[Operation], then: Sequence[Operation]) -> bool:
-    return len(first) == len(then) and all(
-        a.kind == b.kind
-        and len(a.sources) == len(b.sources)
-        and a.target.followed_by(b.target)
-        and all(x.followed_by(y) for x, y in zip(a.sources, b.sources, strict=True))
-        for a, b in zip(first, then, strict=True)
-    )
-
-
-def _extended(first: Operation, then: Operation) -> Operation:
-    sources = tuple(a.joined(b) for a, b in zip(first.sources, then.sources, strict=True))
-    return Operation(first.kind, sources, first.target.joined(then.target))

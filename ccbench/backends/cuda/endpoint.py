@@ -132,14 +132,13 @@ class CudaRanks(SingleProcessEndpoint):
         # Devices that cannot address each other's memory can all address the host's.
         several = len({context.facts.number for context in self.contexts}) > 1
         self._transport = HOST if self._no_access and several else case.transport
-        refused = self._refused()
-        if refused:
+        if refused := self.refusal():
             raise CannotRun(refused)
         choice = choose(case)
         self._layout = all_buffers(case)
         self._peer_access = peer_access_of(choice.entry) if self._transport == HOST else NOTHING
-        self._reserve_work()
-        self._reserve_buffers()
+        self.reserve_work()
+        self.reserve_buffers()
         self._load(choice)
         for context in self.contexts:
             # The first launch of a kernel may still load something, and loading can wait for the device.
@@ -150,7 +149,8 @@ class CudaRanks(SingleProcessEndpoint):
         self._raise_errors()
         return choice.algorithm
 
-    def _refused(self) -> str | None:
+    def refusal(self) -> str | None:
+        """Reason why the devices cannot run the case, None where they can."""
         devices = [context.facts.number for context in self.contexts]
         return self.contexts[0].cuda.host_memory_refused(devices) if self._transport == HOST else None
 
@@ -177,8 +177,8 @@ class CudaRanks(SingleProcessEndpoint):
         """The work memory of the case's transport."""
         return self._communicators[self._transport]
 
-    def _reserve_work(self) -> None:
-        """Made for the first case of a transport: a suite that asks for one only need not hold both."""
+    def reserve_work(self) -> None:
+        """Make the work memory of a transport when its first case comes: not every suite asks for both."""
         transport, on_host = self._transport, self._transport == HOST
 
         def open_communicator() -> None:
@@ -188,7 +188,8 @@ class CudaRanks(SingleProcessEndpoint):
 
         self.together(open_communicator)
 
-    def _reserve_buffers(self) -> None:
+    def reserve_buffers(self) -> None:
+        """Make room for every rank's input and output."""
         for context in self.contexts:
             for rank in context.ranks:
                 context.reserve_buffer(rank, self._layout[rank].total_bytes)
@@ -227,7 +228,7 @@ class CudaRanks(SingleProcessEndpoint):
         arguments["type"], arguments["op"] = abi.type_number(case.dtype), abi.op_number(op)
         for name in ("slot_bytes", "packets_bytes", "staging_bytes", "slots"):
             arguments[name] = getattr(areas, name)
-        hidden, places = WRITTEN_BY_PEERS if self._transport == HOST else None, self._rank_places()
+        hidden, places = WRITTEN_BY_PEERS if self._transport == HOST else None, self.rank_places()
 
         def load() -> None:
             for context, kernel in zip(self.contexts, kernels, strict=True):
@@ -235,9 +236,10 @@ class CudaRanks(SingleProcessEndpoint):
                 context.load(kernel, arguments, views, plan, *self._transfers(context))
 
         self.together(load)  # whoever shares in the launch has the kernel loaded
-        self._ready_blocking_kernel()
+        self.ready_blocking_kernel()
 
-    def _rank_places(self) -> dict[int, RankPlaces]:
+    def rank_places(self) -> dict[int, RankPlaces]:
+        """Addresses of every rank's work memory and buffers, as this process sees them."""
         places = self.communicator.places
         return {
             rank: RankPlaces(places(rank), held.address, context.images.get(rank, Area()).address)
@@ -263,7 +265,7 @@ class CudaRanks(SingleProcessEndpoint):
                 after.append(Transfer(buffer + at, image + at, one.output_bytes, TO_DEVICE))
         return before, after
 
-    def _ready_blocking_kernel(self) -> None:
+    def ready_blocking_kernel(self) -> None:
         """Made for the first case, where the devices can see the host's memory. Collective."""
         if self._blocking is None and not self._not_blocked:
             cuda = self.contexts[0].cuda
@@ -296,10 +298,11 @@ class CudaRanks(SingleProcessEndpoint):
         for context in self.contexts:
             context.forget_graphs()
         if max(one.total_bytes for one in self._layout) > KEEP_BYTES:
-            self._release_buffers()
+            self.release_buffers()
         self.say(Activity.IDLE)
 
-    def _release_buffers(self) -> None:
+    def release_buffers(self) -> None:
+        """Give every rank's buffers back."""
         do_all([context.release_buffers for context in self.contexts])
 
     def close(self) -> None:
@@ -343,7 +346,7 @@ class CudaRanks(SingleProcessEndpoint):
         kernel = self._blocking if self._blocking and (met or not self._blocking.shared) else None
         mode = self._case.mode
         if mode not in ALONE:
-            self._device_seconds = self._between_events(times, mode, kernel)
+            self._device_seconds = self.between_events(times, mode, kernel)
         else:
             self._device_seconds = 0.0
             for _ in range(times):
@@ -351,7 +354,7 @@ class CudaRanks(SingleProcessEndpoint):
                     for context in self.launched:
                         context.flush_cache()
                     self._finish_launches()
-                self._device_seconds += self._between_events(1, mode, kernel)
+                self._device_seconds += self.between_events(1, mode, kernel)
         self._host_seconds.append((time.perf_counter() - began) / times)
 
     def launch_and_time_waits(self, times: int) -> float:
@@ -373,7 +376,8 @@ class CudaRanks(SingleProcessEndpoint):
     def _items_per_launch(self) -> int:
         return max(context.items_per_launch for context in self.launched)
 
-    def _between_events(self, times: int, mode: str, kernel: BlockingKernel | None) -> float:
+    def between_events(self, times: int, mode: str, kernel: BlockingKernel | None) -> float:
+        """Enqueue so many launches on all devices, wait, and return what the slowest device took."""
         graph = mode == "graph"
         sizes = graph_sizes(times) if graph else (1,) * times
         if graph:

@@ -124,8 +124,8 @@ class IpcEndpoint(CudaRanks):
         super().__init__(control, [context], shares, processors, LIMIT_SECONDS, no_access)
         self._shared_words = (board.blocking, rank)
 
-    def _refused(self) -> str | None:
-        # Processes share no pinned memory that could take what peers exchange.
+    def refusal(self) -> str | None:
+        """As before; processes share no pinned memory that could take what peers exchange."""
         if self._no_access is None:
             return None
         one, other = self._no_access
@@ -166,17 +166,18 @@ class IpcEndpoint(CudaRanks):
         close = self._cuda.runtime.ipcCloseMemHandle
         do_all([partial(close, address) for rank, address in opened.items() if rank != self.rank])
 
-    def _reserve_work(self) -> None:
-        super()._reserve_work()
+    def reserve_work(self) -> None:
+        """As before; open the other ranks'. Collective."""
+        super().reserve_work()
         if not self._peer_work:
             self._peer_work = self._exchange(self.communicator.device[self.rank])
 
-    def _reserve_buffers(self) -> None:
+    def reserve_buffers(self) -> None:
         """As large on every rank as the largest needs, so that all know without asking when all must grow."""
         needed = max(one.total_bytes for one in self._layout)
         if needed <= self._capacity_bytes and self._peer_buffers:
             return
-        self._release_buffers()
+        self.release_buffers()
         try:
             self.together(lambda: self.contexts[0].reserve_buffer(self.rank, needed))
         except BaseException:
@@ -185,15 +186,16 @@ class IpcEndpoint(CudaRanks):
         self._peer_buffers = self._exchange(self.contexts[0].buffers[self.rank].address)
         self._capacity_bytes = needed
 
-    def _release_buffers(self) -> None:
+    def release_buffers(self) -> None:
         """Memory may go only when nobody has it open any more. Collective."""
         self._close(self._peer_buffers)
         self._peer_buffers = {}
         self._capacity_bytes = 0
         self.barrier()
-        super()._release_buffers()
+        super().release_buffers()
 
-    def _rank_places(self) -> dict[int, RankPlaces]:
+    def rank_places(self) -> dict[int, RankPlaces]:
+        """As before, with the other ranks' memory as it is open here."""
         places = self.communicator.places
         return {
             rank: RankPlaces(places(rank, self._peer_work[rank]), at)

@@ -46,7 +46,7 @@ class GroupRanks(CudaRanks):
         self.members = tuple(members)
         self.devices = DeviceWatch([])  # the endpoint of all ranks looks at them
 
-    def _ready_blocking_kernel(self) -> None:
+    def ready_blocking_kernel(self) -> None:
         """The endpoint of all ranks launches, and has it."""
 
 
@@ -94,11 +94,11 @@ class CudaEndpoint(CudaRanks):
         """
         with suppress(OutOfMemory):
             return self._prepared(case)
-        self._release_buffers()
+        self.release_buffers()
         try:
             return self._prepared(case)
         except OutOfMemory:
-            self._release_buffers()
+            self.release_buffers()
             raise
 
     def _prepared(self, case: Case) -> str:
@@ -117,11 +117,12 @@ class CudaEndpoint(CudaRanks):
         self._active = worlds if case.active_group == ALL_GROUPS else (worlds[case.active_group],)
         seen = replace(case, ranks=case.group_ranks, groups="", active_group=ALL_GROUPS)
         algorithms = [one.prepare(seen) for one in self._active]
-        self._ready_blocking_kernel()
+        self.ready_blocking_kernel()
         return algorithms[0]
 
-    def _release_buffers(self) -> None:
-        do_all([super()._release_buffers, *(one._release_buffers for one in self._worlds)])
+    def release_buffers(self) -> None:
+        """As before; those of the groups too."""
+        do_all([super().release_buffers, *(one.release_buffers for one in self._worlds)])
 
     def _world(self, members: Sequence[int]) -> GroupRanks:
         contexts = []
@@ -193,8 +194,9 @@ class CudaEndpoint(CudaRanks):
         self._seconds_of_groups = [0.0] * len(self._active)
         super().launch(times)
 
-    def _between_events(self, times: int, mode: str, kernel: BlockingKernel | None) -> float:
-        seconds = super()._between_events(times, mode, kernel)
+    def between_events(self, times: int, mode: str, kernel: BlockingKernel | None) -> float:
+        """As before; note what each group took."""
+        seconds = super().between_events(times, mode, kernel)
         for number, one in enumerate(self._active):
             self._seconds_of_groups[number] += max(context.elapsed_seconds() for context in one.contexts)
         return seconds

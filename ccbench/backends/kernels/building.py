@@ -77,13 +77,14 @@ def kept(path: Path, make: Callable[[Path], object]) -> Path:
     """
     if not intact(path):
         try:
-            _fill(path, make)
+            fill(path, make)
         except OSError as error:
             raise _unusable(path.parent, error) from None
     return path
 
 
-def _fill(path: Path, make: Callable[[Path], object]) -> None:
+def fill(path: Path, make: Callable[[Path], object]) -> None:
+    """Write the file whole, whoever else writes or reads it at the time."""
     # In the same folder, because a rename is atomic within one file system only.
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     os.close(handle)

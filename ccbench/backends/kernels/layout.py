@@ -184,24 +184,6 @@ class WorkAreas:
             "staging": self.staging_bytes,
         }
 
-    def offsets(self) -> dict[str, int]:
-        """Offset of each area in a rank's allocation."""
-        found, end = {}, 0
-        for name, size in self.sizes().items():
-            found[name] = end
-            end = rounded_up(end + size, ALIGNMENT_BYTES)
-        return found
-
-    @property
-    def zeroed_bytes(self) -> int:
-        """Bytes from the start that hold all of ZEROED."""
-        return self.offsets()["fifo"]
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of a rank's allocation."""
-        return self.offsets()["staging"] + max(self.staging_bytes, ALIGNMENT_BYTES)
-
 
 def work_areas(ranks: int, most_ranks_of_a_device: int, processors: int) -> WorkAreas:
     """Room for the channels that fit when every multiprocessor runs one block; sizes by tuning.py and the

@@ -3,8 +3,8 @@
 An entry is called ``<algorithm>_<collective>``, or as its collective (``barrier``). One whose name holds no
 collective interprets schedules, and stands for an algorithm ``schedule:<name>`` of every schedule there is.
 
-A kernel's header comment says what its plan holds. PLANNERS has one function for every kernel file whose plan
-is not empty: whoever adds a kernel file adds its planner there, and backends need no change.
+A kernel's header comment says what its plan holds. ``plan_for`` makes it: whoever adds a kernel file whose
+plan is not empty adds it there, and backends need no change.
 
 Trees: channels take turns with two trees in which different ranks are inner (P. Sanders, J. Speck and J. L.
 Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009).
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -195,29 +195,21 @@ def topology_orders(topology: Topology, devices: Sequence[str]) -> tuple[tuple[i
     )
 
 
-def _tree(request: PlanRequest) -> LaunchPlan:
-    root = request.root if collective(request.collective).rooted else None
-    return LaunchPlan(tree_plan(channel_trees(request.ranks, request.channels, root, request.orders)))
-
-
-def _schedule(request: PlanRequest) -> LaunchPlan:
-    name, ranks, root = request.schedule, request.ranks, request.root
-    proven = schedule_for(request.collective, name, ranks, root, size_bytes=request.size_bytes)
-    return LaunchPlan(program=compiled_program(proven))
-
-
-PLANNERS: Mapping[str, Callable[[PlanRequest], LaunchPlan]] = {
-    "ring.cu": lambda request: LaunchPlan(ring_plan(channel_orders(request))),
-    "schedule.cu": _schedule,
-    "tree.cu": _tree,
-}
-"""Kernel file -> its planner; files that are not here have no plan."""
-
-
 def plan_for(kernel_file: str, request: PlanRequest) -> LaunchPlan:
-    """The plan of a kernel for one case; raises what the planner raises (UsageError, ScheduleError)."""
-    planner = PLANNERS.get(kernel_file)
-    return planner(request) if planner else LaunchPlan()
+    """The plan of a kernel for one case. UsageError or ScheduleError where there is none for it."""
+    ranks = request.ranks
+    match kernel_file:
+        case "ring.cu":
+            return LaunchPlan(ring_plan(channel_orders(request)))
+        case "tree.cu":
+            root = request.root if collective(request.collective).rooted else None
+            return LaunchPlan(tree_plan(channel_trees(ranks, request.channels, root, request.orders)))
+        case "schedule.cu":
+            proven = schedule_for(
+                request.collective, request.schedule, ranks, request.root, size_bytes=request.size_bytes
+            )
+            return LaunchPlan(program=compiled_program(proven))
+    return LaunchPlan()  # other kernels need none
 
 
 GLOBAL_NAME = "ccb_kernel"
@@ -337,7 +329,7 @@ def kernel_algorithms(collective_name: str) -> tuple[str, ...]:
         algorithm, of = split_name(entry.name)
         if of == collective_name:
             names.append(algorithm)
-        interpreted |= not of and entry.name == INTERPRETED and entry.file in PLANNERS
+        interpreted |= not of and entry.name == INTERPRETED
     if interpreted:
         names += [f"{INTERPRETED}:{name}" for name in algorithms_of(collective_name)]
     return tuple(names)

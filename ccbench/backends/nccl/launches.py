@@ -242,7 +242,14 @@ class Launches:
         kernel = self._blocking if may_block else None
         self.blocked_launches = held if kernel else 0
         with blocked(kernel, self._contexts) as release:
-            self._begin()
+            # Clocks start on all streams of a device at once, when it is released. On every device, for a
+            # rank may be in the concurrent collective only.
+            for context in self._contexts:
+                context.begin(MAIN_STREAM)
+            for one in self._bindings():
+                if one.part.stream != MAIN_STREAM:
+                    one.context.follow(one.part.stream)
+                    one.context.begin(one.part.stream)
             yield release
             for one in self._bindings():
                 one.context.end(one.part.stream)
@@ -263,18 +270,6 @@ class Launches:
 
     def _bindings(self) -> list[Binding]:
         return [one for bindings in self.streams for one in bindings]
-
-    def _begin(self) -> None:
-        """Record events where the clock starts: on all streams of a device at once, when it is released.
-
-        On every device, for a rank may be in the concurrent collective only.
-        """
-        for context in self._contexts:
-            context.begin(MAIN_STREAM)
-        for one in self._bindings():
-            if one.part.stream != MAIN_STREAM:
-                one.context.follow(one.part.stream)
-                one.context.begin(one.part.stream)
 
     def on_devices(self, enqueue: Callable[[DeviceContext], None], limit_seconds: float) -> None:
         """Enqueue something on every device, such as ``DeviceContext.keep_busy``, and wait for its end."""

@@ -279,7 +279,7 @@ def test_what_the_first_ranks_got_of_a_case_too_large_is_there_for_cases_that_fi
 ) -> None:
     endpoint, runtime = opened(4)
     assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4, 100, groups=groups)) == 0
-    endpoint._release_buffers()
+    endpoint.release_buffers()
     held = sum(memory.nbytes for memory in runtime.allocated.values())
     runtime.memory_bytes = held + (46 << 20)
     with pytest.raises(OutOfMemory):  # 16 MiB a rank: there is room for two of four

@@ -145,8 +145,8 @@ def test_memory_that_one_rank_cannot_share_is_closed_everywhere(world: World, ca
 def reserve(endpoint: IpcEndpoint, count: int = 777) -> None:
     case = case_of("all_reduce", "ring", RANKS, count, processes=PER_GPU)
     endpoint._case, endpoint._layout = case, all_buffers(case)
-    endpoint._reserve_work()
-    endpoint._reserve_buffers()
+    endpoint.reserve_work()
+    endpoint.reserve_buffers()
 
 
 def test_exported_memory_is_freed_when_nobody_has_it_open_any_more(world: World) -> None:

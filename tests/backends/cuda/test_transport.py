@@ -14,7 +14,8 @@ from ccbench.backends.cuda.context import (
     allocation,
     peer_access_of,
 )
-from ccbench.backends.kernels.layout import ZEROED, work_areas
+from ccbench.backends.kernels import abi
+from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, ZEROED, work_areas
 from ccbench.backends.kernels.sources import KernelEntry, entries
 from tests.backends.measuring import launched, spoilt, wrong_elements
 
@@ -169,10 +170,12 @@ def test_what_must_be_zeroed_comes_first_and_areas_do_not_overlap(shared: tuple[
         allocation(areas, shared),
     ]
     assert {name for part in parts for name in part.offsets} == set(areas.sizes())
+    assert {*areas.sizes(), "input", "output"} == set(abi.RANK_VIEW.names or ())
     for part in parts:
         ends = 0
         for name, offset in part.offsets.items():
             assert offset >= ends
+            assert offset % ALIGNMENT_BYTES == 0
             ends = offset + areas.sizes()[name]
             assert (name in ZEROED) == (offset < part.zeroed_bytes)
         assert ends <= part.total_bytes

@@ -217,7 +217,7 @@ def test_a_folder_that_vanished_is_named_and_not_a_traceback(folder: Path) -> No
 def test_many_may_fill_a_folder_at_once_and_readers_never_see_a_file_that_is_half_written(file: Path) -> None:
     def fill() -> None:
         for _ in range(20):
-            building._fill(file, write)
+            building.fill(file, write)
 
     with ThreadPoolExecutor(3) as pool:
         writers = [pool.submit(fill) for _ in range(3)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import fields
 
 import hypothesis.strategies as st
@@ -12,9 +11,7 @@ from hypothesis import given
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.layout import (
     ALIGNMENT_BYTES,
-    ZEROED,
     Tuning,
-    WorkAreas,
     all_buffers,
     channels_for,
     device_of_rank,
@@ -36,29 +33,6 @@ def case_of(collective: str, ranks: int, count: int, in_place: bool) -> Case:
     return Case(
         "s", "cuda", collective, "ring", "int32", "sum", 0, count, ranks, root=root, in_place=in_place
     )
-
-
-@given(
-    ranks=st.integers(1, 16),
-    channels=st.integers(1, 32),
-    slots=st.integers(1, 8),
-    lines=st.integers(1, 4096),
-    packets=st.integers(0, 1 << 20),
-    staging=st.integers(0, 1 << 20),
-)
-def test_areas_do_not_overlap_are_aligned_and_what_is_zeroed_comes_first(
-    ranks: int, channels: int, slots: int, lines: int, packets: int, staging: int
-) -> None:
-    areas = WorkAreas(ranks, channels, slots, 16 * lines, packets, staging)
-    offsets, sizes = areas.offsets(), areas.sizes()
-    assert set(offsets) | {"input", "output"} == set(abi.RANK_VIEW.names or ())
-    placed = sorted((offsets[name], offsets[name] + sizes[name]) for name in offsets)
-    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(placed))
-    assert placed[-1][1] <= areas.total_bytes
-    assert all(begin % ALIGNMENT_BYTES == 0 for begin, _ in placed)
-    for name in sizes:
-        inside = offsets[name] + sizes[name] <= areas.zeroed_bytes
-        assert inside == (name in ZEROED) or not sizes[name]
 
 
 @given(

@@ -574,7 +574,7 @@ def test_a_call_that_does_not_return_is_ended_by_the_watchdog(monkeypatch: pytes
         aborted.set()
 
     endpoint._watchdog._on_expiry = abort_and_tell
-    monkeypatch.setattr(endpoint._launches, "_begin", stuck)
+    monkeypatch.setattr(endpoint._launches, "enqueue", stuck)
     with pytest.raises(CollectiveHung, match=r"did not end in .* NCCL says: .*the communicator was aborted"):
         endpoint.launch(1)
     assert endpoint._watchdog.expired

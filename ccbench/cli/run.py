@@ -42,6 +42,15 @@ Priced = tuple["Case", "Prediction | None"]
 FORMATS = ("html", "md", "csv")
 """Of the report: the page has every figure. Pictures take longer than all the rest; ``report`` draws them."""
 
+READING_MODULES = (
+    "pyarrow.compute",
+    "jinja2",
+    "plotly",
+    "ccbench.report.writing",
+    "ccbench.report.case_table",
+)
+"""Table and page take longest to import these."""
+
 
 def suite_completions(
     context: click.Context, parameter: click.Parameter, incomplete: str
@@ -104,7 +113,9 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
             "them out"
         )
     launched = _launched(asked.pop("launch"), asked.pop("ranks"))
-    options = RunOptions(**asked, **launched, results_root=RESULTS, only_plan=plan)
+    options = RunOptions(
+        **asked, **launched, results_root=RESULTS, only_plan=plan, reading_modules=READING_MODULES
+    )
     check_output(options)
     loaded = load_suite(suite)
     if plan:

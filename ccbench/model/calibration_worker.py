@@ -8,6 +8,7 @@ output. Anonymous memory leaves nothing behind, and every process dies with its 
 
 from __future__ import annotations
 
+import gc
 import json
 import mmap
 import os
@@ -370,6 +371,7 @@ def main(until_seconds: float) -> None:
     for other in others:
         os.waitpid(other, 0)
     print(json.dumps(vars(samples)))
+    gc.freeze()  # who waits for the samples does not wait for garbage to be collected
 
 
 if __name__ == "__main__":

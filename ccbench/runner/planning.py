@@ -74,6 +74,7 @@ class RunOptions:
     once for every rank, '' for none; launch is then the same, and hub leads to the ranks' agents.
     nodes, network: over how many machines the ranks are spread, and what joins these (``ib-ndr-400x8``).
     launched: ranks that a launcher starts; None where nobody is launched.
+    reading_modules: what the caller shows results with, to be imported while the first ranks start.
     """
 
     output: Path | None = None
@@ -92,6 +93,7 @@ class RunOptions:
     nodes: int | None = None
     network: str | None = None
     launched: LaunchedRanks | None = None
+    reading_modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ from ccbench.runner.starting import (
     context_of,
     launch_of,
     machine_for,
-    readers_imported,
+    modules_imported,
     run_folder,
     with_launched_ranks,
 )
@@ -165,6 +165,7 @@ class _Run:
         self._losses: dict[TeamKey, list[str]] = defaultdict(list)
         self._results: dict[str, Measurement] = folder.unfinished() if options.resume else {}
         self._launched_by, self._hub = options.launched_by, options.hub
+        self._reading_modules = options.reading_modules
         self._lost = ""
         self._several_hosts = options.launched is not None and options.launched.nodes > 1
         launch = launch_of(options)
@@ -413,7 +414,7 @@ class _Run:
         )
         began, planned = time.monotonic(), opening_seconds(case, self._networks)
         try:
-            with readers_imported():
+            with modules_imported(self._reading_modules):
                 team = open_team(backend, request, self._hub)
             if not self._networks.cases(case) or self._looked_at(team, case):
                 return team

@@ -98,13 +98,14 @@ def machine_for(case: Case, context: PredictionContext) -> Machine | Cluster:
 
 
 @contextmanager
-def readers_imported() -> Iterator[None]:
-    """Load what the closing table needs, beside a block that mostly waits.
+def modules_imported(names: Sequence[str]) -> Iterator[None]:
+    """Load what results are written and read with, beside a block that mostly waits.
 
     By a thread, which gets no signals: one that raises inside the import of a C extension leaves it half
     loaded for good.
     """
-    thread = threading.Thread(target=importlib.import_module, args=("pandas",))
+    # pyarrow looks for pandas when it is given a first row.
+    thread = threading.Thread(target=lambda: [*map(importlib.import_module, ("pandas", *names))])
     thread.start()
     try:
         yield

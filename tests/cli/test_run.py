@@ -15,7 +15,7 @@ import pytest
 
 from ccbench.analysis.health import HealthVerdict
 from ccbench.cases import Case, Status
-from ccbench.cli.run import MOST_LISTED, _exit_code, plan_lines
+from ccbench.cli.run import MOST_LISTED, READING_MODULES, _exit_code, plan_lines
 from ccbench.errors import RunFolderError
 from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext, named_context
@@ -79,7 +79,7 @@ def test_options_reach_the_runner_in_its_units(ccbench: Command, fakes: Fakes) -
     )
     assert fakes.options == RunOptions(
         output=Path("here"), backends=("cpu", "simulated"), ranks=3, machine="cpu-shared-memory", only="ring",
-        time_limit_seconds=90.0, results_root=Path("results"),
+        time_limit_seconds=90.0, results_root=Path("results"), reading_modules=READING_MODULES,
     )  # fmt: skip
 
 

@@ -615,6 +615,23 @@ def test_a_round_that_could_not_start_takes_nothing_from_those_before(
     assert outcome.exit_code == 4
 
 
+def test_what_results_are_shown_with_is_imported_before_the_first_case(
+    teams: Teams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (teams.folder / "shows_results.py").write_text("")
+    monkeypatch.syspath_prepend(teams.folder)
+    seen: list[bool] = []
+
+    def look(case: Case, sampling: Sampling) -> Measurement:
+        seen.append("shows_results" in sys.modules)
+        return good(case, sampling)
+
+    teams.answers["all_reduce"] = look
+    run(teams, ["all_reduce"], reading_modules=("shows_results",))
+    assert seen == [True]
+    del sys.modules["shows_results"]
+
+
 # -- what is measured for predictions, before the cases -----------------------------------------------------
 
 

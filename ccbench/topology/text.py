@@ -73,7 +73,7 @@ _IN_USE = (
 _NO = (
     r"(?:\bthere (?:is|are|was|were) )?"
     r"(?:\b(?:no|not|without|lacks?|lacking|minus|neither|nor|never|non|(?:does|do|has|have|is|are)n't)|w/o"
-    r"|(?<![\w.-])(?:0|zero))(?:\s+|-)(?!only\b)"
+    r"|(?<![\w.-])(?:zero|0(?=\s+[\w-]+s\b)))(?:\s+|-)(?!only\b)"
 )
 _DENIAL = re.compile(
     # After the part: "bridge not installed", "NVLink disabled", "NVLink: none".

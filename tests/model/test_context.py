@@ -10,9 +10,12 @@ import pytest
 
 from ccbench.cases import PER_GPU, Case
 from ccbench.errors import CcbenchError
+from ccbench.machine.detection import load_topology
 from ccbench.model import Prediction
-from ccbench.model.cluster import Cluster
-from ccbench.model.context import PredictionContext, named_context
+from ccbench.model import context as context_module
+from ccbench.model.cluster import Cluster, ClusterPoint, cluster_of, library_points
+from ccbench.model.context import PredictionContext, named_context, predict_case
+from ccbench.model.library import LibraryRequest
 from ccbench.model.machine import Machine, load_machine, save_machine
 
 SIZE = 64 << 20
@@ -128,3 +131,18 @@ def test_what_launches_on_one_gpu_at_a_time_does_not_wait_for_the_others() -> No
     assert one_each.predicted_seconds < price(context, small, "ring", "ll").predicted_seconds
     assert one_each == context.predict(replace(small, processes=PER_GPU), "ring", "ll")
     assert one_each == context.predict(replace(small, mode="graph"), "ring", "ll")
+
+
+def test_a_launch_that_nobody_tells_is_asked_of_the_model_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[LibraryRequest] = []
+
+    def points(cluster: Cluster, request: LibraryRequest, root: int = 0) -> tuple[ClusterPoint, ...]:
+        asked.append(request)
+        return library_points(cluster, request, root)
+
+    monkeypatch.setattr(context_module, "library_points", points)
+    case = Case("s", "nccl", "all_reduce", "default", "float32", "sum", 8, 2, 8, nodes=1)
+    cluster = cluster_of(load_topology("hgx-h100"), 1, None, 8)
+    prices = [predict_case(case, cluster, gpus_per_process=launched) for launched in (None, 1, 8)]
+    assert [(one.gpus_per_process, one.launch_known) for one in asked] == [(1, False), (1, True), (8, True)]
+    assert prices[0] == prices[1] != prices[2]

@@ -12,7 +12,7 @@ NETWORKS = ("IB", "InfiniBand", "ib-ndr-400x8", "roce-400x8", "EFA", "SHARP", "I
 WAYS = (
     "no {}", "without {}", "w/o {}", "no working {}", "{} not installed", "{} is not present", "{} disabled",
     "{}: none", "{} (not connected)", "not a {}", "lacks {}", "missing {}", "{} is off", "{} removed",
-    "neither {}", "non-{}", "there is no {}", "0 {}",
+    "neither {}", "non-{}", "there is no {}", "zero {}",
 )  # fmt: skip
 
 

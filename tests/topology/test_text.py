@@ -242,6 +242,9 @@ def test_any_text_gives_a_document_or_a_machine_error(text: str) -> None:
         ("tcp-25x1, ib-ndr-400x8 not used", "tcp-25x1", "ib-ndr-400x8 not used"),
         ("not only NVLink but NVSwitch", "not only NVLink but NVSwitch", ""),
         ("none used", "none used", ""),
+        ("pcie4, 0 NVLinks", "pcie4", "0 NVLinks"),
+        ("device 0 NVIDIA H100 NVLink", "device 0 NVIDIA H100 NVLink", ""),
+        ("no. 3 of the NVLink boxes", "no. 3 of the NVLink boxes", ""),
     ],
 )
 def test_what_is_said_to_be_missing_is_told_from_what_is_there(words: str, said: str, denied: str) -> None:

@@ -30,6 +30,7 @@ from ccbench.results.importers.runs import import_logs, write_import
 from ccbench.topology.files import CATALOG_FOLDER, catalog_names, load_catalog
 from ccbench.topology.graph import DeviceKind, TopologyClass
 from tests.results.importers.nccl_tests_outputs import devices, output, row
+from tests.results.importers.outputs import OSU_ALL_REDUCE
 
 
 def priced(
@@ -380,6 +381,13 @@ def port(number: int, speed: int, link: str = "IB") -> str:
         (["# NCCL_TOPO_FILE=/opt/microsoft/ndv5-topo.xml"], "ib-ndr-400x8", "ndv5-topo.xml"),
         (["# NCCL_TOPO_FILE=/opt/microsoft/ndv5-topo.xml", USED.format("Socket")], "", "names Socket"),
         (["# NCCL_TOPO_FILE=/home/me/mine-topo.xml"], "", ""),
+        # Fewer ports than the instance has: some were left out.
+        (["# NCCL_TOPO_FILE=/ndv5-topo.xml", IB.partition(" [4]")[0]], "", "shows 4 ports"),
+        (
+            [USED.format("AWS Libfabric"), "x:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa"],
+            "",
+            "2 names efa",
+        ),
     ],
 )
 def test_a_network_is_taken_where_kind_rate_and_number_are_shown(
@@ -390,6 +398,20 @@ def test_a_network_is_taken_where_kind_rate_and_number_are_shown(
     assert (found.machine, found.network) == ("hgx-h100", network)
     assert told in said
     assert shown(text, Given(network="efa-100x4"))[0].network == "efa-100x4"
+
+
+def test_logs_of_several_machines_are_each_priced_on_their_own(tmp_path: Path) -> None:
+    texts = {"a.txt": of_model("NVIDIA H100 80GB HBM3", 8, 8), "b.txt": of_model("NVIDIA B200", 8, 8)}
+    files = import_logs([(Path(name), log_of_text(text, name)) for name, text in texts.items()], Given())
+    assert [file.given.machine for file in files] == ["hgx-h100", "hgx-b200"]
+    run = load_run(write_import(tmp_path / "run", files, Given(), "2 files"))
+    assert run.manifest.machine == ""
+    assert run.cases["predicted_seconds"].notna().all()
+    assert len(run.manifest.document["notes"]) == 2
+
+
+def test_what_no_library_of_gpus_measured_is_not_asked_for_a_machine() -> None:
+    assert shown(OSU_ALL_REDUCE) == (Given(), "")
 
 
 def test_hosts_of_one_nvlink_domain_are_one_machine() -> None:

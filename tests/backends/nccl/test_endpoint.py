@@ -563,11 +563,12 @@ def test_a_call_that_does_not_return_is_ended_by_the_watchdog(monkeypatch: pytes
     endpoint, process = opened(2)
     endpoint.prepare(case_of("all_reduce", 2))
     aborted = threading.Event()
-    abort = endpoint._communicators.abort
+    abort, enqueue = endpoint._communicators.abort, endpoint._launches.enqueue
 
     def stuck() -> None:
         assert aborted.wait(10.0)
         process.refuse["ncclAllReduce"] = (6, "aborted")
+        enqueue()
 
     def abort_and_tell() -> None:
         abort()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,10 +202,14 @@ def _host_points(machine: Machine, asked: Asked, ranks: int | None) -> list[Poin
 def _cluster_points(cluster: Cluster, asked: Asked, model: str | None) -> tuple[str, list[Point]]:
     """The library or schedules that would run it, and the points."""
     from ccbench.model.cluster import library_points, schedule_points
+    from ccbench.model.library import Intra
 
     if model != OWN:
         request = asked.of_library(cluster.ranks)
-        return "a collective library", [_library_point(one) for one in library_points(cluster, request)]
+        by = "RCCL" if cluster.system.is_amd else "NCCL"
+        if cluster.system.intra is Intra.HCCS:
+            by = "a collective library"  # of Ascend's own, with the algorithms of NCCL
+        return by, [_library_point(one) for one in library_points(cluster, request)]
     whole = tuple(asked.counts(cluster.ranks))
     return "ccbench's own schedules", [
         _point(asked.collective, name, "default", one.ranks, one.size_bytes, one.prediction)
@@ -216,7 +220,10 @@ def _cluster_points(cluster: Cluster, asked: Asked, model: str | None) -> tuple[
 
 def _library_point(one: ClusterPoint) -> Point:
     priced = _point(one.collective, one.algorithm, one.protocol, one.ranks, one.size_bytes, one.prediction)
-    return priced | {"extrapolated": one.extrapolated}
+    interval = one.prediction.interval
+    assert interval is not None  # every prediction of a library has one
+    edges = {f"predicted_{name}": value for name, value in asdict(interval).items()}
+    return priced | edges | {"extrapolated": one.extrapolated}
 
 
 def _calibrated_points(machine: CalibratedCluster, asked: Asked) -> list[Point]:
@@ -267,12 +274,15 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     click.echo(f"{what}{ranks}, as {by} would run it (times of one launch; 1 GB/s is 1e9 B/s)")
     protocols = any(point["protocol"] != "default" for point in points)
     calibrated = any("label" in point for point in points)
+    likely = any("predicted_origin" in point for point in points)
     rows = []
     for point in points:
         row = [point["algorithm"]] + [point["protocol"]] * protocols + [format_size(point["size_bytes"])]
         # One rank sends nothing and a barrier moves no data: a zero is no speed and no limit.
         row += [format_seconds(point["bound_seconds"]) if point["bound_seconds"] > 0 else "-"]
         row += [format_seconds(point["predicted_seconds"])]
+        if likely:
+            row += [format_seconds(point[f"predicted_{edge}_80_seconds"]) for edge in ("low", "high")]
         if calibrated:
             mark = "~" if point["label"] == "extrapolated" else ""
             row += [mark + format_seconds(point["calibrated_seconds"])]
@@ -282,8 +292,15 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
         row += [f"{rate:.3f}" if rate > 0 else "-" for rate in rates]
         rows.append([*row, point["bottleneck"]])
     titles = ["<algorithm"] + ["<protocol"] * protocols + ["size", "bound", "predicted"]
-    titles += ["calibrated"] * calibrated + ["algbw GB/s", "busbw GB/s", "<bottleneck"]
+    titles += (
+        ["80 % from", "to"] * likely
+        + ["calibrated"] * calibrated
+        + ["algbw GB/s", "busbw GB/s", "<bottleneck"]
+    )
     click.echo("\n".join(aligned(Table(columns(*titles), rows))))
+    for origin in dict.fromkeys(point.get("predicted_origin", "") for point in points):
+        if origin:
+            click.echo(f"80 % of measured times lie between: errors of predictions on {origin}")
     for remark in dict.fromkeys(point.get("extrapolated", "") for point in points):
         if remark:
             click.echo(f"extrapolated: {remark}")

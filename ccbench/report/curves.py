@@ -145,14 +145,22 @@ def lines(points: Sequence[Point], name: str, style: int, value: Value) -> list[
     """Measured, predicted and bound lines of one series, those that have points."""
     found = [_measured(points, name, style, value)]
     for kind, seconds in ((Kind.PREDICTED, "predicted_seconds"), (Kind.BOUND, "bound_seconds")):
-        drawn = sorted(
-            (point.size_bytes, figure)
-            for point in points
-            if point.size_bytes > 0 and (figure := value(point, getattr(point, seconds))) is not None
-        )
+        drawn: list[tuple[float, float]] = []
+        ends: list[tuple[float, float]] = []
+        for point in sorted(points, key=lambda one: one.size_bytes):
+            middle = value(point, getattr(point, seconds))
+            if point.size_bytes <= 0 or middle is None:
+                continue
+            drawn.append((float(point.size_bytes), middle))
+            edges = (point.predicted_low_80_seconds, point.predicted_high_80_seconds)
+            known = [end for edge in edges if (end := value(point, edge)) is not None]
+            if kind == Kind.PREDICTED and known:
+                ends.append((min(known), max(known)))
+        # A band has no gaps: it is drawn where every prediction has an interval.
+        low, high = zip(*ends, strict=True) if ends and len(ends) == len(drawn) else ((), ())
+        x, y = zip(*drawn, strict=True) if drawn else ((), ())
         label = f"{name}: {kind.value}"
-        x, y = tuple(float(size) for size, _ in drawn), tuple(figure for _, figure in drawn)
-        found.append(Series(label, kind, style, x, y, joined=joinable(x)))
+        found.append(Series(label, kind, style, x, y, low, high, joined=joinable(x)))
     return [line for line in found if line.x or line.missing]
 
 

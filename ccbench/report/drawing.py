@@ -43,6 +43,7 @@ DOTS = (1, 1.6)
 """The bound's line; no prediction is drawn in dots alone."""
 
 PREDICTED_MARKER, BOUND_MARKER = "_", "+"
+PREDICTED_SHADE = 0.1
 """Single points of a prediction and of a bound: no measured series has these."""
 
 PALE = "#9a9a9a"
@@ -211,6 +212,9 @@ def _draw_lines(figure: Figure, axes: Axes) -> None:
             _draw_measured(series, axes)
         else:
             axes.plot(series.x, series.y, zorder=order[series.kind], **_look(series))
+            if series.low and series.joined:
+                colour, band = COLOURS[series.style % len(COLOURS)], (series.x, series.low, series.high)
+                axes.fill_between(*band, color=colour, alpha=PREDICTED_SHADE, linewidth=0, zorder=0.5)
     if figure.topic == "ranks" and figure.y.unit == "ratio":
         axes.axhline(1.0, color=GREY, linewidth=0.9, zorder=1)
     _draw_spans(figure, axes)
@@ -370,8 +374,11 @@ def _legend_rows(figure: Figure) -> list[tuple[Any, str]]:
             )
         if series.kind not in (Kind.PREDICTED, Kind.BOUND):
             rows.append((Line2D([], [], **look), series.label))
-    if any(series.low and series.joined for series in figure.series):
+    shaded = {series.kind for series in figure.series if series.low and series.joined}
+    if Kind.MEASURED in shaded:
         rows.append((Patch(facecolor=GREY, alpha=0.25, linewidth=0), "interval of the median"))
+    if Kind.PREDICTED in shaded:
+        rows.append((Patch(facecolor=GREY, alpha=PREDICTED_SHADE, linewidth=0), "predicted, 80 % interval"))
     measured = {series.label for series in figure.series if series.kind == Kind.MEASURED}
     for kind in (Kind.PREDICTED, Kind.BOUND):
         drawn = [series for series in figure.series if series.kind == kind and series.x]

@@ -17,6 +17,7 @@ from ccbench.model.calibration import Calibration
 from ccbench.model.machine import load_machine, machine_names
 from ccbench.topology.files import catalog_names
 from ccbench.topology.node_nics import KINDS, parse_network
+from ccbench.units import format_seconds
 from tests.cli.conftest import Command
 
 POINT_KEYS = [
@@ -324,13 +325,20 @@ def test_algorithms_and_protocols_may_be_spelt_as_nccl_does(ccbench: Command) ->
 
 
 def test_the_table_says_what_was_priced_and_in_which_units(ccbench: Command) -> None:
-    title, head, row = ccbench(*ASKED, "--dtype", "bfloat16").out.splitlines()
+    title, head, row, origin = ccbench(*ASKED, "--dtype", "bfloat16").out.splitlines()
     assert title == (
-        "all_reduce bfloat16 on hgx-h100, 8 ranks, as a collective library would run it "
+        "all_reduce bfloat16 on hgx-h100, 8 ranks, as NCCL would run it "
         "(times of one launch; 1 GB/s is 1e9 B/s)"
     )
     assert "algbw GB/s  busbw GB/s" in head
     (point,) = ccbench(*ASKED, "--dtype", "bfloat16", "--json").json
     assert f" {point['algbw_GB_s']:.3f} " in row
+    edges = [point[f"predicted_{edge}_80_seconds"] for edge in ("low", "high")]
+    assert "80 % from  " in head
+    assert "  ".join(format_seconds(edge) for edge in edges) in row
+    assert origin.endswith(point["predicted_origin"])
+    assert point["bound_seconds"] <= point["predicted_low_95_seconds"] <= edges[0]
+    assert edges[1] <= point["predicted_high_95_seconds"]
     own = ccbench(*ASKED, "--model", "schedule", "--algorithm", "ring").out
     assert "8 ranks, as ccbench's own schedules would run it" in own
+    assert "80 %" not in own

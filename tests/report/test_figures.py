@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from ccbench.cases import Measurement, Status
 from ccbench.report.curves import MOST_SERIES, approximate_size, joinable, leads
-from ccbench.report.figure import MOST_TICKS, Axis, Figure, Kind, limits, tick_text, tick_values
+from ccbench.report.figure import MOST_TICKS, Axis, Figure, Kind, Series, limits, tick_text, tick_values
 from ccbench.report.figures import figures_of
 from ccbench.report.wording import points_of
+from ccbench.results import Point
 from ccbench.stats import Interval
 from ccbench.units import percent
 
@@ -45,6 +47,29 @@ def test_bandwidth_shows_what_was_measured_predicted_and_possible(tmp_path: Path
     one = sweep()[3]
     assert predicted.y[3] == pytest.approx(1.5 * one.size_bytes / prediction(one).predicted_seconds / 1e9)
     assert all(top >= below for top, below in zip(bound.y, predicted.y, strict=True))
+
+
+@pytest.mark.parametrize("topic", ["bandwidth", "time"])
+def test_a_prediction_with_intervals_has_a_band_and_one_without_has_none(tmp_path: Path, topic: str) -> None:
+    plain = points_of(write_run(tmp_path / "run", sweep()))
+    known = [
+        replace(
+            one,
+            predicted_low_80_seconds=0.8 * (one.predicted_seconds or 0),
+            predicted_high_80_seconds=1.5 * (one.predicted_seconds or 0),
+        )
+        for one in plain
+    ]
+
+    def predicted(points: Sequence[Point]) -> Series:
+        (figure,) = (one for one in figures_of(points) if one.topic == topic)
+        return next(series for series in figure.series if series.kind == Kind.PREDICTED)
+
+    series = predicted(known)
+    assert all(low < y < high for low, y, high in zip(series.low, series.y, series.high, strict=True))
+    assert series.y == predicted(plain).y
+    # One size without an interval would leave a hole that a band cannot show.
+    assert predicted(plain).low == predicted([plain[0], *known[1:]]).low == ()
 
 
 def test_equal_bounds_of_several_algorithms_are_one_line(tmp_path: Path) -> None:

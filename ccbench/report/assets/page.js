@@ -126,7 +126,7 @@
       connectgaps: false,
       zorder: series.kind === "baseline" ? -1 : 0, // behind the run, though it comes after it in the legend
     };
-    if (series.low) {
+    if (series.low && series.kind === "measured") {
       found.error_y = {
         type: "data", symmetric: false, thickness: 1.2, width: 3, color: shade,
         array: order.map((place) => (place === null ? 0 : series.high[place] - series.y[place])),
@@ -138,9 +138,20 @@
 
   const onLog = (axisOf, value) => (axisOf.log ? Math.log10(value) : value);
 
-  const decorations = (plot) => {
+  const decorations = (plot, hidden) => {
     const shapes = [];
     const annotations = [];
+    // Intervals of predictions are bands behind all lines.
+    plot.series.forEach((series, place) => {
+      if (series.kind === "predicted" && series.low && series.joined && !hidden.has(place)) {
+        const above = series.x.map((x, at) => `${x},${series.high[at]}`);
+        const below = series.x.map((x, at) => `${x},${series.low[at]}`).reverse();
+        shapes.push({
+          type: "path", path: `M${above.concat(below).join("L")}Z`, fillcolor: colour(series.colour), opacity: 0.12,
+          line: { width: 0 }, layer: "below",
+        });
+      }
+    });
     const text = (x, y, words, more) => annotations.push({
       x, y, yref: "paper", text: escaped(words), showarrow: false, font: { size: 11, color: colour("ink") }, ...more,
     });
@@ -179,7 +190,7 @@
   const lines = (plot, hidden) => {
     const traces = plot.series.map((series) => trace(plot, series));
     traces.forEach((one, place) => { one.visible = !hidden.has(place); });
-    return [traces, layout(plot, decorations(plot))];
+    return [traces, layout(plot, decorations(plot, hidden))];
   };
 
   const map = (plot) => {

@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from ccbench.cases import Measurement, Status
+from ccbench.cases import Case, Measurement, Status
+from ccbench.model import Interval, Prediction
 from ccbench.report.case_table import page_table
 from ccbench.report.page import page_content, render_page
 from ccbench.report.wording import points_of
 from ccbench.results import Run
+from tests.report import synthetic
 from tests.report.page.chromium import Browser
 from tests.report.page.conftest import write_page
-from tests.report.synthetic import MANIFEST, case, failed, flagged, sweep, write_run
+from tests.report.synthetic import MANIFEST, case, failed, flagged, prediction, sweep, write_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.exhaustive]
 
@@ -92,6 +94,31 @@ def test_every_figure_is_drawn_with_all_its_lines(page: Browser) -> None:
             assert traces_drawn(page, name) == len(plot["series"]), name
         width = page.value(f"document.querySelector('#{name} .main-svg').getBoundingClientRect().width")
         assert width > 300, name
+
+
+def test_a_prediction_with_intervals_has_a_band_that_its_button_hides(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def likely(one: Case) -> Prediction:
+        plain = prediction(one)
+        seconds = plain.predicted_seconds
+        edges = Interval(0.8 * seconds, 1.5 * seconds, 0.5 * seconds, 3.0 * seconds, "9 systems")
+        return replace(plain, interval=edges)
+
+    monkeypatch.setattr(synthetic, "prediction", likely)
+    run = write_run(tmp_path / "run", sweep("all_reduce", ("ring",)))
+    browser.open(write_page(tmp_path, run))
+    browser.value("ccbench.drawAll(1000)")
+    plots = json.loads(browser.value("document.getElementById('plots').textContent"))
+    name = next(name for name, plot in plots.items() if plot["topic"] == "bandwidth")
+    bands = f"document.querySelectorAll('#{name} .shapelayer path').length"
+    assert browser.value(bands) == 1
+    assert browser.complaints == []
+    browser.value(
+        f"[...document.querySelectorAll('#{name} .legend button')]"
+        ".find(one => one.textContent.includes('predicted')).click()"
+    )
+    assert browser.value(bands) == 0
 
 
 def test_figures_are_drawn_when_they_come_near_the_screen(page: Browser) -> None:

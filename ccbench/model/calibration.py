@@ -43,7 +43,7 @@ from ccbench.model.machine import (
     save_machine,
 )
 
-QUICK_SECONDS = 1.0
+QUICK_SECONDS = 0.8
 AGAIN_SECONDS = 0.3
 """Where this host was measured before, and today's tries can only better what was found."""
 
@@ -122,7 +122,7 @@ def disturbance(samples: Mapping[str, Any], load: Conditions) -> str:
 
 
 def quick_machine() -> Machine:
-    """Return this machine as it was measured best: now, for a second at most, or in earlier calls.
+    """Return this machine as it was measured best: now, in less than a second, or in earlier calls.
 
     What is found is kept for later calls (``kept_file``). Raises HostBusy where other load is in the way and
     no earlier call had better luck, MachineError when the measuring fails or hangs.

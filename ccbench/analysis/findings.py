@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
 from ccbench.analysis.health import ADVICE, health_of, wants_health
+from ccbench.analysis.speed_verdict import Word, speed_verdicts
 from ccbench.cases import NO_OP, OVERLAP, WORK, Status
 from ccbench.machine.flags import Flag, advice_on
 from ccbench.results import Manifest, Point, Run
@@ -68,7 +69,12 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
     # Only whom the verdict of health blames: wrong data and unstable times have rules of their own here.
     health = health_of(run).findings if wants_health(run) else ()
     found += [one for one in health if one.kind in ADVICE]
-    found += [*findings_of(points), *machine_findings(run.manifest)]
+    verdicts = speed_verdicts(run)
+    found += [one.finding for one in verdicts if one.finding is not None]
+    # What a verdict calls slow or fast as a whole is not said of its cases again.
+    judged = (one for verdict in verdicts for one in verdict.regimes if one.word in (Word.SLOW, Word.FAST))
+    told = frozenset(case_id for one in judged for case_id in one.case_ids)
+    found += [*findings_of(points, told), *machine_findings(run.manifest)]
     if run.problems:
         unread = f"{plural(len(run.problems), 'file')} of the run cannot be read"
         found.append(
@@ -77,10 +83,14 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
 
 
-def findings_of(points: Points) -> tuple[Finding, ...]:
-    """Findings of RULES in ``points`` of one run, problems first, in each severity the gravest first."""
+def findings_of(points: Points, told: Collection[str] = ()) -> tuple[Finding, ...]:
+    """Findings of RULES in ``points`` of one run, problems first, in each severity the gravest first.
+
+    told: ids of cases whose distance from the prediction is said elsewhere.
+    """
     points = [point for point in points if not point.baseline]
-    found = [finding for rule in RULES for finding in rule(points)]
+    untold = [point for point in points if point.case_id not in told]
+    found = [finding for rule in RULES for finding in rule(untold if rule is far_from_prediction else points)]
     return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
 
 
@@ -221,7 +231,10 @@ def beats_bound(points: Points) -> Iterator[Finding]:
 
 
 def far_from_prediction(points: Points) -> Iterator[Finding]:
-    """Cases far from their prediction; simulated points stray from none, and one rank does nothing."""
+    """Cases far from their prediction; simulated points stray from none, and one rank does nothing.
+
+    Far is what 95 % of healthy systems are not, where that is known.
+    """
     ratios = [
         (one.median_seconds / one.predicted_seconds, one)
         for one in points
@@ -229,7 +242,9 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
         if not (one.beats_bound or one.simulated or one.emulated)
     ]
 
-    limit = percent(PREDICTION_ERROR_LIMIT)
+    def beyond(far: Sequence[tuple[float, Point]]) -> str:
+        learned = all(one.predicted_low_95_seconds is not None for _, one in far)
+        return "clearly (95 % interval)" if learned else f"more than {percent(PREDICTION_ERROR_LIMIT)}"
 
     def times(ratio: float) -> str:
         return f"{format_ratio(ratio) if ratio >= 1 else f'{ratio:.0%} of'} the prediction"
@@ -239,10 +254,16 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
         costs = f", by the model {point.bottleneck} costs most" if point.bottleneck else ""
         return f"{point.label} took {format_seconds(_seconds(point))}, {times(ratio)}{flagged}{costs}"
 
+    def limits(point: Point) -> tuple[float, float]:
+        low, high = point.predicted_low_95_seconds, point.predicted_high_95_seconds
+        if low is None or high is None or not point.predicted_seconds:
+            return 1 - PREDICTION_ERROR_LIMIT, 1 + PREDICTION_ERROR_LIMIT
+        return low / point.predicted_seconds, high / point.predicted_seconds
+
     # Slower is the machine's fault or the model's; faster can only be the model's.
     for severity, word, far in (
-        ("doubt", "slower", [pair for pair in ratios if pair[0] > 1 + PREDICTION_ERROR_LIMIT]),
-        ("note", "faster", [pair for pair in ratios if pair[0] < 1 - PREDICTION_ERROR_LIMIT]),
+        ("doubt", "slower", [pair for pair in ratios if pair[0] > limits(pair[1])[1]]),
+        ("note", "faster", [pair for pair in ratios if pair[0] < limits(pair[1])[0]]),
     ):
         if far:
             # As far below as above: half of the prediction is as wrong as twice of it.
@@ -250,7 +271,7 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
             middle = times(median(ratio for ratio, _ in far))
             yield _finding(
                 severity, f"{word}_than_predicted",
-                f"{plural(len(far), 'case')} more than {limit} {word} than predicted",
+                f"{plural(len(far), 'case')} {beyond(far)} {word} than predicted",
                 f"{_most([text(*pair) for pair in far])}; half of them {middle} or further off",
                 "look for what these cases share: a size, an algorithm, a link ('ccbench topo'), a flag",
                 len(far),

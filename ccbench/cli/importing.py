@@ -14,6 +14,9 @@ from ccbench.cli.run import RESULTS
 from ccbench.units import plural
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ccbench.analysis.speed_verdict import SpeedVerdict
     from ccbench.results.importers.log import ImportedLog
     from ccbench.results.importers.ranks import Given
     from ccbench.results.importers.runs import Imported
@@ -44,8 +47,9 @@ def import_files(
     may; tables that still lack their ranks are left out and listed. Where no machine is named, one of the
     catalog that the file's devices leave no choice about is taken for predictions, and said.
     """
+    from ccbench.analysis.speed_verdict import speed_verdicts
     from ccbench.errors import CcbenchError
-    from ccbench.results import default_folder
+    from ccbench.results import default_folder, load_run
     from ccbench.results.importers import read_log
     from ccbench.results.importers.pricing import Pricer
     from ccbench.results.importers.runs import each_once, import_logs, write_import
@@ -70,27 +74,42 @@ def import_files(
         kept = output or default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))
         folder = write_import(kept, found, given, name, pricer)
     summaries = [_summary(file) for file in found]
+    verdicts = () if folder is None else speed_verdicts(load_run(folder, details=False))
     if as_json:
-        run = None if folder is None else str(folder)
-        print_json({"run": run, "files": summaries, "left_out": left_out})
+        run, speeds = None if folder is None else str(folder), [one.document for one in verdicts]
+        print_json({"run": run, "files": summaries, "left_out": left_out, "speed_verdicts": speeds})
     else:
-        for one in summaries:
-            words = [one["tool"], plural(one["tables"], "table"), plural(one["rows"], "row")]
-            words += [f"{one['flagged']} flagged"] * bool(one["flagged"])
-            words += [f"{count} {status}" for status, count in one["statuses"].items() if status != "ok"]
-            words += [f"{plural(len(one['left_out']), 'part')} left out"] * bool(one["left_out"])
-            click.echo(f"{one['file']}: {', '.join(words)}, {one['outcome']}")
+        for line in (*_verdict_lines(verdicts), *map(_line, summaries)):
+            click.echo(line)
         if folder is not None:
             click.echo(f"wrote {folder}")
     for path in again:
         say(f"note: {path}: given more than once; read once")
     notes = (note for file in found for note in file.notes)
+    told = tuple(one.reason for one in verdicts if one.reason)
     for line in (*notes, *pricer.remarks, *pricer.problems, *left_out):
-        say(f"note: {line}")
+        if not line.endswith(told):
+            say(f"note: {line}")
     if folder is None:
         say("ccbench: error: import: nothing could be imported; the notes above say why")
         return 2
     return PARTIAL_EXIT_CODE if left_out else 0
+
+
+def _verdict_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:
+    """Say whether the numbers are normal and what to do about it: what most logs are imported for."""
+    from ccbench.report.wording import speed_lines
+
+    return [*speed_lines(verdicts), *(str(one.finding) for one in verdicts if one.finding is not None)]
+
+
+def _line(one: Mapping[str, Any]) -> str:
+    """Return what became of one file, as a line."""
+    words = [one["tool"], plural(one["tables"], "table"), plural(one["rows"], "row")]
+    words += [f"{one['flagged']} flagged"] * bool(one["flagged"])
+    words += [f"{count} {status}" for status, count in one["statuses"].items() if status != "ok"]
+    words += [f"{plural(len(one['left_out']), 'part')} left out"] * bool(one["left_out"])
+    return f"{one['file']}: {', '.join(words)}, {one['outcome']}"
 
 
 def _given(machine: str | None, nodes: int | None, network: str | None) -> Given:

@@ -73,6 +73,7 @@ def report(
     prometheus is for node_exporter's textfile collector, json a summary of the run. Exit code 3: no run has
     a case that can be read.
     """
+    from ccbench.analysis.speed_verdict import speed_verdicts
     from ccbench.report.case_table import screen_table
     from ccbench.report.wording import verdict_lines
     from ccbench.report.writing import DEFAULT_FORMATS, ONE_FILE, write_report
@@ -104,7 +105,9 @@ def report(
     if as_json:
         verdicts = {str(one.path): verdict_lines(one) for one in loaded}
         pairs = {str(one.path): _beside(one, behind) for one in loaded} if behind else {}
-        print_json({"files": [str(file) for file in files], "verdicts": verdicts, "baseline": pairs})
+        speeds = {str(one.path): [each.document for each in speed_verdicts(one)] for one in loaded}
+        written = [str(file) for file in files]
+        print_json({"files": written, "verdicts": verdicts, "speed_verdicts": speeds, "baseline": pairs})
         return code
     for one in loaded:
         lines = (str(one.path), screen_table(one, screen_width()), *verdict_lines(one), *_beside(one, behind))

@@ -333,6 +333,7 @@ def _usual(name: str) -> Any:
 
 
 def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) -> None:
+    from ccbench.analysis.speed_verdict import speed_verdicts
     from ccbench.cases import Status
     from ccbench.report.case_table import screen_table
     from ccbench.report.wording import verdict_lines
@@ -364,6 +365,7 @@ def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
                 "interrupted": outcome.interrupted,
                 "counts": {status.value: number for status, number in outcome.counts.items()},
                 "verdicts": verdicts,
+                "speed_verdicts": [one.document for one in speed_verdicts(measured)],
                 "files": [str(file) for file in files],
             }
         )

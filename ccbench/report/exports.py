@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ccbench.analysis.findings import provenance
+from ccbench.analysis.speed_verdict import speed_verdicts
 from ccbench.cases import AXES, OVERLAP, SETTINGS, Status
 from ccbench.report.wording import imported_from, meaning_of
 from ccbench.results import Point, Run
@@ -305,6 +306,7 @@ def json_summary(run: Run) -> dict[str, Any]:
             "ccbench_version": manifest.ccbench_version,
         },
         "cases": {"total": len(run.points), **Counter(point.status.value for point in run.points)},
+        "speed_verdicts": [one.document for one in speed_verdicts(run)],
         "curves": curves,
         "flags": dict(sorted(Counter(flag for point in run.points for flag in point.flags).items())),
         "failures": [

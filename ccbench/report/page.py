@@ -24,6 +24,7 @@ from typing import Any
 from ccbench import __version__
 from ccbench.analysis.findings import provenance, run_findings
 from ccbench.analysis.history import when
+from ccbench.analysis.speed_verdict import speed_verdicts
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import MissingDependency
 from ccbench.machine.flags import Flag
@@ -35,7 +36,7 @@ from ccbench.report.figure import Axis, Figure, Frame, Kind, Series, far_note, f
 from ccbench.report.figures import every_figure
 from ccbench.report.sharing import sharing_of, sharing_tables
 from ccbench.report.tables import Table, columns
-from ccbench.report.wording import health_lines, meaning_of, sentences
+from ccbench.report.wording import health_lines, meaning_of, sentences, span
 from ccbench.results import Manifest, Point, Run
 from ccbench.topology.graph import DeviceKind, Finding, Topology
 from ccbench.units import format_seconds, percent, plain, plural
@@ -203,7 +204,7 @@ def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: 
     return RunPart(
         name=plain(run.path.name),
         facts=" · ".join(fact for fact in facts if fact),
-        sentences=(*[blamed] * bool(blamed), *sentences(points, findings)),
+        sentences=(*[blamed] * bool(blamed), *sentences(points, findings, speed_verdicts(run))),
         lines=tuple(lines),
         findings=findings,
         rates=rates_table(points),
@@ -238,10 +239,11 @@ def rates_table(points: Sequence[Point]) -> Table:
         (
             one.label, format_seconds(one.median_seconds or 0.0), f"{one.busbw:.4g} GB/s",
             "" if one.bound_share is None else percent(one.bound_share),
+            "" if one.usual_bound_shares is None else span(one.usual_bound_shares),
         )
         for _, one in sorted(best.items())
     ]  # fmt: skip
-    return Table(columns("<case", "time", "busbw", "of bound"), rows)
+    return Table(columns("<case", "time", "busbw", "of bound", "normal"), rows)
 
 
 def environment_rows(manifest: Manifest) -> tuple[tuple[str, str], ...]:

@@ -13,6 +13,7 @@ from typing import Any
 from ccbench.analysis.findings import EMULATION, LEFT_OUT, MOST_NAMED, SIMULATED, provenance, run_findings
 from ccbench.analysis.health import ADVICE, health_of, wants_health
 from ccbench.analysis.slow_ranks import UNNAMED, flagged_devices
+from ccbench.analysis.speed_verdict import SpeedVerdict, expected_from, speed_verdicts
 from ccbench.cases import NO_ROOT, SETTINGS, Status, capabilities_of, setting_labels
 from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run
@@ -28,6 +29,9 @@ SeriesKey = tuple[object, ...]
 MOST_GROUPS = 6
 """Groups of unmeasured cases or flags a footnote spells out; the rest is counted."""
 
+
+MOST_VERDICTS = 8
+"""Collectives whose verdict is said one by one; the others are counted."""
 
 SMALLEST_FOR_BOUND = 64 * 1024
 """Bytes; below, the bound is the time of little more than one flag, and a share of it says nothing."""
@@ -245,7 +249,18 @@ def verdict_lines(run: Run) -> list[str]:
 def summary_lines(run: Run) -> list[str]:
     """Return the verdict without the findings."""
     points = points_of(run)
-    return [*health_lines(run), measured_text(points), *closeness(points)]
+    spoken = speed_lines(speed_verdicts(run))
+    return [*health_lines(run), *spoken, measured_text(points), *closeness(points)]
+
+
+def speed_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:
+    """Say whether the numbers are normal, the gravest first, and what that stands on."""
+    lines = [one.sentence for one in verdicts[:MOST_VERDICTS]]
+    rest = Counter(one.word.value for one in verdicts[MOST_VERDICTS:])
+    counts = ", ".join(f"{count} {word}" for word, count in rest.items())
+    lines += [f"... and {counts}, in ccbench report --json"] if rest else []
+    stands_on = expected_from(verdicts)
+    return lines + [stands_on] * bool(stands_on)
 
 
 def health_lines(run: Run) -> list[str]:
@@ -253,8 +268,10 @@ def health_lines(run: Run) -> list[str]:
     return health_of(run).lines() if wants_health(run) else []
 
 
-def sentences(points: Sequence[Point], findings: Sequence[Finding]) -> tuple[str, ...]:
-    """Say what was measured, how near to model and bound, how many findings there are, the first named."""
+def sentences(
+    points: Sequence[Point], findings: Sequence[Finding], verdicts: Sequence[SpeedVerdict] = ()
+) -> tuple[str, ...]:
+    """Say whether it is normal, what was measured, how near to model and bound, and the first findings."""
     grave = [one for one in findings if one.severity != "note"]
     problems = sum(one.severity == "problem" for one in grave)
     counts = [plural(problems, "problem")] * bool(problems)
@@ -262,14 +279,14 @@ def sentences(points: Sequence[Point], findings: Sequence[Finding]) -> tuple[str
     named = "; ".join(one.subject for one in grave[:MOST_NAMED])
     near = closeness(points)
     # A run without a machine's model is told how to get one, where it has a time to compare.
-    if not near and any(one.median_seconds and not one.emulated for one in points):
+    if not (near or verdicts) and any(one.median_seconds and not one.emulated for one in points):
         near = [
             "There is neither a prediction nor a bound to lay beside it; name the machine with --machine."
         ]
     worst = (
         f"{' and '.join(counts)} found, first: {named}." if grave else "Nothing was found that needs a look."
     )
-    return (measured_text(points), *near, worst)
+    return (*speed_lines(verdicts), measured_text(points), *near, worst)
 
 
 def measured_text(points: Sequence[Point]) -> str:
@@ -294,9 +311,13 @@ def measured_text(points: Sequence[Point]) -> str:
 
 
 def closeness(points: Sequence[Point]) -> list[str]:
-    """Say how near cases come to the prediction, and large ones to the bound; a single rank has no bound."""
+    """Say how near cases come to the prediction, and large ones to the bound; a single rank has no bound.
+
+    Cases with an interval around their prediction have a verdict, which says the former.
+    """
     lines = []
-    priced = [point for point in points if point.prediction_error is not None]
+    near = [point for point in points if point.predicted_low_80_seconds is None]
+    priced = [point for point in near if point.prediction_error is not None]
     if priced:
         error, bias = error_and_bias(priced)
         text = f"Median error of the prediction {percent(error)}; {bias_text(bias)}"
@@ -308,17 +329,22 @@ def closeness(points: Sequence[Point]) -> list[str]:
             f"CANNOT SAY how fast {untold} of {plural(len(points), 'case')} should be: others took the "
             f"processors too often while they were measured (flag {Flag.CPU_CONTENTION})."
         )
-    shares = [
-        one.bound_share
-        for one in points
-        if one.bound_share is not None and one.size_bytes >= SMALLEST_FOR_BOUND
-    ]
+    large = [one for one in points if one.size_bytes >= SMALLEST_FOR_BOUND]
+    shares = [one.bound_share for one in large if one.bound_share is not None]
+    usual = [one.usual_bound_shares for one in large if one.usual_bound_shares is not None]
     if shares:
+        ends = [median(one) for one in zip(*usual, strict=True)]
+        normal = f"; normal here is {span(ends)}" if usual else ""
         lines.append(
             f"Half of the {plural(len(shares), 'case')} of at least {format_size(SMALLEST_FOR_BOUND)} reach "
-            f"{percent(median(shares))} of the bound or more (below that size it is one flag's time)."
+            f"{percent(median(shares))} of the bound or more{normal} (below that size it is one flag's time)."
         )
     return lines
+
+
+def span(shares: Sequence[float]) -> str:
+    """``50 to 65 %``, of two shares."""
+    return f"{100 * shares[0]:.0f} to {percent(shares[1])}"
 
 
 def error_and_bias(points: Sequence[Point]) -> tuple[float, float]:

@@ -94,6 +94,11 @@ class Manifest:
         """Value of --network when the run was made or imported, such as ``ib-ndr-400x8``."""
         return self.text("options", "network") if self.mapping("options") else self.text("network")
 
+    def imported(self, source: str) -> Manifest:
+        """What is kept of the imported file of that name; an empty one where there is none."""
+        files = self.mappings("imported")
+        return Manifest(next((one for one in files if source and one.get("source") == source), {}))
+
     @property
     def gpus(self) -> tuple[Mapping[str, Any], ...]:
         """Entries of the environment about each GPU."""
@@ -296,6 +301,14 @@ class Point(Case):
         if not self.median_seconds or self.bound_seconds is None or self.group_ranks < 2:
             return None
         return self.bound_seconds / self.median_seconds
+
+    @property
+    def usual_bound_shares(self) -> tuple[float, float] | None:
+        """Shares of the bound between which 80 % of healthy systems lie; None where that is not known."""
+        low, high = self.predicted_low_80_seconds, self.predicted_high_80_seconds
+        if self.bound_share is None or not self.bound_seconds or not low or not high:
+            return None
+        return self.bound_seconds / high, min(1.0, self.bound_seconds / low)
 
     @property
     def beaten_share(self) -> float | None:

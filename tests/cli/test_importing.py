@@ -48,9 +48,24 @@ def test_a_machine_that_the_log_shows_is_taken_and_said(ccbench: Command, tmp_pa
     cases = load_run(tmp_path / "run").cases
     assert cases["predicted_seconds"].notna().all()
     (tmp_path / "bare.txt").write_text(ONE_WRONG.replace("NVIDIA H100 80GB HBM3", ""))
-    assert "no predictions: the output does not say which GPUs" in ccbench("import", "bare.txt").err
+    bare = ccbench("import", "bare.txt")
+    assert bare.out.startswith("CANNOT SAY: nccl ")
+    assert "the output does not say which GPUs" in bare.out
+    assert "the output does not say which GPUs" not in bare.err, "nothing is said twice"
     ended = ccbench("import", "log.txt", "--json")
     assert [file["machine"] for file in ended.json["files"]] == ["hgx-h100"]
+
+
+def test_the_first_sentence_says_whether_the_numbers_are_normal(ccbench: Command) -> None:
+    imported = ccbench("import", "log.txt", "-o", "run").done.out.splitlines()
+    (verdict,) = ccbench("import", "log.txt", "--json").json["speed_verdicts"]
+    assert imported[0] == verdict["sentence"]
+    assert imported[0].split(":")[0] == verdict["verdict"]
+    assert imported[0] in ccbench("report", "run", "--format", "md").done.out.splitlines()
+    reported = ccbench("report", "run", "--format", "md", "--json").json
+    assert reported["speed_verdicts"] == {"run": [verdict]}
+    assert reported["verdicts"]["run"][0] == verdict["sentence"]
+    assert ccbench("report", "run", "--format", "json").json["speed_verdicts"] == [verdict]
 
 
 def test_json_tells_a_script_what_became_of_every_file(ccbench: Command, tmp_path: Path) -> None:

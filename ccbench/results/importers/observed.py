@@ -155,7 +155,7 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
             groups.setdefault(tuple(getattr(point, name) for name in _GROUPED_BY), []).append(point)
     known = []
     for group in groups.values():
-        asked = _asked(run.manifest, group[0])
+        asked = request_of(run.manifest, group[0])
         if isinstance(asked, str):
             reasons[asked] += len(group)
         else:
@@ -182,13 +182,12 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
     return RunPoints(ranks, nodes, devices, library, tuple(requests), told)
 
 
-def _asked(manifest: Manifest, point: Point) -> LibraryRequest | str:
-    """Return what the table of ``point`` asked, by what run.json keeps of the log or the process."""
+def request_of(manifest: Manifest, point: Point) -> LibraryRequest | str:
+    """Return what the table of ``point`` asked, without sizes, by what run.json keeps of it."""
     library = capabilities_of(point.backend).library
     if not library and point.backend != point.tool:
         return f"measured with {point.backend}, which is no collective library that the model describes"
-    files = (Manifest(one) for one in manifest.mappings("imported") if one.get("source") == point.source)
-    kept = next(files, Manifest()) if point.imported else Manifest()
+    kept = manifest.imported(point.source)
     environment = kept.mapping("environment") if point.tool else manifest.mapping("environment", "variables")
     tables = kept.mappings("tables")
     # A line that is there twice counts as in a further table.

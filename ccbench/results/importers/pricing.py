@@ -16,10 +16,11 @@ from ccbench.errors import MachineError
 from ccbench.model import Prediction
 from ccbench.model.cluster import Cluster, cluster_of
 from ccbench.model.context import predict_case
-from ccbench.model.library import Generation
+from ccbench.model.library import Generation, LibrarySystem
 from ccbench.model.library.clusters import WORDS, generations_in, nvlinks_of, pcie_generation
 from ccbench.results.importers.log import ImportedLog, ImportedTable
 from ccbench.results.importers.ranks import Given
+from ccbench.results.points import Manifest, Point
 from ccbench.topology.classes import class_of_model, is_card, is_module, topology_class
 from ccbench.topology.graph import Topology, TopologyClass
 from ccbench.topology.node_nics import parse_network
@@ -318,6 +319,28 @@ def _node(source: str) -> Topology:
 @lru_cache(maxsize=64)
 def _difference(source: str, models: tuple[str, ...]) -> Difference | None:
     return difference(_node(source), models)
+
+
+def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
+    """The library's view of the machine that the prediction of ``point`` was priced on, as run.json has it.
+
+    Raises MachineError where it names none or does not hold it, or where the ranks do not fit on it.
+    """
+    from ccbench.topology.files import catalog_names
+
+    # Files of one import may be of several machines.
+    file = manifest.imported(point.source)
+    name, network = (file.text(key) or getattr(manifest, key) for key in ("machine", "network"))
+    said = manifest.at("nodes")
+    nodes = point.nodes or (said if isinstance(said, int) else None)
+    if not name:
+        raise MachineError("the run does not name its machine; give --machine (of several nodes --network)")
+    if name in catalog_names():
+        given = Given(nodes=nodes, network=network, source=name)
+        return _cluster(given, point.ranks, point.nodes).system
+    if manifest.topology is None or manifest.topology.name != name:
+        raise MachineError(f"run.json does not hold the machine {name}; name one of 'ccbench list machines'")
+    return cluster_of(manifest.topology, nodes, network or None, point.ranks).system
 
 
 @lru_cache(maxsize=64)

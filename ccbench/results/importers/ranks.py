@@ -128,6 +128,20 @@ def checked(log: ImportedLog) -> ImportedLog:
     return replace(log, tables=tuple(tables))
 
 
+def with_shared_devices(log: ImportedLog) -> ImportedLog:
+    """``log`` with a flag on every row if ranks of one host shared a device, so that no link was measured."""
+    places = [
+        (one.host, one.device, one.bus_id) for one in log.devices if one.host and one.device is not None
+    ]
+    # A list may name a rank twice, of two runs in one file; all ranks of a table are told apart.
+    tables = []
+    for table in log.tables:
+        shared = len({*places}) < len(places) == table.ranks
+        rows = (replace(row, flags=tuple(dict.fromkeys((*row.flags, Flag.LOOPBACK)))) for row in table.rows)
+        tables.append(replace(table, rows=tuple(rows)) if shared else table)
+    return replace(log, tables=tuple(tables))
+
+
 def bus_factor(collective: str, ranks: int | None) -> float | None:
     """busbw / algbw of a collective on these ranks; None where either is not known or nothing moves."""
     row = COLLECTIVES.get(collective)

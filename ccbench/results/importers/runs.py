@@ -25,7 +25,14 @@ from ccbench.machine.flags import Flag
 from ccbench.results import RunFolder
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.results.importers.pricing import Pricer, recognised
-from ccbench.results.importers.ranks import Given, Team, checked, team_of, with_whole_sizes
+from ccbench.results.importers.ranks import (
+    Given,
+    Team,
+    checked,
+    team_of,
+    with_shared_devices,
+    with_whole_sizes,
+)
 from ccbench.results.rows import Origin, imported_case_id, imported_speed
 
 UNKNOWN_COUNT = -1
@@ -94,7 +101,7 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
         with_whole_sizes(replace(table, ranks=team.ranks or None, nodes=team.nodes or None))
         for table, team in zip(log.tables, teams, strict=True)
     )
-    whole = checked(replace(log, tables=tuple(counted)))
+    whole = with_shared_devices(checked(replace(log, tables=tuple(counted))))
     cases: list[ImportedCase] = []
     refused: list[str] = []
     notes: list[str] = []
@@ -393,6 +400,8 @@ def described(one: Imported) -> Mapping[str, Any]:
     return {
         **_plain(asdict(replace(log, tables=()))),
         "source": log.source,
+        "machine": one.given.machine,
+        "network": one.given.network,
         "environment": kept_variables({str(name): str(text) for name, text in log.environment.items()}),
         "tables": [
             {**_plain(asdict(replace(table, rows=()))), "rows": len(table.rows)} for table in log.tables

@@ -16,6 +16,7 @@ from ccbench.results.importers.ranks import (
     checked,
     ranks_that_fit,
     team_of,
+    with_shared_devices,
     with_whole_sizes,
 )
 from tests.results.importers import outputs
@@ -183,3 +184,28 @@ def test_a_block_becomes_the_buffer_once_the_ranks_are_known() -> None:
     whole = with_whole_sizes(replace(unknown, ranks=4))
     assert [(r.size_bytes, r.flags) for r in whole.rows] == [(r.size_bytes, r.flags) for r in known.rows]
     assert with_whole_sizes(whole) == whole
+
+
+@pytest.mark.parametrize(
+    ("places", "shared"),
+    [
+        ((("a", 0, "02:00"), ("a", 0, "02:00")), True),
+        ((("a", 0, "02:00"), ("a", 1, "02:00")), False),  # old versions print a part of the address
+        ((("a", 0, "02:00"), ("b", 0, "02:00")), False),
+        ((("a", None, ""), ("a", None, "")), False),  # nothing is said
+        ((("", 0, "02:00"), ("", 0, "02:00")), False),
+    ],
+)
+def test_ranks_of_one_host_on_one_device_are_a_loopback(
+    places: tuple[tuple[str, int | None, str], ...], shared: bool
+) -> None:
+    devices = tuple(
+        DeviceLine(rank, host=host, device=device, bus_id=bus)
+        for rank, (host, device, bus) in enumerate(places)
+    )
+    tables = (replace(_table(2), ranks=2), replace(_table(4), ranks=4))
+    log = ImportedLog("nccl-tests", tables=tables, devices=devices)
+    two, four = with_shared_devices(log).tables
+    assert {Flag.LOOPBACK in row.flags for row in two.rows} == {shared}
+    assert not any(row.flags for row in four.rows), "another table, of more ranks than are listed"
+    assert with_shared_devices(with_shared_devices(log)) == with_shared_devices(log)

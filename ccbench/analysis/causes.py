@@ -1,0 +1,245 @@
+"""Causes of slow collectives of a GPU library: each is a system like the one at hand, with something amiss.
+
+The model prices that system as it prices the healthy one, so every cause comes with the rate that it would
+give there. A cause that gives about what was measured is named; that it is the one is for the check to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf, log
+from statistics import median
+from typing import Any
+
+from ccbench.errors import MachineError
+from ccbench.model.library import Intra, LibraryRequest, LibrarySystem
+from ccbench.model.library.clusters import pcie_generation, pcie_rate
+from ccbench.model.library.predictor import predict_library
+
+FITS = 1.6
+"""Factor by which a cause's price may miss what was measured: so far apart lie 95 % of large sizes."""
+
+LEAST_EFFECT = 1.15
+"""Factor by which a cause must slow the system down, in the median, to be one."""
+
+MOST_NAMED = 3
+
+SLOWEST_CLOCK = 6.0
+"""Clock under load over that at rest: 1,980 over 345 MHz of an H100, 1,410 over 210 MHz of an A100."""
+
+Systems = tuple[LibrarySystem, ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One thing that may be amiss.
+
+    check: what to look at. systems: what it makes of a healthy system, at its mildest and its worst; () where
+    it cannot be. shown_by: in variables, NCCL's messages and flags of cases. slows_small: small messages
+    suffer as well. slows: factors on the prices, mildest and worst. needs_sign: on several nodes a fitting
+    rate is not enough, since anything slow would fit.
+    """
+
+    name: str
+    check: str
+    systems: Callable[[LibrarySystem], Systems]
+    shown_by: str = ""
+    slows_small: bool = False
+    slows: tuple[float, float] = (1.0, 1.0)
+    needs_sign: bool = False
+
+
+def _network(system: LibrarySystem, **changes: Any) -> Systems:
+    """``system`` with other NICs; () where its network takes no part."""
+    if system.network is None or system.nodes == 1:
+        return ()
+    return (replace(system, network=replace(system.network, **changes)),)
+
+
+def _nics(system: LibrarySystem, count: int) -> Systems:
+    """``system`` with fewer NICs a node; () where it has no more."""
+    had = system.network.per_node if system.network is not None else 0
+    return _network(system, per_node=count) if 0 < count < had else ()
+
+
+def _inside(system: LibrarySystem, intra: Intra) -> Systems:
+    """``system`` with PCIe in the place of what joins its GPUs; () where there is nothing faster."""
+    generation = pcie_generation(system.generation)
+    rate = None if generation is None or system.intra is Intra.NONE else pcie_rate(generation)
+    if rate is None or system.intra in (intra, Intra.HOST):
+        return ()
+    return (replace(system, intra=intra, intra_bytes_per_second=rate, links_per_gpu=1, multicast=False),)
+
+
+def _far_nics(system: LibrarySystem) -> Systems:
+    """Through the host's memory every byte passes the processor's PCIe twice: half of a GPU's port, or less.
+
+    Three published logs with GPUs and NICs that are not aligned (google/dranet) reach 0.5 to 0.6 of the port.
+    """
+    port = system.gpu_port_bytes_per_second
+    if system.nodes == 1 or port == inf:
+        return ()
+    return tuple(replace(system, gpu_port_bytes_per_second=port / part) for part in (2, 4))
+
+
+def _half_links(system: LibrarySystem) -> Systems:
+    if system.intra in (Intra.NONE, Intra.PCIE, Intra.HOST):
+        return ()
+    halved = system.intra_bytes_per_second / 2
+    return (replace(system, intra_bytes_per_second=halved, links_per_gpu=system.links_per_gpu // 2),)
+
+
+def _sockets(system: LibrarySystem) -> Systems:
+    """The kernel's TCP over all interfaces, or over one; over InfiniBand that is IPoIB."""
+    if system.network is None or system.network.word == "tcp":
+        return ()
+    over_tcp: dict[str, Any] = {"word": "tcp", "in_network_reduction": False}
+    return *_network(system, **over_tcp), *_network(system, **over_tcp, per_node=1)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "sockets (over InfiniBand: IPoIB) instead of the network's own transport",
+        "NCCL_DEBUG=INFO must say NET/IB or the plug-in's name, not NET/Socket or 'Using network Socket'; "
+        "else the plug-in and its library path, NCCL_IB_HCA, NCCL_IB_DISABLE, 'ulimit -l' in the container",
+        _sockets,
+        r"NCCL_IB_DISABLE=1|NCCL_NET=Socket|network Socket|NET/Socket",
+        slows_small=True,
+    ),
+    Rule(
+        "one NIC of each node instead of all",
+        "the line 'NET/IB : Using' of NCCL_DEBUG=INFO must list every NIC; NCCL_IB_HCA, links that are down",
+        lambda system: _nics(system, 1),
+        r"NCCL_IB_HCA==?\w+_\d+(?::\d)?(?!\S)",
+    ),
+    Rule(
+        "no GPUDirect RDMA, or NICs that are not beside their GPUs",
+        "'GDRDMA' behind NET/IB in NCCL_DEBUG=INFO; nvidia-peermem or dma-buf; PIX or PXB between GPU and "
+        "NIC in 'nvidia-smi topo -m', inside the container or VM too; PCIe ACS off",
+        _far_nics,
+        r"NCCL_NET_GDR_LEVEL=(?:0|LOC)\b|via NET/IB/[0-9()]+(?:/Shared)?(?:\s|$)",
+        slows_small=True,
+    ),
+    Rule(
+        "half of the NICs of each node",
+        "'ibstat' or 'rdma link' on every node: ports that are down or at a lower rate; NCCL_IB_HCA",
+        lambda system: _nics(system, (system.network.per_node if system.network else 0) // 2),
+    ),
+    Rule(
+        "PCIe instead of NVLink",
+        "NV and a number between all GPUs in 'nvidia-smi topo -m'; 'nvidia-smi nvlink -s'; with NVSwitches "
+        "the fabric manager's log",
+        lambda system: _inside(system, Intra.PCIE),
+    ),
+    Rule(
+        "no peer access between GPUs, so that data pass through host memory",
+        "'via SHM' in NCCL_DEBUG=INFO; NCCL_P2P_DISABLE, IOMMU and ACS; 'nvidia-smi topo -p2p r'",
+        lambda system: _inside(system, Intra.HOST),
+        r"NCCL_P2P_DISABLE=1|NCCL_P2P_LEVEL=LOC|via SHM",
+    ),
+    Rule(
+        "reduction in the network (SHARP) not used",
+        "NCCL_COLLNET_ENABLE=1 and the plug-in; 'CollNet' or 'SHARP' in NCCL_DEBUG=INFO",
+        lambda system: (
+            _network(system, in_network_reduction=False)
+            if system.network is not None and system.network.in_network_reduction
+            else ()
+        ),
+        r"NCCL_COLLNET_ENABLE=0",
+    ),
+    Rule(
+        "reduction in the NVSwitches (NVLS) not used",
+        "NCCL_NVLS_ENABLE; 'NVLS multicast support' in NCCL_DEBUG=INFO; the fabric manager, IMEX in racks",
+        lambda system: (replace(system, multicast=False),) if system.multicast else (),
+        r"NCCL_NVLS_ENABLE=0|NVLS multicast support is not available",
+    ),
+    Rule(
+        "half of the NVLinks",
+        "'nvidia-smi nvlink -s' on every GPU: links that are inactive or at a lower rate",
+        _half_links,
+        r"link_errors",
+    ),
+    Rule(
+        "processors of the host that are busy, save power, or are far from the GPUs and NICs they serve",
+        "load and governor ('ccbench doctor'), binding of ranks to the NUMA node of their GPU, C-states",
+        lambda system: (system,),
+        r"cpu_contention|other_load|steal|oversubscribed",
+        slows_small=True,
+    ),
+    Rule(
+        "clocks that are held down",
+        "'nvidia-smi -q -d CLOCK,PERFORMANCE' while it runs: heat, power limit, locked clocks",
+        lambda system: (system,),
+        r"throttled|power_capped|clock_low|clock_dropped",
+        slows_small=True,
+        slows=(1.3, SLOWEST_CLOCK),
+        needs_sign=True,
+    ),
+)  # fmt: skip
+"""From what people meet most often down."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A rule that gives about what was measured, in seconds at the last of the sizes.
+
+    sign: what shows it besides; "" where nothing does.
+    """
+
+    rule: Rule
+    fastest_seconds: float
+    slowest_seconds: float
+    sign: str = ""
+
+
+def causes_of(
+    system: LibrarySystem,
+    request: LibraryRequest,
+    measured_seconds: Sequence[float],
+    small_are_slow: bool | None = None,
+    signs: str = "",
+    *,
+    only_small: bool = False,
+) -> tuple[Cause, ...]:
+    """Rules that would make ``system`` as slow as it was measured, the likeliest first.
+
+    request: of the largest sizes. small_are_slow: smaller ones are, None where none was measured. only_small:
+    the largest are not. signs: variables, messages and flags that a rule may be shown by; such a rule is
+    named whatever its rate.
+    """
+
+    def price(one: LibrarySystem) -> list[float]:
+        return [point.seconds for point in predict_library(one, request)]
+
+    healthy = price(system)
+    found: list[tuple[tuple[bool, bool, float], Cause]] = []
+    for rule in RULES:
+        try:
+            prices = [price(one) for one in rule.systems(system)]
+        except MachineError:
+            continue  # an algorithm that was asked for does not exist on such a system
+        if not prices:
+            continue
+        mildest, worst = rule.slows
+        fastest = [mildest * min(times) for times in zip(*prices, strict=True)]
+        slowest = [worst * max(times) for times in zip(*prices, strict=True)]
+        effect = median(slow / usual for slow, usual in zip(slowest, healthy, strict=True))
+        if not rule.slows_small if only_small else effect < LEAST_EFFECT:
+            continue
+        # How far what was measured lies outside of what the cause gives, and how much that leaves open.
+        misses = [
+            max(log(low / seconds), log(seconds / high), 0.0)
+            for low, seconds, high in zip(fastest, measured_seconds, slowest, strict=True)
+        ]
+        miss = median(misses)
+        sign = re.search(rule.shown_by, signs, re.MULTILINE) if rule.shown_by else None
+        alone = rule.needs_sign and system.nodes > 1
+        if sign is None and (miss > log(FITS) or alone):
+            continue
+        odd = small_are_slow is not None and rule.slows_small != small_are_slow
+        unsure = miss + log(slowest[-1] / fastest[-1]) / 4
+        shown = sign[0].strip() if sign is not None else ""
+        found.append(((sign is None, odd, unsure), Cause(rule, fastest[-1], slowest[-1], shown)))
+    return tuple(cause for _, cause in sorted(found, key=lambda one: one[0])[:MOST_NAMED])

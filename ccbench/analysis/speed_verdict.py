@@ -1,0 +1,363 @@
+"""Verdict on every collective of a GPU library, by regime of sizes: is this number normal?
+
+Systems that are known to be healthy lie within an interval around the model's predictions
+(``ccbench.model.library.intervals``). NORMAL is a time where nearly all of them are; SLOW and FAST are times
+that hardly any of them has, by a conformal p-value, so that few systems support neither; CANNOT SAY has a
+reason.
+Simulated times, and those of ranks that share a device, get no verdict: nothing was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from ccbench.analysis.causes import Cause, causes_of
+from ccbench.cases import DEFAULT, WORK, Device, PricedBy, Status, capabilities_of
+from ccbench.errors import MachineError
+from ccbench.machine.flags import About, Flag
+from ccbench.model.library import LibraryRequest, LibrarySystem
+from ccbench.model.library.intervals import (
+    FEWEST_SYSTEMS,
+    REGIMES,
+    Typicality,
+    false_alarms,
+    regime_of,
+    typicality,
+)
+from ccbench.results import Point, Run
+from ccbench.results.importers.observed import request_of, sized
+from ccbench.results.importers.pricing import recorded_system
+from ccbench.topology.graph import Finding
+from ccbench.units import format_ratio, format_seconds, percent, plural
+
+GAPS = {"latency": 5.0, "middle": 5.0, "large": 3.0}
+"""Times the prediction, at every size of a regime, above which something is broken, whatever p-value so few
+systems can support: of the published healthy logs none comes beyond 3.1, 1.7 and 1.9."""
+
+DOUBTED_FIGURES = frozenset(flag.value for flag in Flag if flag.about is About.FIGURES)
+
+WORDS = {"latency": "small messages", "middle": "middle sizes", "large": "large messages"}
+"""Of REGIMES, in sentences; what they are said in: times of small ones, else bandwidths."""
+
+
+class Word(str, Enum):
+    """The verdict, the gravest first."""
+
+    SLOW = "SLOW"
+    FAST = "FAST"
+    CANNOT_SAY = "CANNOT SAY"
+    NORMAL = "NORMAL"
+
+
+@dataclass(frozen=True)
+class RegimeVerdict:
+    """The verdict on sizes of one regime.
+
+    point: the size in the middle by measured over predicted time, which is shown. factor: that ratio; least:
+    the least of all sizes. case_ids: of all sizes. typical: how many healthy systems were as slow or fast.
+    reason: of having no verdict, or what else to know.
+    """
+
+    regime: str
+    word: Word
+    point: Point
+    factor: float
+    least: float
+    case_ids: frozenset[str]
+    typical: Typicality | None = None
+    reason: str = ""
+
+    @property
+    def broken(self) -> bool:
+        """True if every size takes more than GAPS times as long as predicted."""
+        return self.least > GAPS[self.regime]
+
+    @property
+    def usual_seconds(self) -> tuple[float, float] | None:
+        """The least and the most that is normal at the size shown; None where that is not known."""
+        low, high = self.point.predicted_low_80_seconds, self.point.predicted_high_80_seconds
+        return None if low is None or high is None else (low, high)
+
+    @property
+    def text(self) -> str:
+        """``large messages 478 GB/s at 1 GiB, expected 430 to 490``."""
+        text = f"{WORDS[self.regime]} {self.figure(self.point.median_seconds or 0.0)} at {self.point.size}"
+        if self.usual_seconds is not None:
+            low, high = self.usual_seconds
+            # Where figures are rates, the longer time is the lower one.
+            ends = (low, high) if self.in_seconds else (high, low)
+            text += f", expected {self.span(*ends)}"
+        if self.word is Word.SLOW and self.factor >= 2:
+            text += f", {format_ratio(self.factor)} the predicted time"
+        return text + f" ({self.reason})" * bool(self.reason)
+
+    @property
+    def in_seconds(self) -> bool:
+        """True if the figure is a time: of small messages, and where no bus is used."""
+        return self.regime == "latency" or not self.point.busbw
+
+    def figure(self, seconds: float) -> str:
+        """``seconds`` at the size shown, as a time or as the bus bandwidth that follows."""
+        rate = None if self.in_seconds else self.point.busbw_at(seconds)
+        return format_seconds(float(f"{seconds:.3g}")) if rate is None else f"{rate:.3g} GB/s"
+
+    def span(self, first: float, last: float) -> str:
+        """``430 to 490 GB/s``, of two times in seconds; one figure where the two are alike."""
+        ends = list(dict.fromkeys((self.figure(first), self.figure(last))))
+        # A unit is said once.
+        if len(ends) > 1 and ends[0].split()[1] == ends[1].split()[1]:
+            ends[0] = ends[0].split()[0]
+        return " to ".join(ends)
+
+
+@dataclass(frozen=True)
+class SpeedVerdict:
+    """The verdict on one collective of one library, of the largest sizes first.
+
+    subject: what it is on. reason: of having none at all, in which case there are no regimes.
+    causes: of being slow, the likeliest first.
+    """
+
+    subject: str
+    regimes: tuple[RegimeVerdict, ...] = ()
+    reason: str = ""
+    causes: tuple[Cause, ...] = ()
+
+    @cached_property
+    def word(self) -> Word:
+        """The gravest of the regimes'."""
+        order = list(Word)
+        return min((one.word for one in self.regimes), key=order.index, default=Word.CANNOT_SAY)
+
+    @property
+    def broken(self) -> bool:
+        """True if the gap of a regime is one that nothing healthy shows."""
+        return any(one.broken for one in self.regimes)
+
+    @property
+    def sentence(self) -> str:
+        """``NORMAL: nccl all_reduce, 16 ranks: large messages 478 GB/s at 1 GiB, expected 430 to 490``."""
+        if not self.regimes:
+            return f"{self.word.value}: {self.subject}: {self.reason}"
+        parts = []
+        for word in Word:
+            texts = "; ".join(one.text for one in self.regimes if one.word is word)
+            # The line begins with the gravest word, so only the others are said where they begin.
+            other = f"{word.value.lower()}: " if word is not self.word else ""
+            parts += [other + texts] * bool(texts)
+        return f"{self.word.value}: {self.subject}: {'; '.join(parts)}"
+
+    @property
+    def finding(self) -> Finding | None:
+        """Causes of times that are slow or fast, and what to do; None where they are neither."""
+        worst = next((one for one in self.regimes if one.word is self.word), None)
+        if worst is None or self.word not in (Word.SLOW, Word.FAST):
+            return None
+        subject = f"{self.subject}: {self.word.value.lower()} {WORDS[worst.regime]}"
+        if self.word is Word.FAST:
+            seen = f"{format_ratio(worst.factor)} the predicted time, and few healthy systems are as fast"
+            cure = "look whether clock and machine are the ones that were named, and whether data were sent"
+            return Finding("doubt", "fast", (), seen, cure, subject)
+        # What each cause would give at the size that is shown; where the largest are not slow, nothing.
+        gives = []
+        for one in self.causes:
+            span = worst.span(one.slowest_seconds, one.fastest_seconds)
+            rate = f", which gives {span} here" if worst is self.regimes[0] else ""
+            gives.append(one.rule.name + rate + f" ({one.sign} was seen)" * bool(one.sign))
+        seen = f"likely: {'; or '.join(gives)}" if gives else "no cause that is known gives that time here"
+        checks = dict.fromkeys(one.rule.check for one in self.causes)
+        cure = "; ".join(checks) or "compare single nodes, pairs of nodes, and versions of the library"
+        return Finding("problem" if self.broken else "doubt", "slow", (), seen, cure, subject)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The verdict for programs: times in seconds, sizes in bytes; what is not known is null."""
+        return {
+            "verdict": self.word.value,
+            "subject": self.subject,
+            "sentence": self.sentence,
+            "reason": self.reason or None,
+            "regimes": [
+                {
+                    "regime": one.regime,
+                    "verdict": one.word.value,
+                    "reason": one.reason or None,
+                    "size_bytes": one.point.size_bytes,
+                    "seconds": one.point.median_seconds,
+                    "expected_seconds": list(one.usual_seconds or ()) or None,
+                    "over_predicted": one.factor,
+                    **{name: getattr(one.typical, name, None) for name in ("p_slow", "p_fast", "systems")},
+                }
+                for one in self.regimes
+            ],
+            "causes": [{"cause": one.rule.name, "check": one.rule.check} for one in self.causes],
+        }
+
+
+def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
+    """A verdict for each collective that a GPU library ran in ``run``, the gravest first.
+
+    Forced algorithms count where the library's own choice was not measured. What cannot be said for one
+    reason is said once.
+    """
+    groups: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
+    for point in run.points:
+        if _is_measurement(point):
+            on, forced = (point.ranks, point.nodes), (point.algorithm, point.protocol, point.channels)
+            groups[point.source, point.backend, point.collective, on, forced].append(point)
+    free = {key[:-1] for key in groups if key[-1] == (DEFAULT, DEFAULT, 0)}
+    sources = {key[0] for key in groups}
+    found, unsaid = [], defaultdict[str, list[str]](list)
+    for (*rest, forced), points in groups.items():
+        if forced != (DEFAULT, DEFAULT, 0) and tuple(rest) in free:
+            continue
+        name = _subject(points[0], len(sources) > 1)
+        reason, verdict = _verdict(run, name, points)
+        if verdict is not None:
+            found.append(verdict)
+        else:
+            unsaid[reason].append(name)
+    found.sort(key=lambda one: (not one.broken, list(Word).index(one.word)))
+    for reason, (name, *more) in unsaid.items():
+        found.append(SpeedVerdict(name + f" and {len(more)} more" * bool(more), reason=reason))
+    return tuple(found)
+
+
+def _is_measurement(point: Point) -> bool:
+    """Return whether a plain collective of all ranks was timed between devices, or may have been."""
+    able = capabilities_of(point.backend)
+    plain_case = all(getattr(point, axis.name) == axis.default for axis in WORK)
+    measured = point.status is Status.OK and point.is_timed and not (point.simulated or point.emulated)
+    return (
+        (measured and plain_case and point.ranks > 1 and point.size_bytes > 0)
+        and able.device in (Device.GPU, Device.UNKNOWN)
+        and point.mode == "streaming"
+        and point.transport == DEFAULT
+        and not {Flag.LOOPBACK, *DOUBTED_FIGURES} & {*point.flags}
+    )
+
+
+def _subject(point: Point, named: bool) -> str:
+    """``nccl all_reduce, 16 ranks on 2 nodes``; named: with the file that it is from."""
+    words = [point.backend, point.collective]
+    words += [word for word in (point.algorithm, point.protocol) if word != DEFAULT]
+    nodes = f" on {plural(point.nodes, 'node')}" if point.nodes > 1 else ""
+    source = f" ({point.source})" * (named and point.imported)
+    return f"{' '.join(words)}, {point.ranks} ranks{nodes}{source}"
+
+
+def _verdict(run: Run, subject: str, points: Sequence[Point]) -> tuple[str, SpeedVerdict | None]:
+    """The verdict on ``points`` of one collective, or the reason of having none."""
+    first = points[0]
+    able = capabilities_of(first.backend)
+    if able.priced_by is not PricedBy.GPU_LIBRARY:
+        own = "ccbench's own kernels are" if able.own_kernels else f"{first.backend} is"
+        return f"{own} measured on no systems that are known to be healthy", None
+    try:
+        system = recorded_system(run.manifest, first)
+    except MachineError as error:
+        # An import says itself why it could not tell the machine.
+        told = run.manifest.at("notes") if first.imported else ()
+        said = [str(one).partition(f"{first.source}: no predictions: ")[2] for one in told or ()]
+        return next(filter(None, said), str(error)), None
+    request = request_of(run.manifest, first)
+    if isinstance(request, str):
+        return request, None
+    judged = [one for one in points if one.predicted_seconds and one.predicted_low_80_seconds is not None]
+    if not judged:
+        told = run.manifest.at("unpriced")
+        why = str(told[0]) if isinstance(told, list) and told else "no prediction with an interval was made"
+        return why, None
+    predicted = [one.predicted_seconds or 0.0 for one in judged]
+    measured = [one.median_seconds or 0.0 for one in judged]
+    sizes = [one.size_bytes for one in judged]
+    typical = typicality(system, sizes, predicted, measured)
+    regimes = []
+    for regime, _ in reversed(REGIMES):
+        members = [one for one in judged if regime_of(one.size_bytes) == regime]
+        if members:
+            regimes.append(_of_regime(regime, members, typical.get(regime)))
+    return "", SpeedVerdict(subject, tuple(regimes), causes=_causes(run, system, request, judged, regimes))
+
+
+def _factor(point: Point) -> float:
+    return (point.median_seconds or 0.0) / (point.predicted_seconds or 1.0)
+
+
+def _of_regime(regime: str, points: Sequence[Point], typical: Typicality | None) -> RegimeVerdict:
+    ordered = sorted(points, key=_factor)
+    shown = ordered[(len(ordered) - 1) // 2]
+    ratios, ids = (_factor(shown), _factor(ordered[0])), frozenset(one.case_id for one in points)
+    said = RegimeVerdict(regime, Word.NORMAL, shown, *ratios, ids, typical)
+    # A gap as wide as that needs no statistics.
+    if said.broken:
+        return replace(said, word=Word.SLOW)
+    if typical is None:
+        reason = f"fewer than {FEWEST_SYSTEMS} healthy systems are known at these sizes"
+        return replace(said, word=Word.CANNOT_SAY, reason=reason)
+    low, high = said.usual_seconds or (0.0, math.inf)
+    seconds = shown.median_seconds or 0.0
+    if typical.slow and seconds > high:
+        return replace(said, word=Word.SLOW)
+    if typical.fast and seconds < low:
+        return replace(said, word=Word.FAST)
+    if low <= seconds <= high:
+        return said
+    share = percent(typical.p_slow if seconds > high else typical.p_fast)
+    side = "slow" if seconds > high else "fast"
+    # Far out, but not so far, or among so few systems, that it could not be one of the healthy ones.
+    least, most = shown.predicted_low_95_seconds or 0.0, shown.predicted_high_95_seconds or math.inf
+    word = Word.NORMAL if least <= seconds <= most else Word.CANNOT_SAY
+    return replace(
+        said, word=word, reason=f"up to {share} of {typical.systems} healthy systems are as {side}"
+    )
+
+
+def _causes(
+    run: Run,
+    system: LibrarySystem,
+    request: LibraryRequest,
+    points: Sequence[Point],
+    regimes: Sequence[RegimeVerdict],
+) -> tuple[Cause, ...]:
+    """Causes of slow regimes, by the rates at the largest sizes, which are told at the size that is shown."""
+    if all(one.word is not Word.SLOW for one in regimes):
+        return ()
+    largest, *smaller = regimes
+    # The last size is the one that a cause's rate is told at.
+    members = [one for one in points if one.case_id in largest.case_ids and one is not largest.point]
+    members.append(largest.point)
+    file = run.manifest.imported(largest.point.source)
+    settings = {**run.manifest.mapping("environment", "variables"), **file.mapping("environment")}
+    signs = [f"{name}={value}" for name, value in settings.items()]
+    signs += map(str, hints if isinstance(hints := file.at("hints"), list) else ())
+    signs += dict.fromkeys(flag for one in points for flag in one.flags)
+    return causes_of(
+        system,
+        sized(request, (one.size_bytes for one in members), members[-1].dtype, members[-1].in_place),
+        [one.median_seconds or 0.0 for one in members],
+        any(one.word is Word.SLOW for one in smaller) if smaller else None,
+        "\n".join(signs),
+        only_small=largest.word is not Word.SLOW,
+    )
+
+
+def expected_from(verdicts: Sequence[SpeedVerdict]) -> str:
+    """Return what expectations stand on, and how often they are wrong; "" where there are none."""
+    regimes = [one for verdict in verdicts for one in verdict.regimes]
+    known = [one.typical for one in regimes if one.typical is not None]
+    if not known:
+        return ""
+    # Fewer systems were measured at small sizes: what is said is of the regime that most are known of.
+    origins = dict.fromkeys(one.origin for one in known if one.systems == max(each.systems for each in known))
+    called, systems = false_alarms()
+    return (
+        f"Expected: where 80 % of healthy systems lie, from {'; '.join(origins)}. Of {systems} healthy ones, "
+        f"each left out of what is known, at most {called} ({percent(called / systems)}) are called slow."
+    )

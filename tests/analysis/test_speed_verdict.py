@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccbench.analysis.findings import run_findings
+from ccbench.analysis.speed_verdict import SpeedVerdict, Word, expected_from, speed_verdicts
+from ccbench.cases import Case, Conditions, Measurement, Status
+from ccbench.collectives import collective
+from ccbench.machine.flags import Flag
+from ccbench.model.context import PredictionContext
+from ccbench.model.library.intervals import false_alarms, regime_of
+from ccbench.report.wording import closeness, points_of, sentences, verdict_lines
+from ccbench.results import Run, RunFolder, load_run
+from ccbench.topology.files import load_catalog
+
+NETWORK = "ib-ndr-400x8"
+MANIFEST = {"suite": {"name": "nccl"}, "machine": {"name": "hgx-h100"}, "options": {"network": NETWORK}}
+SIZES = tuple(2**power for power in range(3, 33))
+
+Slower = Callable[[Case], float]
+
+
+def case(size_bytes: int, name: str = "all_reduce", backend: str = "nccl", **changes: Any) -> Case:
+    row, ranks, nodes = collective(name), changes.pop("ranks", 16), changes.pop("nodes", 2)
+    count = row.count_for(size_bytes, ranks, 4)
+    return Case(
+        "nccl", backend, name, changes.pop("algorithm", "default"), "float32",
+        "sum" if row.reduces else "none", size_bytes, count, ranks, nodes=nodes, **changes,
+    )  # fmt: skip
+
+
+def write_run(
+    path: Path,
+    cases: Iterable[Case],
+    slower: Slower = lambda one: 1.0,
+    manifest: Mapping[str, Any] = MANIFEST,
+    **changes: Any,
+) -> Run:
+    """A run in which every case took ``slower`` times what the model predicts of two HGX H100."""
+    context = PredictionContext(gpus=load_catalog("hgx-h100"), network=NETWORK, launched=True)
+    with RunFolder.create(path, manifest) as folder:
+        for one in cases:
+            priced = context.predict(one)
+            seconds = slower(one) * (priced.predicted_seconds if priced else 1e-3)
+            measured = Measurement(one, Status.OK, samples_seconds=(seconds,) * 9, round_samples=(3,) * 3)
+            folder.write(replace(measured, **changes), priced)
+    return load_run(path)
+
+
+def sweep(**changes: Any) -> list[Case]:
+    return [case(size, **changes) for size in SIZES]
+
+
+def only(run: Run) -> SpeedVerdict:
+    (found,) = speed_verdicts(run)
+    return found
+
+
+def words(verdict: SpeedVerdict) -> dict[str, str]:
+    return {one.regime: one.word.value for one in verdict.regimes}
+
+
+def test_times_at_the_prediction_are_normal_and_the_first_sentence_says_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", sweep())
+    verdict = only(run)
+    assert words(verdict) == {"large": "NORMAL", "middle": "NORMAL", "latency": "NORMAL"}
+    first, stands_on = verdict_lines(run)[:2]
+    assert first == verdict.sentence
+    assert first.startswith("NORMAL: nccl all_reduce, 16 ranks on 2 nodes: large messages ")
+    assert "; small messages " in first
+    assert first.count(", expected ") == 3
+    assert f"Of {false_alarms()[1]} healthy ones" in stands_on
+    kinds = {one.kind for one in run_findings(run, run.points)}
+    assert not {"slow", "fast", "slower_than_predicted"} & kinds
+
+
+def test_what_is_shown_lies_where_its_word_says(tmp_path: Path) -> None:
+    slow = write_run(tmp_path / "slow", sweep(), lambda _: 30.0)
+    for run in (write_run(tmp_path / "normal", sweep()), slow):
+        for one in only(run).regimes:
+            assert one.usual_seconds is not None
+            (low, high), seconds = one.usual_seconds, one.point.median_seconds or 0.0
+            assert seconds > high if run is slow else low <= seconds <= high
+
+
+def test_a_gap_over_all_large_sizes_is_the_first_problem_and_names_its_cause(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", sweep(), lambda one: 18.0)
+    verdict, findings = only(run), run_findings(run, run.points)
+    assert verdict.word is Word.SLOW
+    assert verdict.broken
+    assert verdict.sentence.startswith("SLOW: nccl all_reduce")
+    assert "18x the predicted time" in verdict.sentence
+    assert (findings[0].severity, findings[0].kind) == ("problem", "slow")
+    assert findings[0].evidence.startswith("likely: sockets")
+    assert "NET/Socket" in findings[0].advice
+    assert "slower_than_predicted" not in {one.kind for one in findings}, "nothing is said twice"
+
+
+def test_slow_small_messages_alone_are_slow_and_large_ones_stay_normal(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", sweep(), lambda one: 10.0 if one.size_bytes <= 32 * 1024 else 1.0)
+    verdict = only(run)
+    assert words(verdict) == {"large": "NORMAL", "middle": "NORMAL", "latency": "SLOW"}
+    assert verdict.sentence.startswith("SLOW: nccl all_reduce, 16 ranks on 2 nodes: small messages ")
+    assert "; normal: large messages " in verdict.sentence
+    assert verdict.finding is not None
+    assert verdict.finding.evidence.startswith("likely: processors of the host that are busy, save power")
+    assert "which gives" not in verdict.finding.evidence, "their rate at large sizes is no rate of small ones"
+
+
+def test_what_no_machine_reaches_is_fast(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", sweep(), lambda one: 0.05)
+    verdict = only(run)
+    assert verdict.word is Word.FAST
+    assert verdict.finding is not None
+    assert "clock" in verdict.finding.advice
+    assert not verdict.causes
+
+
+def test_one_size_is_enough(tmp_path: Path) -> None:
+    verdict = only(write_run(tmp_path / "run", [case(2**30)]))
+    assert words(verdict) == {"large": "NORMAL"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"manifest": {"suite": {"name": "nccl"}}}, "give --machine"),
+        ({"manifest": {**MANIFEST, "machine": {"name": "mine"}}}, "run.json does not hold the machine mine"),
+    ],
+)
+def test_without_its_machine_nothing_can_be_said_of_a_run(
+    tmp_path: Path, changes: dict[str, Any], why: str
+) -> None:
+    verdict = only(write_run(tmp_path / "run", sweep(), **changes))
+    assert verdict.word is Word.CANNOT_SAY
+    assert why in verdict.reason
+    assert verdict.finding is None
+    assert verdict.sentence.startswith("CANNOT SAY: nccl all_reduce, 16 ranks on 2 nodes: ")
+
+
+def test_a_machine_that_was_detected_is_known_by_what_was_detected(tmp_path: Path) -> None:
+    from ccbench.topology.files import to_plain
+
+    detected = replace(load_catalog("hgx-h100"), name="node7")
+    manifest = {**MANIFEST, "machine": {"name": "node7"}, "topology": to_plain(detected)}
+    assert only(write_run(tmp_path / "run", sweep(), manifest=manifest)).word is Word.NORMAL
+
+
+def test_own_kernels_cannot_be_judged_and_one_reason_is_said_once(tmp_path: Path) -> None:
+    cases = [case(size, name, "cuda", ranks=8, nodes=1, algorithm="ring") for size in SIZES
+             for name in ("all_reduce", "all_gather")]  # fmt: skip
+    verdict = only(write_run(tmp_path / "run", cases))
+    assert verdict.word is Word.CANNOT_SAY
+    assert "own kernels" in verdict.reason
+    assert verdict.subject.endswith("and 1 more")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"simulated": True},
+        {"conditions": Conditions(flags=(Flag.LOOPBACK,))},
+        {"conditions": Conditions(flags=(Flag.EMULATION,))},
+        {"status": Status.WRONG, "wrong_elements": 3},
+    ],
+)
+def test_what_was_not_measured_between_devices_gets_no_verdict(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    assert speed_verdicts(write_run(tmp_path / "run", sweep(), **changes)) == ()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"backend": "cpu", "algorithm": "ring"}, {"mode": "isolated"}, {"aggregation": 4}]
+)
+def test_ranks_on_processors_and_other_work_get_no_verdict(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert speed_verdicts(write_run(tmp_path / "run", sweep(ranks=8, nodes=1, **changes))) == ()
+
+
+def test_a_forced_algorithm_counts_where_the_library_did_not_choose(tmp_path: Path) -> None:
+    forced = sweep(algorithm="tree")
+    verdict = only(write_run(tmp_path / "forced", forced))
+    assert verdict.subject.startswith("nccl all_reduce tree, ")
+    (both,) = speed_verdicts(
+        write_run(tmp_path / "both", [*forced, *sweep()], lambda one: 9.0 if one.algorithm == "tree" else 1.0)
+    )
+    assert both.word is Word.NORMAL
+
+
+def test_the_gravest_collective_comes_first(tmp_path: Path) -> None:
+    slow = {"all_gather": 1.0, "reduce_scatter": 12.0, "all_reduce": 1.0}
+    run = write_run(
+        tmp_path / "run", [one for name in slow for one in sweep(name=name)], lambda one: slow[one.collective]
+    )  # fmt: skip
+    assert [one.word.value for one in speed_verdicts(run)] == ["SLOW", "NORMAL", "NORMAL"]
+    assert sentences(points_of(run), (), speed_verdicts(run))[0].startswith("SLOW: nccl reduce_scatter")
+
+
+def test_the_share_of_the_bound_stands_beside_what_is_normal(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", sweep())
+    (line,) = closeness(run.points)
+    assert "of the bound or more; normal here is " in line
+    for one in run.points:
+        if one.usual_bound_shares is not None and one.bound_share is not None:
+            low, high = one.usual_bound_shares
+            assert low <= one.bound_share * 1.001
+            assert one.bound_share <= high * 1.001
+
+
+def test_a_program_gets_the_figures(tmp_path: Path) -> None:
+    document = only(write_run(tmp_path / "run", sweep(), lambda one: 18.0)).document
+    assert document["verdict"] == "SLOW"
+    large = document["regimes"][0]
+    assert large["regime"] == "large" == regime_of(large["size_bytes"])
+    assert large["seconds"] > large["expected_seconds"][1] > large["expected_seconds"][0] > 0
+    assert large["over_predicted"] == pytest.approx(18.0)
+    assert 1 / (large["systems"] + 1) <= large["p_slow"] <= 0.15
+    assert document["causes"][0]["cause"].startswith("sockets")
+
+
+def test_nothing_stands_on_nothing() -> None:
+    assert expected_from([SpeedVerdict("nccl all_reduce", reason="no machine")]) == ""
+
+
+LOGS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "nccl_logs"
+
+
+def verdict_of_log(tmp_path: Path, name: str, machine: str, nodes: int, network: str) -> SpeedVerdict:
+    from ccbench.results.importers import read_log
+    from ccbench.results.importers.ranks import Given
+    from ccbench.results.importers.runs import import_logs, write_import
+
+    if not (LOGS / name).is_file():
+        pytest.skip("no published logs here")
+    given = Given(machine, 8, nodes, network, machine)
+    files = import_logs([(LOGS / name, read_log(LOGS / name))], given)
+    return only(load_run(write_import(tmp_path / "run", files, given, name)))
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "network", "likely"),
+    [
+        ("gh200_8g_2n_all_reduce_alps_bad.txt", "gh200x4", "slingshot-200x4", "sockets"),
+        ("a100_16g_2n_all_reduce_aks_ipoib.txt", "dgx-a100", "ib-hdr-200x8", "sockets (over InfiniBand"),
+        ("b200_16g_2n_all_gather_gke_dranet.txt", "hgx-b200", "roce-400x8", "no GPUDirect RDMA, or NICs"),
+        ("awkward_h200_16g_2n_all_reduce_bf16_cut.txt", "hgx-h200", "ib-ndr-400x8", "one NIC"),
+    ],
+)  # fmt: skip
+def test_logs_that_are_called_unhealthy_are_slow_with_the_cause_that_is_known_of_them(
+    tmp_path: Path, name: str, machine: str, network: str, likely: str
+) -> None:
+    verdict = verdict_of_log(tmp_path, name, machine, 2, network)
+    assert verdict.word is Word.SLOW
+    assert verdict.finding is not None
+    assert verdict.finding.severity == "problem"
+    assert verdict.finding.evidence.startswith(f"likely: {likely}")
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "nodes", "network"),
+    [
+        ("gh200_8g_2n_all_reduce_alps.txt", "gh200x4", 2, "slingshot-200x4"),
+        ("a100_16g_2n_all_reduce_aks_ib.txt", "dgx-a100", 2, "ib-hdr-200x8"),
+        ("h200sxm_16g_2n_all_reduce_runai.txt", "hgx-h200", 2, "roce-400x8"),
+        ("a100sxm_8g_1n_alltoall_sb.txt", "dgx-a100", 1, ""),
+    ],
+)
+def test_logs_of_healthy_machines_are_normal(
+    tmp_path: Path, name: str, machine: str, nodes: int, network: str
+) -> None:
+    assert verdict_of_log(tmp_path, name, machine, nodes, network).word is Word.NORMAL

@@ -34,7 +34,7 @@ from ccbench.model.pricing import case_prices
 from ccbench.model.rank_subset import schedule_of, subset_of
 from ccbench.schedules import algorithms_of, parse_algorithm
 from ccbench.schedules.placement import Layout
-from ccbench.schedules.schedule import Schedule, Step
+from ccbench.schedules.schedule import Schedule
 from ccbench.stats import stop_reason
 from ccbench.verification import GROUP_SEEDS, Array, fill, part_of, poison
 
@@ -320,7 +320,12 @@ def execute(schedule: Schedule, case: Case, seed: int = SEED) -> list[NDArray[np
             begin += size
     ufunc = _UFUNCS[case.op if case.op != NO_OP else "max"]
     for step in schedule.expanded():
-        _execute_step(step, schedule, memory, ufunc)
+        source, read, target, written = schedule.single_slots(step)
+        moved = memory[source, read]
+        if step.phase.reduces:
+            ufunc.at(memory, (target, written), moved)
+        else:
+            memory[target, written] = moved
     if case.op == "avg" and row.reduces:
         memory = memory / case.ranks if memory.dtype.kind == "f" else memory // case.ranks
     outputs: list[NDArray[np.generic]] = []
@@ -330,20 +335,3 @@ def execute(schedule: Schedule, case: Case, seed: int = SEED) -> list[NDArray[np
         whole = np.concatenate([*parts, np.zeros(0, memory.dtype)])
         outputs.append(whole.astype(dtype))
     return outputs
-
-
-def _execute_step(step: Step, schedule: Schedule, memory: Array, ufunc: np.ufunc) -> None:
-    # Flows of several slots become flows of one each; a slot wraps inside its region of pieces.
-    width, pieces = step.phase.width, schedule.pieces
-    flow = np.repeat(np.arange(len(width)), width)
-    within = np.arange(len(flow)) - np.repeat(np.cumsum(width) - width, width)
-    read, written = (
-        slot - slot % pieces + (slot % pieces + within) % pieces
-        for slot in (step.source_slot[flow].astype(np.int64), step.target_slot[flow].astype(np.int64))
-    )
-    moved = memory[step.source[flow], read]
-    place = step.target[flow], written
-    if step.phase.reduces:
-        ufunc.at(memory, place, moved)
-    else:
-        memory[place] = moved

@@ -94,7 +94,16 @@ def examine(seen: Environment, files: Files, driver: Callable[[], Nvml] = opened
         checks += _between_gpus(seen, files)
     if found.gpus:
         readings = read_devices([gpu.bus_id for gpu in found.gpus], driver)
-        checks += [*_settings(found.gpus), _health(readings)]
+        for name, (fine, oddities) in SETTINGS.items():
+            odd: dict[str, str] = {}
+            for what, (has, advice) in oddities.items():
+                bus_ids = [gpu.bus_id for gpu in found.gpus if has(gpu)]
+                if bus_ids:
+                    every = len(bus_ids) == len(found.gpus) > 1
+                    odd[f"{what} ({'all GPUs' if every else ', '.join(bus_ids)})"] = advice
+            text = "; ".join(odd) or f"{len(found.gpus)} GPU(s): {fine}"
+            checks.append(check(name, text, "; ".join(odd.values())))
+        checks.append(_health(readings))
     return tuple(checks)
 
 
@@ -331,17 +340,6 @@ SETTINGS: Mapping[str, tuple[str, Mapping[str, tuple[Callable[[GpuSettings], boo
     ),
 }
 """Check -> what is said where all is well, and what is odd -> which GPUs have it, and what to do."""
-
-
-def _settings(gpus: Sequence[GpuSettings]) -> Iterator[Check]:
-    for name, (fine, oddities) in SETTINGS.items():
-        found: dict[str, str] = {}
-        for what, (has, advice) in oddities.items():
-            bus_ids = [gpu.bus_id for gpu in gpus if has(gpu)]
-            if bus_ids:
-                every = len(bus_ids) == len(gpus) > 1
-                found[f"{what} ({'all GPUs' if every else ', '.join(bus_ids)})"] = advice
-        yield check(name, "; ".join(found) or f"{len(gpus)} GPU(s): {fine}", "; ".join(found.values()))
 
 
 def _health(readings: Sequence[DeviceReading]) -> Check:

@@ -355,14 +355,6 @@ def _held_back(before: DeviceReading, after: DeviceReading, reasons: Sequence[st
     return watched > 0 and any(seconds / watched > SHARE_LIMIT for seconds in held)
 
 
-def _clock_fell(before: DeviceReading, after: DeviceReading) -> bool:
-    # When the case is over the clocks rest: then their fall says nothing.
-    return IDLE not in (after.clock_reasons or ()) and (
-        _fell(before.sm_clock_mhz, after.sm_clock_mhz, CLOCK_DROP_LIMIT)
-        or _fell(before.memory_clock_mhz, after.memory_clock_mhz, CLOCK_DROP_LIMIT)
-    )
-
-
 def _link_errors(before: DeviceReading, after: DeviceReading) -> bool:
     counted = any(
         # A count that is left out is 0, as in the text of a run.
@@ -380,7 +372,14 @@ _RAISED: Mapping[Flag, Callable[[DeviceReading, DeviceReading], bool]] = {
     Flag.DEVICE_LOST: lambda before, after: after.trouble is not None and before.trouble is None,
     Flag.THROTTLED: lambda before, after: _held_back(before, after, THROTTLING),
     Flag.POWER_CAPPED: lambda before, after: _held_back(before, after, CAPPING),
-    Flag.CLOCK_DROPPED: _clock_fell,
+    # When the case is over the clocks rest: then their fall says nothing.
+    Flag.CLOCK_DROPPED: lambda before, after: (
+        IDLE not in (after.clock_reasons or ())
+        and (
+            _fell(before.sm_clock_mhz, after.sm_clock_mhz, CLOCK_DROP_LIMIT)
+            or _fell(before.memory_clock_mhz, after.memory_clock_mhz, CLOCK_DROP_LIMIT)
+        )
+    ),
     Flag.CLOCK_LOW: lambda _, after: (
         IDLE not in (after.clock_reasons or ())
         and _fell(after.sm_clock_highest_mhz, after.sm_clock_mhz, CLOCK_LOW_LIMIT)

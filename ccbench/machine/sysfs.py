@@ -240,7 +240,7 @@ def read_sysfs(files: Files) -> Topology:
     functions = read_functions(files)
     graph = _Graph(files, functions)
     graph.add_endpoints(read_cards(files))
-    graph.links.extend(_between_processors(files, graph.cpus))
+    graph.join_processors(files)
     host = read_host(files)
     gpus = [device for device in graph.devices if device.kind is DeviceKind.GPU]
     switches = sum(device.kind is DeviceKind.NVSWITCH for device in graph.devices)
@@ -274,17 +274,6 @@ def read_sysfs(files: Files) -> Topology:
         warnings=tuple(graph.warnings),
         facts=facts,
     )
-
-
-def _between_processors(files: Files, cpus: Mapping[int, str]) -> Iterator[Link]:
-    for node, name in cpus.items():
-        distances = (files.text(f"{NODES}/node{node}/distance") or "").split()
-        for position, (other, other_name) in enumerate(cpus.items()):
-            if node != other:
-                # A table of another length is of nodes without processors, too: whose is whose is unknown.
-                near = distances[position] if len(distances) == len(cpus) else ""
-                attributes = {"distance": int(near)} if near.isdecimal() else {}
-                yield Link(name, other_name, LinkKind.INTER_SOCKET, origin="sysfs", attributes=attributes)
 
 
 class _Graph:
@@ -342,6 +331,19 @@ class _Graph:
             if of_card is None or not self._shadows(of_card):
                 self._add_card(f"nic{number}", card, of_card)
                 number += 1
+
+    def join_processors(self, files: Files) -> None:
+        """Add the links between processors, with the kernel's distances."""
+        for node, name in self.cpus.items():
+            distances = (files.text(f"{NODES}/node{node}/distance") or "").split()
+            for position, (other, other_name) in enumerate(self.cpus.items()):
+                if node != other:
+                    # A table of another length is of nodes without processors, too: whose is whose?
+                    near = distances[position] if len(distances) == len(self.cpus) else ""
+                    attributes = {"distance": int(near)} if near.isdecimal() else {}
+                    self.links.append(
+                        Link(name, other_name, LinkKind.INTER_SOCKET, origin="sysfs", attributes=attributes)
+                    )
 
     def _shadows(self, function: PciFunction) -> bool:
         """Return True for a virtual function whose physical one (same bus and bridge) is here too."""

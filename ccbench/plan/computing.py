@@ -160,7 +160,21 @@ def layer_work(shape: ModelShape, strategy: Strategy, with_experts: bool = False
         work = work + product(tokens, shape.hidden, shape.query_width / tp + kv_width, each)
     if inner:
         work = work + product(tokens, shape.hidden, inner / tp, each).times(shape.ffn_matrices)
-    return work + _expert_work(shape, strategy) if with_experts else work
+    if not with_experts:
+        return work
+    # The experts of one rank, balanced or at the busiest; tensor parallel ranks gather each other's tokens
+    # and have a part of each expert's width. Products with few tokens for an expert are slow like narrow
+    # ones: four times the tokens count as a width.
+    layout, rows = strategy.layout, strategy.expert_rows(shape) * strategy.busiest_share
+    experts = shape.experts // layout.ep
+    of_an_expert = rows * layout.expert_tp / experts
+    part = shape.expert_ffn_hidden / layout.expert_tp
+    one = product(of_an_expert, shape.hidden, part, each, 4 * of_an_expert)
+    router = product(strategy.sharded_tokens, shape.hidden, shape.experts, each)
+    # Sorted by expert and back: read and written twice; between the matrices as in a dense layer.
+    numbers = rows * (4 * shape.hidden + shape.ffn_matrices * shape.expert_ffn_hidden)
+    moved = Work(moved_bytes=numbers * strategy.activation_bytes)
+    return work + one.times(experts * shape.ffn_matrices) + router + moved
 
 
 def attention_work(shape: ModelShape, strategy: Strategy) -> Work:
@@ -177,25 +191,6 @@ def attention_work(shape: ModelShape, strategy: Strategy) -> Work:
     of_a_score = 4 * item + strategy.dropout * (2 * item + 1)
     scores = tokens * strategy.sequence * shape.heads / tp
     return Work(attention_flops=flops, moved_bytes=moved + scores * of_a_score)
-
-
-def _expert_work(shape: ModelShape, strategy: Strategy) -> Work:
-    """Of the experts of one rank, balanced or at the busiest, and of the router.
-
-    Products with few tokens for an expert are slow like narrow ones: four times the tokens count as a width.
-    """
-    layout, each = strategy.layout, strategy.parameter_bytes
-    rows = strategy.expert_rows(shape) * strategy.busiest_share
-    experts = shape.experts // layout.ep
-    # Tensor parallel ranks gather each other's tokens and have a part of each expert's width.
-    of_an_expert = rows * layout.expert_tp / experts
-    part = shape.expert_ffn_hidden / layout.expert_tp
-    one = product(of_an_expert, shape.hidden, part, each, 4 * of_an_expert)
-    # Sorted by expert and back: read and written twice; between the matrices as in a dense layer.
-    numbers = rows * (4 * shape.hidden + shape.ffn_matrices * shape.expert_ffn_hidden)
-    router = product(strategy.sharded_tokens, shape.hidden, shape.experts, each)
-    moved = Work(moved_bytes=numbers * strategy.activation_bytes)
-    return one.times(experts * shape.ffn_matrices) + router + moved
 
 
 def stage_work(shape: ModelShape, strategy: Strategy, holding: Holding) -> tuple[Work, Work]:

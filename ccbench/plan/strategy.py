@@ -92,18 +92,6 @@ class Strategy:
     def __post_init__(self) -> None:
         object.__setattr__(self, "traffic", read_traffic(self.traffic))
         split = self.layout.cp * (self.layout.tp if self.sequence_parallel else 1)
-        self._check_pipeline()
-        if self.sequence % split:
-            raise UsageError(
-                f"strategy: a sequence of {self.sequence} does not divide among cp x tp = {split} ranks; "
-                f"choose a multiple of {split}"
-            )
-        if self.capacity and self.traffic:
-            raise UsageError(
-                f"strategy: traffic {self.traffic} with a capacity, which balances it; write one of them"
-            )
-
-    def _check_pipeline(self) -> None:
         a_turn = self.micro_batch * self.layout.dp
         if self.global_batch % a_turn:
             raise UsageError(
@@ -123,6 +111,15 @@ class Strategy:
                 f"strategy: {self.micro_batches} micro-batches do not divide by pp {self.layout.pp}, as they "
                 "must in an interleaved pipeline; choose a global batch that is a multiple of "
                 f"{a_turn * self.layout.pp}"
+            )
+        if self.sequence % split:
+            raise UsageError(
+                f"strategy: a sequence of {self.sequence} does not divide among cp x tp = {split} ranks; "
+                f"choose a multiple of {split}"
+            )
+        if self.capacity and self.traffic:
+            raise UsageError(
+                f"strategy: traffic {self.traffic} with a capacity, which balances it; write one of them"
             )
 
     @cached_property

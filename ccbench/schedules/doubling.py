@@ -186,23 +186,16 @@ def bruck_all_to_all(ranks: int, parameter: int) -> Schedule:
     # Work space holds blocks by the distance they have to go, so that neighbours travel in one flow.
     work = 2 * ranks
     by_distance = phase(rank, rank, rank, work, width=ranks)
-    shifts = [_shift(ranks, work, distance) for distance in distances_up_to(ranks)]
+    shifts = []
+    for distance in distances_up_to(ranks):
+        # Every block with the bit ``distance`` in the way it has to go moves on by that much.
+        first = np.arange(distance, ranks, 2 * distance, dtype=np.int32)
+        width = np.tile(np.minimum(distance, ranks - first), ranks)
+        source = np.repeat(rank, len(first))
+        shifts.append(phase(source, (source + distance) % ranks, work + np.tile(first, ranks), width=width))
     receiver, travelled = np.repeat(rank, ranks), np.tile(rank, ranks)
     arrived = phase(receiver, receiver, work + travelled, ranks + (receiver - travelled) % ranks)
     return schedule("all_to_all", "bruck", ranks, ranks, [by_distance, *shifts, arrived], work_regions=1)
-
-
-def _shift(ranks: int, work: int, distance: int) -> Phase:
-    """Every block with the bit ``distance`` in the way it has to go moves on by that much."""
-    first = np.arange(distance, ranks, 2 * distance, dtype=np.int32)
-    width = np.minimum(distance, ranks - first)
-    source = np.repeat(everyone(ranks), len(first))
-    return phase(
-        source,
-        (source + distance) % ranks,
-        work + np.tile(first, ranks),
-        width=np.tile(width, ranks),
-    )
 
 
 def dissemination_barrier(ranks: int, parameter: int) -> Schedule:

@@ -218,22 +218,13 @@ def versions_of(layout: Layout) -> Versions:
 
 
 def _follow(step: Step, layout: Layout, versions: Versions) -> None:
-    phase, pieces = step.phase, layout.schedule.pieces
+    phase = step.phase
     written: dict[Key, tuple[int, list[int]]] = {}
-    for source, target, source_slot, target_slot, width in zip(
-        step.source.tolist(),
-        step.target.tolist(),
-        step.source_slot.tolist(),
-        step.target_slot.tolist(),
-        phase.width.tolist(),
-        strict=True,
-    ):
+    flows = (one.tolist() for one in layout.schedule.single_slots(step))
+    for source, source_slot, target, target_slot in zip(*flows, strict=True):
         executor = source if phase.executed_by_source else target
-        for inside in range(width):
-            from_key = (source, source_slot - source_slot % pieces + (source_slot + inside) % pieces)
-            to_key = (target, target_slot - target_slot % pieces + (target_slot + inside) % pieces)
-            operand = versions.chains[from_key][-1].number
-            written.setdefault(to_key, (executor, []))[1].append(operand)
+        operand = versions.chains[(source, source_slot)][-1].number
+        written.setdefault((target, target_slot), (executor, []))[1].append(operand)
     # Operands are noted once all values of the step are made: they are those of before the step.
     news: list[tuple[Value, tuple[int, ...]]] = []
     old = {key: versions.chains[key][-1].number for key in written if phase.reduces}

@@ -52,7 +52,7 @@ class Contributions:
 
     def apply(self, step: Step) -> None:
         """Run one step; ScheduleError when it does what no collective may do."""
-        source, source_slot, target, target_slot = self._single_slots(step)
+        source, source_slot, target, target_slot = self.schedule.single_slots(step)
         empty = np.flatnonzero(self.piece[source, source_slot] == NOTHING)
         if len(empty):
             unwritten = "is read, but nothing was written to it; send it there before"
@@ -99,23 +99,6 @@ class Contributions:
             else:
                 words += [f"{times}{name}{origin}" for origin in range(first, last + 1)]
         return "+".join(words)
-
-    def _single_slots(self, step: Step) -> tuple[Indices, Indices, Indices, Indices]:
-        """Return the flows of ``step`` cut into flows of one slot each."""
-        width = step.phase.width
-        if bool(np.all(width == 1)):
-            return step.source, step.source_slot, step.target, step.target_slot
-        ends = np.cumsum(width)
-        offset = np.arange(ends[-1]) - np.repeat(ends - width, width)
-
-        def spread(slots: Indices) -> Indices:
-            begin = np.repeat(slots, width)
-            pieces = self.schedule.pieces
-            spread_out: Indices = (begin - begin % pieces + (begin + offset) % pieces).astype(np.int32)
-            return spread_out
-
-        source, target = np.repeat(step.source, width), np.repeat(step.target, width)
-        return source, spread(step.source_slot), target, spread(step.target_slot)
 
     def _writers(self, step: Step, target: Indices, slot: Indices) -> tuple[Indices, Indices]:
         """Return an order that brings writers of one slot together, and where each slot's writers begin."""

@@ -211,7 +211,15 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
         modes = _parted({mode: "" if offers(backend, "mode", mode) else f"mode {mode}" for mode in asked})
         meanwhile = {OVERLAP: sweep.values_of("overlap_with")}
         modes = replace(modes, has=[(mode, one) for mode in modes.has for one in meanwhile.get(mode, ("",))])
-        algorithms = _algorithms(sweep, backend, name, context)
+        algorithms = _Values(sweep.algorithm)
+        if sweep.algorithm != ("default",):
+            offered = context.algorithms_of(backend, name)
+            bases = {"default", *map(_base, offered)}  # every backend has a default
+            all_offered = {"all": offered or ("default",)}
+            wanted = [one for word in sweep.algorithm for one in all_offered.get(word, (word,))]
+            algorithms = _parted(
+                {one: "" if _base(one) in bases else f"{name} with algorithm {one}" for one in wanted}
+            )
         values = {
             axis.name: _values(axis, sweep, backend, row)
             for axis in SWEPT
@@ -272,19 +280,6 @@ def _works(sweep: Sweep, backend: str, row: Collective, ranks: int) -> _Values:
 
 def _base(algorithm: str) -> str:
     return algorithm if algorithm.startswith(MPI_PREFIX) else algorithm.split(":", 1)[0]
-
-
-def _algorithms(sweep: Sweep, backend: str, collective: str, context: ExpansionContext) -> _Values:
-    """``default`` is always offered."""
-    if sweep.algorithm == ("default",):
-        return _Values(sweep.algorithm)
-    offered = context.algorithms_of(backend, collective)
-    bases = {"default", *map(_base, offered)}
-    asked = [
-        one for name in sweep.algorithm for one in (offered or ("default",) if name == "all" else (name,))
-    ]
-    lacks = {name: "" if _base(name) in bases else f"{collective} with algorithm {name}" for name in asked}
-    return _parted(lacks)
 
 
 def _check_algorithms(suite: Suite, index: int, sweep: Sweep, context: ExpansionContext) -> None:

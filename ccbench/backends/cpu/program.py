@@ -228,7 +228,13 @@ def _fused_loops(operations: Iterable[Operation]) -> tuple[FusedLoop, ...]:
     done: list[list[Operation]] = []
     open_loops: list[list[Operation]] = []
     for operation in operations:
-        related = [(loop, shared) for loop in open_loops if (shared := _shared(loop, operation))]
+        # Pairs of places, of this operation and of an open loop, that have elements in common.
+        places = (*operation.sources, operation.target)
+        related = []
+        for loop in open_loops:
+            others = [place for earlier in loop for place in (*earlier.sources, earlier.target)]
+            shared = [(place, other) for place in places for other in others if place.overlaps(other)]
+            related += [(loop, shared)] if shared else []
         if len(related) == 1:
             loop, shared = related[0]
             # Shared elements have one index in all operations, or blocks would read what is not there yet.
@@ -250,10 +256,3 @@ def _fused_loops(operations: Iterable[Operation]) -> tuple[FusedLoop, ...]:
         pairs = zip(joined[-1].operations, bundle, strict=True)
         joined[-1] = FusedLoop(tuple(first.joined(then) for first, then in pairs))
     return tuple(joined)
-
-
-def _shared(loop: list[Operation], operation: Operation) -> list[tuple[Place, Place]]:
-    """Return pairs of places, of ``operation`` and of ``loop``, that have elements in common."""
-    places = (*operation.sources, operation.target)
-    others = [place for earlier in loop for place in (*earlier.sources, earlier.target)]
-    return [(place, other) for place in places for other in others if place.overlaps(other)]

@@ -386,17 +386,15 @@ class Steps:
             is_buffer = isinstance(one, Piece) or one is None or one is IN_PLACE
             # MPI's reductions have one count and type, behind both buffers.
             if is_buffer and not (function.name in REDUCING and place == 0):
-                words += self._shape(one if isinstance(one, Piece) else pieces[0])
+                shape = one if isinstance(one, Piece) else pieces[0]
+                if isinstance(shape.counts, int):
+                    words.append(shape.counts)
+                else:  # of uneven blocks their lengths and offsets
+                    lists = [(ctypes.c_int * len(each))(*each) for each in shape.counts]
+                    self.room += lists
+                    words += map(ctypes.addressof, lists)
+                words.append(self._handle(shape.datatype))
         return [*words, self._handle(self.call.communicator)]
-
-    def _shape(self, piece: Piece) -> tuple[int, ...]:
-        """Return count and type; of uneven blocks their lengths, offsets and type."""
-        datatype = self._handle(piece.datatype)
-        if isinstance(piece.counts, int):
-            return piece.counts, datatype
-        lengths, offsets = ((ctypes.c_int * len(one))(*one) for one in piece.counts)
-        self.room += [lengths, offsets]
-        return ctypes.addressof(lengths), ctypes.addressof(offsets), datatype
 
     def _handle(self, of_mpi: Any) -> int:
         """Return the word by which C knows a communicator, a type or an operation."""
@@ -475,13 +473,13 @@ class CLoop:
             place.function = ctypes.cast(function, ctypes.c_void_p).value or 0
             place.count = len(one.arguments)
             place.arguments[: len(one.arguments)] = one.arguments
-        # The loop keeps what the steps point into alive.
-        return partial(self._run, made, len(made), steps.room)
 
-    def _run(self, made: Any, count: int, room: Sequence[Any], times: int) -> None:
-        code = self._launch(ctypes.addressof(made), count, times)
-        if code:
-            raise self._mpi.Exception(code)
+        def launches(times: int, made: Any = made, room: Sequence[Any] = steps.room) -> None:
+            # room: kept alive with the loop, for the steps point into it.
+            if code := self._launch(ctypes.addressof(made), len(made), times):
+                raise self._mpi.Exception(code)
+
+        return launches
 
 
 def c_loop(mpi: Any) -> CLoop | str:

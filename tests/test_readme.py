@@ -1,4 +1,4 @@
-"""What README promises is there: its files, its commands, its options."""
+"""Files, commands and options that README and docs name exist."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from ccbench.cli import commands
 CHECKOUT = Path(__file__).resolve().parents[1]
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
 PAGES = sorted([*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/*.md")])
+TEXTS = [page.read_text(encoding="utf-8") for page in PAGES]
+BLOCK = re.compile(r"^```\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -23,19 +25,33 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
-def command_lines() -> list[str]:
-    blocks = re.findall(r"^```\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
-    lines = [line for block in blocks for line in block.splitlines()]
+def in_blocks() -> set[str]:
+    """Lines of code blocks that begin with ``ccbench``."""
+    blocks = [block for text in TEXTS for block in re.findall(BLOCK, text)]
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
     # Two spaces or more set a command off from what is said about it.
-    return [re.split(r" {2,}", line)[0] for line in lines if line.startswith("ccbench ")]
+    return {re.split(r" {2,}", line)[0] for line in lines if line.startswith("ccbench ")}
 
 
-@pytest.mark.parametrize("line", command_lines())
+def in_sentences() -> set[str]:
+    """Commands in code within sentences, which may leave out arguments."""
+    prose = [re.sub(BLOCK, "", text) for text in TEXTS]
+    return {" ".join(line.split()) for text in prose for line in re.findall(r"`(ccbench [a-z][^`]*)`", text)}
+
+
+@pytest.mark.parametrize("line", sorted(in_blocks()))
 def test_every_command_line_is_understood(line: str) -> None:
     words = [word for word in shlex.split(line)[1:] if not re.fullmatch(r"\[.*", word)]
     command = commands.commands[words[0]]
     context = command.make_context(words[0], words[1:], resilient_parsing=False)
     assert isinstance(context, click.Context)
+
+
+@pytest.mark.parametrize("line", sorted(in_sentences()))
+def test_every_command_and_option_that_a_sentence_names_exists(line: str) -> None:
+    name, *words = line.split()[1:]
+    known = {option for parameter in commands.commands[name].params for option in parameter.opts}
+    assert {word for word in words if re.fullmatch(r"-o|--[a-z-]+", word)} <= known
 
 
 def test_the_table_of_backends_is_complete() -> None:

@@ -32,7 +32,7 @@ DEFAULT_TIME = "2s"
     "--machine", help="Of RUN: a machine of 'ccbench list machines', a file or a dump; default: as it says."
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Of RUN: how many of these machines.")
-@click.option("--network", help="Of RUN: what joins them, such as ib-ndr-400x8.")
+@click.option("--network", help="Of RUN: network between them, such as ib-ndr-400x8.")
 @click.option("--ranks", type=click.IntRange(min=2), help="Of RUN: which points, where it holds several.")
 @click.option(
     "--time",

@@ -12,13 +12,13 @@ from ccbench.cli.output import as_json, print_json
 MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 
 
-@click.command(short_help="Look at the machine before believing its figures.")
+@click.command(short_help="Check what would make figures doubtful here, before measuring.")
 @as_json
 def doctor(as_json: bool) -> int:
-    """Look at what makes figures doubtful here, and say what to change.
+    """Check what makes figures doubtful here, and print what to change.
 
-    Host, GPUs and the way between them, and for each backend what it lacks and the command that cures it.
-    Exit code 0 when nothing is a problem, 2 when something keeps ccbench from working.
+    Covers host, GPUs and the links between them, and for each backend what it lacks and the command that
+    installs it. Exit code 0 when nothing is a problem, 2 when something keeps ccbench from working.
     """
     from ccbench.backends import unavailable
     from ccbench.machine.accelerators import opened

@@ -47,10 +47,10 @@ def history(
     group_by_hardware: bool,
     as_json: bool,
 ) -> int:
-    """Medians of the same case over all runs in and below each DIR, and the steps in them.
+    """Show medians of the same case over all runs in and below each DIR, and the steps in them.
 
-    Every step is told with its size, when it came, and what changed on the machine at that time. Different
-    machines are kept apart. Exit code 3: no case has enough runs for a step to be seen.
+    Every step is reported with its size, when it came, and what changed on the machine at that time.
+    Different machines are kept apart. Exit code 3: no case has enough runs for a step to be seen.
     """
     from ccbench.analysis.history import history_document, history_lines, history_of, run_folders
 

@@ -43,9 +43,9 @@ def import_files(
 ) -> int:
     """Make one run of all FILEs: output of nccl-tests, rccl-tests, OSU, Intel MPI Benchmarks and others.
 
-    Which tool wrote a file is told from its text. What a file does not say, --machine, --nodes and --network
-    may; tables that still lack their ranks are left out and listed. Where no machine is named, one of the
-    catalog that the file's devices leave no choice about is taken for predictions, and said.
+    The tool is recognised from the file's text. --machine, --nodes and --network state what the file does
+    not; tables that still lack their ranks are left out and listed. Without --machine, predictions are of
+    the catalog's machine if the file's devices determine it, and a note says so.
     """
     from ccbench.analysis.speed_verdict import speed_verdicts
     from ccbench.errors import CcbenchError

@@ -19,7 +19,7 @@ import click
 from ccbench.errors import UsageError
 from ccbench.units import parse_duration, parse_fraction
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, for machines.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
 
 def say(text: str) -> None:

@@ -33,7 +33,7 @@ LIBRARY = "nccl"
     help="A machine of 'ccbench list machines', a file (also of 'ccbench calibrate'), a dump, or 'detect'.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines; default: as many as hold --ranks.")
-@click.option("--network", help="What joins them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
+@click.option("--network", help="Network between them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
 @click.option("--collective", required=True, shell_complete=collective_completions, help="What to price.")
 @click.option("--algorithm", shell_complete=algorithm_completions, help="Only this one.")
 @click.option("--protocol", default="default", show_default=True, help="Of a library: ll, ll128 or simple.")
@@ -45,7 +45,7 @@ LIBRARY = "nccl"
 @click.option(
     "--model",
     type=click.Choice([LIBRARY, OWN]),
-    help="GPUs: a collective library (NCCL, RCCL), which chooses unless told, or ccbench's own schedules.",
+    help="GPUs: a collective library (NCCL, RCCL), which chooses by itself, or ccbench's own schedules.",
 )
 @as_json
 def predict(
@@ -320,7 +320,7 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
 @click.option("--scale", is_flag=True, help="The first layout, or the search, on 8 to 131,072 devices.")
 @click.option(
     "--measured", multiple=True, type=click.Path(path_type=Path), metavar="RUN",
-    help="A run whose measured points replace predictions where they are of the same thing.",
+    help="A run whose measured points replace predictions of the same communication.",
 )  # fmt: skip
 @as_json
 @click.option(
@@ -339,11 +339,11 @@ def plan(
     as_json: bool,
     output: Path | None,
 ) -> None:
-    """Price a training step: each communication, and what of it shows.
+    """Price a training step: each communication, and how much of it is exposed.
 
     PLAN.yaml names a model, a machine and a layout (or layouts, or a search); docs/parallelism.md has its
     keys. A plan that ships goes by its name, such as gpt3. For each communication: who, what, how large, how
-    often, how long, what of it hides behind computing, which link limits it, and whether that was measured or
+    often, how long, how much computing hides, which link limits it, and whether that was measured or
     predicted.
     """
     from ccbench.plan.document import load_plan

@@ -48,7 +48,7 @@ def baseline_completions(
     "--baseline",
     metavar="RUN",
     shell_complete=baseline_completions,
-    help="Draw this run behind, in grey; or published:hgx-h100, 'published:' lists what there is.",
+    help="Compare with this run, in grey; or published:hgx-h100, 'published:' lists what there is.",
 )
 @click.option(
     "-o",

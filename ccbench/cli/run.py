@@ -72,10 +72,10 @@ def suite_completions(
 )
 @click.option("--machine", help="Machine to predict for: a name, a file, or 'detect'.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines the ranks are spread over.")
-@click.option("--network", metavar="NET", help="What joins them, such as ib-ndr-400x8 (predictions).")
-@click.option("--launch", metavar="COMMAND", help="Start ranks by this, such as 'mpirun -n 16'.")
+@click.option("--network", metavar="NET", help="Network between them, such as ib-ndr-400x8 (predictions).")
+@click.option("--launch", metavar="COMMAND", help="Command that starts ranks, such as 'mpirun -n 16'.")
 @click.option("--only", metavar="TEXT", help="Only cases whose line has every word of TEXT.")
-@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with this run folder.")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Continue this run folder.")
 @click.option("--plan", is_flag=True, help="List cases, bytes and expected time; run nothing.")
 @click.option(
     "--time-limit",

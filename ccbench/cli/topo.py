@@ -25,7 +25,7 @@ def source_completions(
     return names or [CompletionItem(incomplete, type="file")]
 
 
-@click.command(short_help="Show how GPUs, processors and NICs hang together, and what is wrong.")
+@click.command(short_help="Show how GPUs, processors and NICs are connected, and what is wrong.")
 @click.argument("source", required=False, shell_complete=source_completions)
 @click.option("--nodes", type=click.IntRange(min=1), help="Make a cluster of so many of these machines.")
 @click.option("--network", help="Network between them: ib-ndr-400x8, roce-100x2, efa-100x4, tcp-25x1.")

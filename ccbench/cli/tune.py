@@ -17,7 +17,7 @@ FILE_NAMES = {
 """Formats, and the names of their files where -o is a folder; the last is the one the plug-in looks for."""
 
 
-@click.command(short_help="Say which algorithm to run where, from measured points.")
+@click.command(short_help="Advise which algorithm to run where, from measured points.")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="A file, or a folder that is there; else stdout."
@@ -47,10 +47,10 @@ def tune(
     forced: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """The fastest choice per collective, ranks and band of sizes, with its gain over the default.
+    """Show the fastest choice per collective, ranks and band of sizes, with its gain over the default.
 
     All RUNs (run folders, imported ones too) are taken together; different machines are kept apart. Gains
-    that noise explains are not advised, and nothing is said of sizes that were not measured. Exit code 3: no
+    that noise explains are not advised, and sizes that were not measured get no advice. Exit code 3: no
     two choices were measured at one size.
     """
     from ccbench.analysis.tuning import Rules, advise, forced_from, timings_of

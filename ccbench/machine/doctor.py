@@ -1,4 +1,4 @@
-"""Looks at the machine the way a person does before believing its figures, and says what to change.
+"""Check what makes figures doubtful on this machine, with what to change.
 
 Then each backend: whether it works here, what it lacks, and the one command that cures it. Reads files, asks
 the system and the GPUs' driver; changes nothing, loads no CUDA, MPI or torch library.

@@ -49,7 +49,7 @@ def test_every_command_line_is_understood(line: str) -> None:
 
 @pytest.mark.parametrize("line", sorted(in_sentences()))
 def test_every_command_and_option_that_a_sentence_names_exists(line: str) -> None:
-    name, *words = line.split()[1:]
+    name, *words = shlex.split(line)[1:]
     known = {option for parameter in commands.commands[name].params for option in parameter.opts}
     assert {word for word in words if re.fullmatch(r"-o|--[a-z-]+", word)} <= known
 

@@ -293,14 +293,24 @@ def test_links_that_gpus_share_slow_a_collective_that_was_not_measured() -> None
     assert point.calibrated_seconds > float(plain[0])
 
 
-@pytest.mark.parametrize(("sweeps", "apart"), [(1, 0.04), (20, 0.003)])
-def test_planted_scales_are_found_again(sweeps: int, apart: float) -> None:
+@pytest.mark.parametrize(
+    ("nodes", "sweeps", "apart", "levels"), [(1, 1, 0.04, 7), (1, 20, 0.003, 7), (2, 20, 0.012, 6)]
+)
+def test_planted_scales_are_found_again(nodes: int, sweeps: int, apart: float, levels: int) -> None:
     """The pull towards one is worth a point or so, and vanishes as points become many."""
-    found = calibrated("hgx-h100", 2, sweeps=sweeps).scales
+    found = calibrated("hgx-h100", nodes, sweeps=sweeps).scales
     assert [one.term for one in found] == list(LEVELS)
-    seen = {one.term: one.scale for one in found if one.points >= 10}
-    assert len(seen) >= 4
+    seen = {one.term: one.scale for one in found if one.points >= 10 * sweeps}
+    assert len(seen) == levels
     assert seen == pytest.approx({term: SCALES[term] for term in seen}, rel=apart)
+
+
+def test_of_few_points_over_nodes_the_products_of_latencies_are_found_rather_than_their_parts() -> None:
+    """Base, hops and network move together there; what every protocol takes in all is what points tell."""
+    found = {one.term: one.scale for one in calibrated("dgx-a100", 4).scales}
+    parts = [found[name] / SCALES[name] for name in ("latency", "latency of LL")]
+    assert math.prod(parts) == pytest.approx(1.0, rel=0.04)
+    assert abs(math.log(math.prod(parts))) < abs(math.log(parts[1]))
 
 
 def test_sizes_that_were_measured_are_predicted_exactly() -> None:

@@ -16,6 +16,7 @@ from ccbench.groups import parse_groups
 from ccbench.model.cluster import open_cluster
 from ccbench.model.context import predict_case, schedule_prediction
 from ccbench.model.group_points import cheapest, link_seconds, schedules_at_once, subset_points, subset_prices
+from ccbench.model.library.constants import shipped
 from ccbench.model.machine import Machine, load_machine
 from ccbench.model.pricing import case_prices, predict
 from ccbench.model.rank_subset import ALL_RANKS, RankSubset, placed, schedule_of, subset_of
@@ -26,6 +27,7 @@ from tests.report.synthetic import case as case_with
 
 MACHINE = toy(cores=4)
 H100S = open_cluster("hgx-h100", 2, "ib-ndr-400x4")
+TABLE = shipped().table
 TRAFFICS = ("", "zipf:1.3", "hot:0.8")
 
 
@@ -196,7 +198,7 @@ def test_uneven_flows_on_links_are_as_wide_as_what_they_carry() -> None:
     schedule = schedule_for(UNEVEN, "direct", 2)
     # Seats 0 and 1 both send all they have to seat 0: one buffer of each group crosses, the same NIC of four.
     (point,) = subset_points(H100S, schedule, subset, (1 << 30,), "direct")
-    assert point.prediction.bandwidth_seconds == pytest.approx(2 * (1 << 30) / 48.12e9, rel=1e-3)
+    assert point.prediction.bandwidth_seconds == pytest.approx(2 * (1 << 30) / (50e9 * TABLE["efficiency.fabric"]))
     assert point.prediction.bound_seconds <= point.prediction.predicted_seconds
 
 
@@ -243,7 +245,7 @@ def test_links_are_busy_for_what_goes_through_them() -> None:
     used = busy[busy > 0]
     # Each of four GPUs sends its half up once and gets one down once.
     assert len(used) == 8
-    assert used == pytest.approx(np.full(8, (1 << 19) / 364.7e9), rel=1e-3)
+    assert used == pytest.approx(np.full(8, (1 << 19) / (450e9 * TABLE["efficiency.nvlink_hopper"])))
 
 
 def test_a_case_without_groups_is_of_everybody() -> None:

@@ -106,7 +106,7 @@ def collnet_is_direct(system: LibrarySystem) -> bool:
 def _has_nvls(system: LibrarySystem) -> bool:
     """True if switches add for the GPUs of one node: published tables show it for more than four of them."""
     enough = system.ranks_per_node >= FEWEST_NVLS_RANKS
-    return system.multicast and system.intra is Intra.NVSWITCH and enough
+    return system.multicast and system.intra is Intra.NVSWITCH and enough and not system.is_amd
 
 
 def _ring(system: LibrarySystem, rounds: int, bytes_per_size: float, both_ways: bool = True) -> Shape:
@@ -116,10 +116,10 @@ def _ring(system: LibrarySystem, rounds: int, bytes_per_size: float, both_ways: 
         # Rings leave a node at different GPUs, so that of its GPUs' turns one in ``inside`` goes out. Where
         # GPUs have nothing but PCIe, what goes out passes the same link.
         port = bytes_per_size * ((inside - 1) / inside)
-    # The longest chain begins where it leaves a node, so that a round of p - 1 links passes every link
-    # between nodes. With one GPU a node all links are such, and the chain has one less.
-    across = 0 if nodes == 1 else nodes if inside > 1 else nodes - 1
-    hops = rounds * (system.ranks - 1 - across), rounds * across
+    # A round passes all links of the ring but one, so that the chain of all rounds leaves out as many links as
+    # there are rounds, one beside the other. The longest chain leaves out those of one node, where they fit.
+    across = 0 if nodes == 1 else rounds * nodes - rounds // inside
+    hops = rounds * (system.ranks - 1) - across, across
     return Shape("ring", *hops, port, bytes_per_size if nodes > 1 else 0.0, both_ways)
 
 

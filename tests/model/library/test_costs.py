@@ -4,11 +4,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ccbench.model.library import Generation, Host, Intra, LibrarySystem, NetworkPorts
-from ccbench.model.library.costs import Cost, cost
+from ccbench.model.library.costs import Cost, cost, protocols
 from ccbench.model.library.shapes import shapes
-from tests.model.library.systems import A100, H100, HDR, MI300X, NDR, STARTS, clustered, lone
+from tests.model.library.systems import (
+    A100,
+    COLLECTIVES,
+    H100,
+    HDR,
+    MI300X,
+    NDR,
+    STARTS,
+    clustered,
+    lone,
+    systems,
+)
 
 TABLE = STARTS.table
 MICRO = 1e-6
@@ -24,10 +37,12 @@ def priced(
 def test_a_ring_with_simple_is_what_the_page_of_formulas_says() -> None:
     size = 1e9
     found = priced(A100, "ring", "simple", size)
-    latency = (8.4 + 14 * 3.4 * 1.4) * MICRO
-    transfer = 14 / 8 * size / (300e9 * 0.77)
-    hops = 14 * 3.4 * 1.4 * MICRO
-    fill = 1 / (1 / (14 * transfer) + 1 / (2 * 0.1 * np.sqrt(hops * transfer)))
+    hops = 14 * 3.4 * TABLE["hop.simple"] * MICRO
+    latency = 8.4 * TABLE["base"] * MICRO + hops
+    transfer = 14 / 8 * size / (300e9 * TABLE["efficiency.nvlink"])
+    most = TABLE["pipeline_mebibytes"] * 2**20
+    cut = 2 * TABLE["fill"] * np.sqrt(hops * transfer * most / (size + most))
+    fill = 1 / (1 / (14 * transfer) + 1 / cut)
     assert found.latency_seconds == pytest.approx(latency)
     assert found.bandwidth_seconds[0] == pytest.approx(transfer)
     assert found.fill_seconds[0] == pytest.approx(fill)
@@ -48,10 +63,11 @@ def test_a_tiny_message_passes_every_hop_whole_and_a_large_one_is_cut() -> None:
 
 def test_hops_across_the_network_are_counted_apart() -> None:
     found = priced(clustered(H100, 2), "ring", "ll", 8.0)
-    across = 2.7 * 1.2 + 0.3
+    across = 2.7 * TABLE["network_hop.ll"] + TABLE["latency.fabric_us"]
+    inside = max(0.6 * TABLE["hop.ll"], TABLE["proxy"])
     assert found.network_hop_seconds == pytest.approx(across * MICRO)
-    assert found.hop_seconds == pytest.approx(0.6 * 1.3 * MICRO)
-    assert found.latency_seconds == pytest.approx((6.6 + 28 * 0.6 * 1.3 + 2 * across) * MICRO)
+    assert found.hop_seconds == pytest.approx(inside * MICRO)
+    assert found.latency_seconds == pytest.approx((6.6 * TABLE["base"] + 26 * inside + 4 * across) * MICRO)
 
 
 def test_flags_of_the_proxy_thread_slow_hops_inside_nodes_of_a_cluster() -> None:
@@ -68,46 +84,64 @@ def test_simple_waits_for_rdma_twice_and_for_sockets_once() -> None:
         network = NetworkPorts(word, 25e9, 8)
         return priced(clustered(A100, 2, network), "ring", "simple", 8.0).network_hop_seconds / MICRO
 
-    simple = 14.0 * 1.2
-    assert extra("ib-hdr") == pytest.approx(simple + 2 * 0.3)
-    assert extra("tcp") == pytest.approx(simple + 35.0)
+    simple = 14.0 * TABLE["network_hop.simple"]
+    assert extra("ib-hdr") == pytest.approx(simple + 2 * TABLE["latency.fabric_us"])
+    assert extra("tcp") == pytest.approx(simple + TABLE["latency.tcp_us"])
 
 
-@pytest.mark.parametrize(("protocol", "share"), [("ll128", 0.9), ("simple", 1.0)])
+@pytest.mark.parametrize(("protocol", "share"), [("ll128", TABLE["payload.ll128"]), ("simple", 1.0)])
 def test_protocols_leave_a_share_of_the_rate(protocol: str, share: float) -> None:
     found = priced(clustered(A100, 2, HDR), "ring", protocol, 8.0)
-    assert found.inside_rate == pytest.approx(300e9 * 0.77 * share)
-    assert found.network_rate == pytest.approx(200e9 * 0.965 * share)
+    assert found.inside_rate == pytest.approx(300e9 * TABLE["efficiency.nvlink"] * share)
+    assert found.network_rate == pytest.approx(200e9 * TABLE["efficiency.fabric"] * share)
 
 
 def test_ll_moves_no_more_than_its_table_allows() -> None:
-    assert priced(A100, "ring", "ll", 8.0).inside_rate == pytest.approx(0.35 * 87.7e9)
+    assert priced(A100, "ring", "ll", 8.0).inside_rate == pytest.approx(TABLE["ll_most"] * 87.7e9)
 
 
 def test_rccl_has_its_own_latencies() -> None:
     found = priced(MI300X, "ring", "simple", 8.0)
-    assert found.latency_seconds == pytest.approx((17.0 + 14 * 2.1 * 1.4 * 3.5) * MICRO)
+    assert found.latency_seconds == pytest.approx(
+        (17.0 * TABLE["base"] + 14 * 2.1 * TABLE["hop.simple"] * TABLE["cdna_hop"]) * MICRO
+    )
 
 
 def test_pat_adds_something_for_every_rank_and_overlaps_its_hops() -> None:
     found = priced(lone(16), "pat", "simple", 8.0, collective="all_gather")
-    across = (14.0 * 1.2 + 2 * 0.3) / 3.5
-    assert found.latency_seconds == pytest.approx((8.0 + 2.8 * 16 + 4 * across) * MICRO)
-    assert found.network_rate == pytest.approx(400e9 * 0.965 * 0.75)
+    across = (14.0 * TABLE["network_hop.simple"] + 2 * TABLE["latency.fabric_us"]) / 3.5
+    base = (8.0 + 2.8 * 16) * TABLE["base"]
+    assert found.latency_seconds == pytest.approx((base + 4 * across) * MICRO)
+    assert found.network_rate == pytest.approx(400e9 * TABLE["efficiency.fabric"] * 0.75)
 
 
 def test_collnet_addresses_all_gpus_of_a_node_at_once() -> None:
     adding = clustered(H100, 16, replace(NDR, in_network_reduction=True))
     found = priced(adding, "collnet", "simple", 8.0)
-    assert found.hop_seconds == pytest.approx((3.7 + 7 * 0.4) * 1.4 * MICRO)
-    assert found.network_hop_seconds == pytest.approx((31.0 * 1.2 + 2 * 0.3) * MICRO)
+    assert found.hop_seconds == pytest.approx((3.7 + 7 * 0.4) * TABLE["hop.simple"] * MICRO)
+    across = 31.0 * TABLE["network_hop.simple"] + 2 * TABLE["latency.fabric_us"]
+    assert found.network_hop_seconds == pytest.approx(across * MICRO)
 
 
 def test_nvlstree_keeps_eight_nics_busy() -> None:
     many = clustered(
         replace(H100, ranks_per_node=72, generation=Generation.BLACKWELL), 2, replace(NDR, per_node=72)
     )
-    assert priced(many, "nvlstree", "simple", 8.0).network_rate == pytest.approx(400e9 * 0.965)
+    found = priced(many, "nvlstree", "simple", 8.0)
+    assert found.network_rate == pytest.approx(400e9 * TABLE["efficiency.fabric"])
+
+
+@pytest.mark.parametrize(("ranks_per_node", "microseconds"), [(5, 25.0), (8, 25.0), (16, 50.0), (72, 225.0)])
+def test_latency_of_nvls_grows_with_the_gpus_of_the_domain_beyond_eight(
+    ranks_per_node: int, microseconds: float
+) -> None:
+    domain = replace(H100, ranks_per_node=ranks_per_node)
+    inside = microseconds * TABLE["hop.switch"] * MICRO
+    assert priced(domain, "nvls", "simple", 8.0).latency_seconds == pytest.approx(inside)
+    # Over four nodes the levels of the trees between them come in addition.
+    across = 4 * (20.9 * TABLE["network_hop.simple"] + 2 * TABLE["latency.fabric_us"]) * MICRO
+    found = priced(clustered(domain, 4), "nvlstree", "simple", 8.0)
+    assert found.latency_seconds == pytest.approx(inside + across)
 
 
 @pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
@@ -124,7 +158,10 @@ def test_without_peer_access_every_gpu_has_its_own_port(collective: str) -> None
 
 @pytest.mark.parametrize(
     ("ranks_per_node", "network"),
-    [(1, 31.5e9 * 0.914), (4, 4 * 31.5e9 * 0.914), (8, 8 * 31.5e9 * 0.914), (16, 400e9 * 0.965)],
+    [
+        *((gpus, gpus * 31.5e9 * TABLE["payload.pcie"]) for gpus in (1, 4, 8)),
+        (16, 400e9 * TABLE["efficiency.fabric"]),
+    ],
 )
 def test_no_more_leaves_a_node_than_the_ports_of_its_gpus_carry(ranks_per_node: int, network: float) -> None:
     ports = replace(A100, ranks_per_node=ranks_per_node, gpu_port_bytes_per_second=31.5e9)
@@ -134,13 +171,32 @@ def test_no_more_leaves_a_node_than_the_ports_of_its_gpus_carry(ranks_per_node: 
 
 def test_a_gather_arrives_by_the_nic_of_its_root() -> None:
     found = priced(clustered(H100, 2), "pairwise", "simple", 1e9, collective="gather")
-    assert found.bandwidth_seconds[0] == pytest.approx(0.5e9 / (50e9 * 0.965))
+    assert found.bandwidth_seconds[0] == pytest.approx(0.5e9 / (50e9 * TABLE["efficiency.fabric"]))
 
 
 def test_one_core_of_sockets_gives_its_measured_payload_and_no_less() -> None:
     fast = clustered(A100, 2, NetworkPorts("tcp", 25e9, 2))
     assert priced(fast, "ring", "simple", 8.0).network_rate == pytest.approx(2 * TABLE["socket_gbytes"] * 1e9)
-    slow = clustered(A100, 2, NetworkPorts("tcp", 3e9, 2))
+    slow = clustered(A100, 2, NetworkPorts("tcp", 1.25e9, 2))
     assert priced(slow, "ring", "simple", 8.0).network_rate == pytest.approx(
-        2 * 3e9 * TABLE["efficiency.tcp"]
+        2 * 1.25e9 * TABLE["efficiency.tcp"]
     )
+
+
+@settings(max_examples=150)
+@given(
+    systems(), st.sampled_from(COLLECTIVES), st.lists(st.floats(1e-3, 1e13), min_size=2, max_size=20), st.data()
+)
+def test_the_fill_of_a_pipeline_grows_with_the_size_up_to_that_of_the_largest_chunks(
+    system: LibrarySystem, collective: str, sizes: list[float], data: st.DataObject
+) -> None:
+    shape = data.draw(st.sampled_from(shapes(collective, system)))
+    protocol = data.draw(st.sampled_from(protocols(shape, system)))
+    most = TABLE["pipeline_mebibytes"] * 2**20
+    found = cost(shape, protocol, system, np.array([*sorted(sizes), 1e7 * most]), TABLE)
+    fill, hops = found.fill_seconds, found.latency_seconds - found.base_seconds
+    assert np.all(np.diff(fill) >= -1e-12 * fill[:-1])
+    transfer = max(found.inside_seconds_per_byte, found.network_seconds_per_byte) * most
+    limit = 2 * TABLE["fill"] * np.sqrt(hops * transfer)
+    assert fill.max() <= limit * (1 + 1e-12)
+    assert fill[-1] == pytest.approx(limit, rel=1e-2)

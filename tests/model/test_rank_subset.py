@@ -198,7 +198,9 @@ def test_uneven_flows_on_links_are_as_wide_as_what_they_carry() -> None:
     schedule = schedule_for(UNEVEN, "direct", 2)
     # Seats 0 and 1 both send all they have to seat 0: one buffer of each group crosses, the same NIC of four.
     (point,) = subset_points(H100S, schedule, subset, (1 << 30,), "direct")
-    assert point.prediction.bandwidth_seconds == pytest.approx(2 * (1 << 30) / (50e9 * TABLE["efficiency.fabric"]))
+    assert point.prediction.bandwidth_seconds == pytest.approx(
+        2 * (1 << 30) / (50e9 * TABLE["efficiency.fabric"])
+    )
     assert point.prediction.bound_seconds <= point.prediction.predicted_seconds
 
 

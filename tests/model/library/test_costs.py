@@ -185,7 +185,10 @@ def test_one_core_of_sockets_gives_its_measured_payload_and_no_less() -> None:
 
 @settings(max_examples=150)
 @given(
-    systems(), st.sampled_from(COLLECTIVES), st.lists(st.floats(1e-3, 1e13), min_size=2, max_size=20), st.data()
+    systems(),
+    st.sampled_from(COLLECTIVES),
+    st.lists(st.floats(1e-3, 1e13), min_size=2, max_size=20),
+    st.data(),
 )
 def test_the_fill_of_a_pipeline_grows_with_the_size_up_to_that_of_the_largest_chunks(
     system: LibrarySystem, collective: str, sizes: list[float], data: st.DataObject

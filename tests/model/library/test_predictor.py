@@ -246,7 +246,10 @@ def test_the_parts_of_a_latency_are_told_largest_first_and_add_up() -> None:
 @pytest.mark.parametrize(
     ("system", "said"),
     [
-        (clustered(H100, 2), f"1.07 GB through the NICs beside one GPU at {50 * TABLE['efficiency.fabric']:.4g} GB/s"),
+        (
+            clustered(H100, 2),
+            f"1.07 GB through the NICs beside one GPU at {50 * TABLE['efficiency.fabric']:.4g} GB/s",
+        ),
         (
             MI300X,
             f"1.07 GB through the links of one pair of GPUs at {64 * TABLE['efficiency.xgmi']:.4g} GB/s",

@@ -1,7 +1,7 @@
 """Figures that owners published of healthy machines; the model with its shipped constants comes near them.
 
-busbw in GB/s. The tolerance at large sizes is what machines of one kind differ by, at small ones the median error
-that docs/model-library.md states for the model there.
+busbw in GB/s. The tolerance at large sizes is what machines of one kind differ by; at small
+ones the median error there of systems that the model has not seen (docs/model.md).
 """
 
 from __future__ import annotations

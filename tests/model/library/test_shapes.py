@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ccbench.errors import MachineError
-from ccbench.model.library import Intra, LibrarySystem, NetworkPorts
+from ccbench.model.library import Generation, Intra, LibrarySystem, NetworkPorts
 from ccbench.model.library.shapes import Shape, busy_nics, links_share, shapes
 from ccbench.schedules import schedule_for
 from ccbench.schedules.schedule import sent_pieces
@@ -50,6 +50,43 @@ def test_a_ring_over_nodes_leaves_each_node_as_its_schedule_does(
     # Rings of different channels leave a node at different GPUs, which then share what stays inside.
     total = sent_pieces(schedule).sum() / schedule.pieces
     assert found.port_bytes == pytest.approx((total - nodes * found.node_bytes) / ranks)
+
+
+def longest_chains(collective: str, nodes: int, inside: int, rotated: int) -> set[tuple[int, int]]:
+    """(hops inside nodes, hops across) of chains of messages that wait for each other, those with the most.
+
+    Counted on ccbench's own ring, message by message, with nodes that begin ``rotated`` ranks further on: the
+    rings of a library's channels leave a node at different GPUs.
+    """
+    ranks = nodes * inside
+    schedule = schedule_for(collective, "ring", ranks)
+    # By rank and slot, the chain of messages that brought what is there.
+    there = [[(0, 0)] * schedule.slots for _ in range(ranks)]
+    for step in schedule.expanded():
+        before = [list(slots) for slots in there]
+        assert set(step.phase.width) == {1}
+        for source, target, read, written in zip(
+            step.source, step.target, step.source_slot, step.target_slot, strict=True
+        ):
+            local, far = before[source][read]
+            if source != target:
+                across = (source + rotated) % ranks // inside != (target + rotated) % ranks // inside
+                local, far = (local, far + 1) if across else (local + 1, far)
+            # A sum waits for the later of its parts, which in a ring is the one that came further.
+            there[target][written] = max(there[target][written], (local, far), key=sum)
+    every = [chain for slots in there for chain in slots]
+    return {chain for chain in every if sum(chain) == max(map(sum, every))}
+
+
+@pytest.mark.parametrize(("nodes", "inside"), [(2, 8), (4, 1), (2, 2), (3, 2), (3, 4), (4, 3)])
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter"])
+def test_hops_of_a_ring_are_those_of_the_longest_chain_with_the_most_hops_across(
+    collective: str, nodes: int, inside: int
+) -> None:
+    system = clustered(replace(A100, ranks_per_node=inside), nodes) if inside > 1 else lone(nodes)
+    found = shape(collective, "ring", system)
+    chains = set().union(*(longest_chains(collective, nodes, inside, rotated) for rotated in range(inside)))
+    assert (found.inside_hops, found.network_hops) == max(chains, key=lambda chain: chain[1])
 
 
 @pytest.mark.parametrize(("nodes", "inside"), [(1, 8), (2, 2), (2, 4), (4, 2), (3, 3)])
@@ -131,6 +168,11 @@ def test_collnet_walks_a_chain_where_no_switch_joins_the_gpus() -> None:
 def test_pat_needs_one_gpu_a_node() -> None:
     assert shape("reduce_scatter", "pat", lone(16)).network_hops == 4
     assert "pat" not in {found.algorithm for found in shapes("reduce_scatter", clustered(H100, 4))}
+
+
+def test_nvls_is_nvidias_alone() -> None:
+    names = {found.algorithm for found in shapes("all_reduce", replace(H100, generation=Generation.CDNA3))}
+    assert names == {"ring", "tree"}
 
 
 def test_a_collective_that_is_not_modelled_is_refused_with_the_list() -> None:

@@ -319,8 +319,9 @@ def test_sizes_that_were_measured_are_predicted_exactly() -> None:
         assert machine.calibrated.seconds(request) == pytest.approx(seconds, rel=1e-9)
 
 
-def test_intervals_hold_the_planted_scales_and_widen_with_noise() -> None:
-    quiet, noisy = calibrated(), calibrated(noise=0.1)
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_intervals_hold_the_planted_scales_and_widen_with_noise(nodes: int) -> None:
+    quiet, noisy = calibrated("hgx-h100", nodes), calibrated("hgx-h100", nodes, noise=0.1)
     for still, loud in zip(quiet.scales, noisy.scales, strict=True):
         if still.points >= 10:
             assert loud.low < SCALES[loud.term] * 1.05, loud

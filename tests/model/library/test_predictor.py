@@ -17,6 +17,7 @@ from ccbench.model.library import (
 )
 from ccbench.model.library.calibration import floor_seconds
 from ccbench.model.library.constants import (
+    LEVELS,
     Domain,
     LibraryConstants,
     constants_of,
@@ -120,10 +121,14 @@ def test_the_choice_is_the_least_of_what_can_be_forced(case: tuple[LibrarySystem
 
 
 @settings(max_examples=150)
-@given(systems(), st.sampled_from(COLLECTIVES))
-def test_first_principles_are_above_the_floor(system: LibrarySystem, collective: str) -> None:
+@given(
+    systems(), st.sampled_from(COLLECTIVES), st.dictionaries(st.sampled_from([*LEVELS]), st.floats(0.05, 20))
+)
+def test_whatever_the_levels_no_prediction_is_below_the_floor_of_nominal_rates(
+    system: LibrarySystem, collective: str, levels: dict[str, float]
+) -> None:
     request = LibraryRequest(collective, SWEEP)
-    for constants in (STARTS, shipped()):
+    for constants in (STARTS, shipped(), constants_of(levels)):
         assert np.all(seconds_of(system, request, constants.table) >= floor_seconds(system, request))
 
 

@@ -116,8 +116,8 @@ def _ring(system: LibrarySystem, rounds: int, bytes_per_size: float, both_ways: 
         # Rings leave a node at different GPUs, so that of its GPUs' turns one in ``inside`` goes out. Where
         # GPUs have nothing but PCIe, what goes out passes the same link.
         port = bytes_per_size * ((inside - 1) / inside)
-    # A round passes all links of the ring but one. All rounds together leave out as many, one beside the other:
-    # in the chain that takes longest they are links inside one node, as far as they go.
+    # A round passes all links of the ring but one. All rounds together leave out as many, side by side: in
+    # the chain that takes longest they are links inside one node, as far as they go.
     across = 0 if nodes == 1 else rounds * nodes - rounds // inside
     hops = rounds * (system.ranks - 1) - across, across
     return Shape("ring", *hops, port, bytes_per_size if nodes > 1 else 0.0, both_ways)

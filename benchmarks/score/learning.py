@@ -40,7 +40,7 @@ OFF = 0.15
 """Logarithm of an error from which the loss flattens: rows that are off by much more pull no more."""
 
 PRIOR_WEIGHT = 0.01
-"""A departure by one spread costs as much as one system in a hundred that is wholly off."""
+"""A departure by one spread costs a hundredth of what one system costs that is wholly off."""
 
 FREE = tuple(level for level in LEVELS.values() if level.learned_spread > 0)
 

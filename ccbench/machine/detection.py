@@ -99,15 +99,22 @@ class _DriverGraph:
     def _add_links(self, name: str, handle: Any) -> dict[tuple[str, bool], int]:
         """Add the NVLinks of a GPU; return how many, by (end, up), end at no device of this graph."""
         counts: Counter[tuple[str, bool]] = Counter()
-        rate, origin = None, ""
-        hidden = 0
+        rate: float | None = None
+        origin, hidden = "nvml: NVLink version not told", 0
         for link in range(MOST_LINKS):
             up = self.nvml.ask("DeviceGetNvLinkState", handle, link)
             hidden += up is Missing.NOT_VISIBLE
             if isinstance(up, Missing):
                 continue
-            if not counts:
-                rate, origin = self._rate(handle, link)
+            if not counts:  # one link is as fast as the other
+                version = self.nvml.answer("DeviceGetNvLinkVersion", handle, link)
+                major, minor = self.nvml.answer("DeviceGetCudaComputeCapability", handle) or (0, 0)
+                if version in OF_VERSION:
+                    word, rate = OF_VERSION[version]
+                    origin = f"NVLink {word}: {rate / 1e9:g} GB/s a link"
+                elif (rate := OF_CAPABILITY.get(major * 10 + minor)) is not None:
+                    of = f"compute capability {major}.{minor}"
+                    origin = f"NVLink of {of}: {rate / 1e9:g} GB/s a link"
             counts[self._far_end(handle, link), bool(up)] += 1
         self.active.append(sum(count for (_, up), count in counts.items() if up))
         if hidden:
@@ -136,18 +143,6 @@ class _DriverGraph:
             seen = address if address and not address.startswith(UNSEEN_PREFIX) else UNSEEN_PREFIX
             return self.switches.setdefault(seen, f"nvswitch{len(self.switches)}")
         return ""
-
-    def _rate(self, handle: Any, link: int) -> tuple[float | None, str]:
-        """Return bytes per second of one link, and how that is known."""
-        version = self.nvml.answer("DeviceGetNvLinkVersion", handle, link)
-        if version in OF_VERSION:
-            word, each = OF_VERSION[version]
-            return each, f"NVLink {word}: {each / 1e9:g} GB/s a link"
-        major, minor = self.nvml.answer("DeviceGetCudaComputeCapability", handle) or (0, 0)
-        rate = OF_CAPABILITY.get(major * 10 + minor)
-        if rate is not None:
-            return rate, f"NVLink of compute capability {major}.{minor}: {rate / 1e9:g} GB/s a link"
-        return None, "nvml: NVLink version not told"
 
     def matrix(self) -> dict[tuple[str, str], str]:
         """Return nvidia-smi's words: NV# where links are up, else the nearest common ancestor of PCIe."""

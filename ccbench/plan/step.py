@@ -284,6 +284,47 @@ class _Stage:
         whole = self.forward_seconds if phase == FORWARD else self.backward_seconds
         return max(0.0, whole - self.busy[phase, across])
 
+    def every_micro_batch(self, lines: Sequence[Line], strategy: Strategy) -> list[Line]:
+        """Gradients that are reduced after every micro-batch and, with stage 3, weights gathered in each."""
+        forward = [line for line in lines if line.communication.phase == FORWARD]
+        backward = [line for line in lines if line.communication.phase == BACKWARD]
+        turns = strategy.micro_batches
+        forward_room, backward_room = self.room(FORWARD, lines), self.room(BACKWARD, lines)
+        if strategy.zero_stage == 2:
+            # Gradients run on behind the next micro-batch's passes; the last ones do not.
+            one_turn = sum(line.total_seconds for line in backward) / turns
+            steady = max(0.0, one_turn - forward_room - backward_room)
+            shown = (turns - 1) * steady + _gradients_exposed(backward, backward_room, turns)
+            hides = all(line.communication.can_hide for line in backward)
+            return _spread_out(backward, shown if hides else one_turn * turns)
+        gathers = turns if strategy.reshard else 1
+        found = _spread_out(forward, gathers * _pass(forward, [], forward_room, gathers))
+        weights = [line for line in backward if line.communication.collective == "all_gather"]
+        gradients = [line for line in backward if line.communication.collective != "all_gather"]
+        found += _spread_out(backward, turns * _pass(weights, gradients, backward_room, turns))
+        return found
+
+    def ending(
+        self, strategy: Strategy, stages: Mapping[str, _Stage], wanted: Sequence[Line]
+    ) -> tuple[Line, ...]:
+        """Lines of a kind of stage after its last micro-batch, before the next step can begin."""
+        found: list[Line] = []
+        lines = [line for line in wanted if is_sent_once(strategy, line.communication)]
+        if lines:
+            # A stage that is not the first has been done before the first is, by the backward passes between
+            # them; of those in the middle the nearest to it counts.
+            order = stage_order(strategy.layout.pp)
+            before = () if self.kind in (ONLY, FIRST) else order[:1] if self.kind == MIDDLE else order[:-1]
+            ahead = sum(stages[one].backward_seconds for one in before) / strategy.virtual_stages
+            shown = _gradients_exposed(lines, self.room(BACKWARD, lines))
+            found += _spread_out(lines, max(0.0, shown - ahead))
+        late = [line for line in wanted if line.communication.phase == OPTIMIZER]
+        weights = [line for line in late if is_data(strategy, line.communication)]
+        found += [replace(line, exposed_seconds=line.total_seconds) for line in late if line not in weights]
+        # Weights are gathered behind the first forward pass of the next step.
+        found += _spread_out(weights, _pass(weights, [], self.room(FORWARD, weights), 1))
+        return tuple(found)
+
 
 def step_of(
     strategy: Strategy,
@@ -313,7 +354,7 @@ def step_of(
         overlapped=hides,
         all_forward_first=strategy.pipeline == "gpipe",
     )
-    ends = [_ending(strategy, stage, stages, listed[kind]) for kind, stage in stages.items()]
+    ends = [stage.ending(strategy, stages, listed[kind]) for kind, stage in stages.items()]
     last = max(ends, key=lambda lines: sum(line.exposed_seconds for line in lines))
     # What shows of messages between stages while the pipeline fills and drains is a part of the bubble.
     shown = exposed_hops(pipeline) * pipeline.hop_seconds
@@ -369,33 +410,12 @@ def _stage(strategy: Strategy, kind: str, computing: Computing, wanted: Sequence
         return stage
     data = [line for line in wanted if is_data(strategy, line.communication)]
     data = [line for line in data if not is_at_the_end(strategy, line.communication)]
-    lines = _every_micro_batch(data, stage, strategy)
+    lines = stage.every_micro_batch(data, strategy)
     for line in lines:
         phase = line.communication.phase
         busy[phase, line.price.nodes > 1] += line.total_seconds / turns
         passes[phase] += line.exposed_seconds / turns
     return _Stage(kind, computing, passes[FORWARD], passes[BACKWARD], (*found, *lines), busy)
-
-
-def _every_micro_batch(lines: Sequence[Line], stage: _Stage, strategy: Strategy) -> list[Line]:
-    """Gradients that are reduced after every micro-batch and, with stage 3, weights gathered in each."""
-    forward = [line for line in lines if line.communication.phase == FORWARD]
-    backward = [line for line in lines if line.communication.phase == BACKWARD]
-    turns = strategy.micro_batches
-    forward_room, backward_room = stage.room(FORWARD, lines), stage.room(BACKWARD, lines)
-    if strategy.zero_stage == 2:
-        # Gradients run on behind the next micro-batch's passes; the last ones do not.
-        one_turn = sum(line.total_seconds for line in backward) / turns
-        steady = max(0.0, one_turn - forward_room - backward_room)
-        shown = (turns - 1) * steady + _gradients_exposed(backward, backward_room, turns)
-        hides = all(line.communication.can_hide for line in backward)
-        return _spread_out(backward, shown if hides else one_turn * turns)
-    gathers = turns if strategy.reshard else 1
-    found = _spread_out(forward, gathers * _pass(forward, [], forward_room, gathers))
-    weights = [line for line in backward if line.communication.collective == "all_gather"]
-    gradients = [line for line in backward if line.communication.collective != "all_gather"]
-    found += _spread_out(backward, turns * _pass(weights, gradients, backward_room, turns))
-    return found
 
 
 def _pass(gathered: Sequence[Line], sent: Sequence[Line], seconds: float, turns: int) -> float:
@@ -418,28 +438,6 @@ def _spread_out(lines: Sequence[Line], exposed_seconds: float) -> list[Line]:
     total = sum(line.total_seconds for line in lines)
     share = min(1.0, exposed_seconds / total) if total > 0 else 0.0
     return [replace(line, exposed_seconds=line.total_seconds * share) for line in lines]
-
-
-def _ending(
-    strategy: Strategy, stage: _Stage, stages: Mapping[str, _Stage], wanted: Sequence[Line]
-) -> tuple[Line, ...]:
-    """Lines of a kind of stage after its last micro-batch, before the next step can begin."""
-    found: list[Line] = []
-    lines = [line for line in wanted if is_sent_once(strategy, line.communication)]
-    if lines:
-        # A stage that is not the first has been done before the first is, by the backward passes between
-        # them; of those in the middle the nearest to it counts.
-        order = stage_order(strategy.layout.pp)
-        before = () if stage.kind in (ONLY, FIRST) else order[:1] if stage.kind == MIDDLE else order[:-1]
-        ahead = sum(stages[one].backward_seconds for one in before) / strategy.virtual_stages
-        shown = _gradients_exposed(lines, stage.room(BACKWARD, lines))
-        found += _spread_out(lines, max(0.0, shown - ahead))
-    late = [line for line in wanted if line.communication.phase == OPTIMIZER]
-    weights = [line for line in late if is_data(strategy, line.communication)]
-    found += [replace(line, exposed_seconds=line.total_seconds) for line in late if line not in weights]
-    # Weights are gathered behind the first forward pass of the next step.
-    found += _spread_out(weights, _pass(weights, [], stage.room(FORWARD, weights), 1))
-    return tuple(found)
 
 
 def _gradients_exposed(lines: Sequence[Line], backward_seconds: float, turns: int = 1) -> float:

@@ -316,7 +316,14 @@ class _RankCompiler:
         # they carry nothing else, may go already, and fit.
         reads = [(value.number, read.reader) for value in values for read in value.reads]
         for message in sorted({place_of[one][0] for one in reads if one in place_of}):
-            if not numbers.issuperset(self._traffic.entries[message]) or not self._in_turn(message, key):
+            if not numbers.issuperset(self._traffic.entries[message]):
+                continue
+            # It may go when the message before it on its connection has gone, and the one before that was of
+            # an earlier unit: see the module's comment.
+            ordinal = self._traffic.ordinal[message]
+            connection = self._traffic.connections[message.source, message.target]
+            earlier = ordinal < 2 or (connection[ordinal - 2].step, connection[ordinal - 2].group) < key
+            if ordinal != self._next_ordinal.get(message.target, 0) or not earlier:
                 continue
             larger = self._receiving(receives, (*unit.sends, message), values)
             if larger.fits:
@@ -324,16 +331,6 @@ class _RankCompiler:
                 self._fused.add(message)
                 self._next_ordinal[message.target] = self._traffic.ordinal[message] + 1
         self._units.append(unit)
-
-    def _in_turn(self, message: Message, key: Key) -> bool:
-        """True if a message may go in the unit of ``key``: see the module's comment."""
-        ordinal = self._traffic.ordinal[message]
-        if ordinal != self._next_ordinal.get(message.target, 0):
-            return False
-        if ordinal < 2:
-            return True
-        before = self._traffic.connections[message.source, message.target][ordinal - 2]
-        return (before.step, before.group) < key
 
     def _receiving(
         self, receives: Sequence[Message], sends: tuple[Message, ...], values: Sequence[Value]

@@ -192,23 +192,21 @@ class DeviceMemory(HostMemory):
             self._free()
         self._endpoint.barrier()  # ranks that share a device have given back what they will
         free_bytes, _ = self._cuda.runtime.memGetInfo()
-        self._endpoint.refuse_beyond(room if grows else 0, free_bytes * MEMORY_SHARE, self._gpus)
-        self._allocate(room if grows else 0)
-        self._used_bytes = 0
-
-    def _allocate(self, size_bytes: int) -> None:
-        """So many bytes of the device in one piece, on all ranks or on none. Collective; 0: as there are."""
+        more = room if grows else 0
+        self._endpoint.refuse_beyond(more, free_bytes * MEMORY_SHARE, self._gpus)
+        # In one piece, on all ranks or on none.
         fits = True
-        if size_bytes:
+        if more:
             try:
-                self._address, self._capacity_bytes = self._cuda.allocate(size_bytes), size_bytes
+                self._address, self._capacity_bytes = self._cuda.allocate(more), more
             except OutOfMemory:
                 fits = False
-        told = self._endpoint.gather_numbers(np.array([float(fits), float(size_bytes)]))
+        told = self._endpoint.gather_numbers(np.array([float(fits), float(more)]))
         full = [rank for rank, (fitted, _) in enumerate(told) if not fitted]
         if full:
             self._free()
             raise OutOfMemory(f"{self._gpus[full[0]]} has no {told[full[0], 1]:.0f} bytes left in one piece")
+        self._used_bytes = 0
 
     def _free(self) -> None:
         at, self._address, self._capacity_bytes = self._address, 0, 0

@@ -16,7 +16,7 @@ import secrets
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge, wait
@@ -295,6 +295,13 @@ def report_unreadable(who: str, error: Exception) -> None:
         f"({type(error).__name__}: {error}); is the same ccbench, with the same packages, on all hosts?"
     )
     print(text, file=sys.stderr, flush=True)
+
+
+def tell_all(connections: Iterable[Connection], message: object) -> None:
+    """Send everybody a message; who is gone shows when it is listened to."""
+    for connection in connections:
+        with suppress(OSError):
+            connection.send(message)
 
 
 # -- sockets ----------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from ccbench.errors import UsageError
 from ccbench.machine.accelerators import opened
 from ccbench.machine.host import observe
 from ccbench.machine.sysfs import LOOPBACK, read_interfaces
-from ccbench.runner.workers.channel import Listener, Peer
+from ccbench.runner.workers.channel import Listener, Peer, tell_all
 from ccbench.runner.workers.launcher import LAUNCHER_END_SECONDS, gather, started
 from ccbench.runner.workers.messages import CLOCK, HOST, PLACE, Place, Question, Stop
 
@@ -131,9 +131,7 @@ def discover_ranks(launch: Launch, ranks: int | None = None, hub: AgentHub | Non
         try:
             peers = gather(listener, WHO, ranks, why, arrived, ended=launcher.ended)
             found = _described([(peer.hello.place, peer.connection) for peer in peers])
-            for peer in arrived:
-                with suppress(OSError):
-                    peer.connection.send(Stop())
+            tell_all([peer.connection for peer in arrived], Stop())
             launcher.wait(LAUNCHER_END_SECONDS)
         finally:
             for peer in arrived:

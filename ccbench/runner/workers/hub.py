@@ -30,7 +30,7 @@ from ccbench.machine.host import (
     single_threaded,
 )
 from ccbench.runner.workers.agent import LaunchedProcessAgent
-from ccbench.runner.workers.channel import Listener, Peer
+from ccbench.runner.workers.channel import Listener, Peer, tell_all
 from ccbench.runner.workers.cleanup import FileCleanup
 from ccbench.runner.workers.launcher import POLL_SECONDS, START_LIMIT_SECONDS, gather
 from ccbench.runner.workers.messages import AGENTS_VARIABLE, Ended, Hello, Kill, Spawn, Stop, this_place
@@ -66,7 +66,7 @@ def join_run(process: LaunchedProcess, arguments: Sequence[str]) -> int:
 
     def see_out() -> None:
         code = runner.wait()
-        tell(agents, Stop(code if code >= 0 else 128 - code))
+        tell_all(agents, Stop(code if code >= 0 else 128 - code))
 
     threading.Thread(target=see_out, name="runner", daemon=True).start()
     return LaunchedProcessAgent(process, own, cleanup).stay()
@@ -92,7 +92,7 @@ def _gathered(process: LaunchedProcess, first: Peer) -> list[Connection]:
             deadline = time.monotonic() + TURN_AWAY_SECONDS
             late = arrived
             while time.monotonic() < deadline:
-                tell([peer.connection for peer in late], Stop(UsageError.exit_code))
+                tell_all([peer.connection for peer in late], Stop(UsageError.exit_code))
                 late = listener.peers(POLL_SECONDS)
                 arrived += late  # what is closed may take the words along
             raise
@@ -119,13 +119,6 @@ def _start_runner(
     return runner
 
 
-def tell(agents: Sequence[Connection], message: object) -> None:
-    """Send all agents a message."""
-    for agent in agents:
-        with suppress(OSError):  # who is gone shows when it is listened to
-            agent.send(message)
-
-
 class AgentHub:
     """Connections of the runner to the agents of its run, in rank order. launcher: who started these."""
 
@@ -147,7 +140,7 @@ class AgentHub:
                     assert isinstance(agent, Connection)
                     ended: Ended = agent.recv()
                     if leader := self._groups.get(ended.group):
-                        tell([leader], ended)
+                        tell_all([leader], ended)
         os.kill(os.getpid(), signal.SIGTERM)  # its launcher is about to end all others, too
 
     def serve(self, leader: Connection) -> None:
@@ -167,7 +160,7 @@ class AgentHub:
 
     def _tell(self, message: object) -> None:
         with self._lock:
-            tell(self.agents, message)
+            tell_all(self.agents, message)
 
 
 def hub_of(variables: MutableMapping[str, str]) -> AgentHub | None:

@@ -30,7 +30,7 @@ from ccbench.errors import BackendUnavailable, CcbenchError, UsageError
 from ccbench.machine.files import without_values
 from ccbench.machine.host import die_with_parent, module_command
 from ccbench.runner.workers.agent import refuse_all, run_rank
-from ccbench.runner.workers.channel import Listener, Peer, hang_up
+from ccbench.runner.workers.channel import Listener, Peer
 from ccbench.runner.workers.messages import (
     LEADER_VARIABLE,
     LOCAL_VARIABLE,
@@ -276,22 +276,19 @@ class AgentLauncher(Launcher):
         own = {name: value for name, value in os.environ.items() if name.startswith("CCBENCH_")}
         own.pop(RUNNER_VARIABLE, None)
         hub.send(Spawn({**own, **dict(launch.environment), **variables}, in_process))
-        threading.Thread(target=self._read, name="launcher", daemon=True).start()
 
-    def _read(self) -> None:
+    def exit_codes(self) -> Sequence[int | None]:
+        """See Launcher: of the ranks' processes on all hosts, as far as the hub has told."""
         with suppress(EOFError, OSError):  # the runner is gone, or nobody waits any more
-            while True:
+            while self._hub.poll():
                 one: Ended = self._hub.recv()
                 self.lines.extend(filter(None, map(str.strip, one.output.splitlines())))
                 self._codes[one.rank] = one.exit_code
-
-    def exit_codes(self) -> Sequence[int | None]:
-        """See Launcher: of the ranks' processes on all hosts."""
         return [self._codes.get(rank) for rank in range(self._ranks)]
 
     def kill(self) -> None:
         """See Launcher: the hub notices that nobody waits any more."""
-        hang_up(self._hub)
+        self._hub.close()
 
 
 def users_launch(text: str) -> Launch:

@@ -31,7 +31,7 @@ from ccbench.machine.flags import Flag
 from ccbench.machine.host import allowed_cpus, die_with_parent, spread_over_cores, state, usable_cores
 from ccbench.machine.readings import flagged, worst_of_hosts
 from ccbench.runner.workers import messages
-from ccbench.runner.workers.channel import Listener, Peer
+from ccbench.runner.workers.channel import Listener, Peer, tell_all
 from ccbench.runner.workers.cleanup import FileCleanup
 from ccbench.runner.workers.launcher import (
     START_LIMIT_SECONDS,
@@ -169,8 +169,7 @@ class Leader:
             start = messages.Start(
                 self.backend, rank, self.ranks, self.hosts, self._one_clock, many, processor
             )
-            with suppress(OSError):  # who is gone shows in ``_until_ready``
-                connection.send(start)
+            tell_all([connection], start)
 
     def _hold(self, peer: Peer) -> None:
         """See that a rank's process does not outlive this team, whatever becomes of it, unless it says so.
@@ -224,9 +223,7 @@ class Leader:
         started_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         deadline = time.monotonic() + sampling.time_limit_seconds
         self._failed = True
-        for connection in self.connections:
-            with suppress(OSError):  # a rank that is gone shows below
-                connection.send((case, sampling))
+        tell_all(self.connections, (case, sampling))
         try:
             reports = self._answers(RankReport, deadline, runner)
         except _Lost as lost:
@@ -287,11 +284,9 @@ class Leader:
         elif isinstance(message, messages.AllGather):
             (self._given[rank],) = message.payloads
             if len(self._given) == self.ranks:
-                gathered = messages.AllGather(tuple(self._given[one] for one in range(self.ranks)))
+                everything = tuple(self._given[one] for one in range(self.ranks))
                 self._given = {}
-                for connection in self.connections:
-                    with suppress(OSError):  # who is gone shows when it is listened to
-                        connection.send(gathered)
+                tell_all(self.connections, messages.AllGather(everything))
         else:
             raise TypeError(f"rank {rank} sent {type(message).__name__} instead of a report")
 
@@ -350,9 +345,7 @@ class Leader:
     def _stuck(self, pending: set[int]) -> str:
         """Name ranks that are stopped, or that do not even say where they are; '' where there are none."""
         mute = set(pending) if self.launch else set()
-        for rank in mute:
-            with suppress(OSError):
-                self.members[rank].connection.send(messages.Question(messages.POSITION))
+        tell_all([self.members[rank].connection for rank in mute], messages.Question(messages.POSITION))
         # A rank that hangs in its library answers all the same: a thread of its own does.
         deadline = time.monotonic() + ANSWER_SECONDS
         while mute and time.monotonic() < deadline:
@@ -399,9 +392,7 @@ class Leader:
         self._remember_files()
         if self.members and wait(self.connections, timeout=0):
             self._failed = True  # a rank has died while idle: the others would wait for it
-        for connection in self.connections:
-            with suppress(OSError):
-                connection.send(messages.Stop())
+        tell_all(self.connections, messages.Stop())
         if self._launcher is not None and not self._failed:
             self._launcher.wait(self._parting_seconds)
         for connection in self.connections:
@@ -428,8 +419,8 @@ def run_leader(file: int, *hub_files: int) -> None:
         leader.start(runner)
         leader.lead(runner)
     except CcbenchError as error:
-        with suppress(OSError):
-            runner.send(messages.Refusal(str(error), error.exit_code, isinstance(error, CannotRun)))
+        refused = isinstance(error, CannotRun)
+        tell_all([runner], messages.Refusal(str(error), error.exit_code, refused))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the runner is gone
     finally:

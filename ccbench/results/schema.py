@@ -37,7 +37,7 @@ _NO_SPEED = "status is not ok"
 _NO_INTERVAL = "status is not ok, or an imported row has no samples"
 _NO_BANDWIDTH = "status is not ok, no data is moved (barrier, 0 bytes), or mode is overlap"
 _NO_PREDICTION = "no prediction was made"
-_NO_INTERVAL = "no interval is known: no prediction, or none of a library of GPUs"
+_NO_RANGE = "no interval is known: no prediction, or none of a GPU library"
 _UNKNOWN = "not known on this machine"
 _NOT_IMPORTED = "ccbench measured the case"
 _AS_PRINTED = "as the source prints it, whatever the status"
@@ -155,11 +155,11 @@ SCHEMA: tuple[Column, ...] = (
     *(
         Column(
             f"predicted_{edge}_{share}_seconds", "double", "seconds",
-            f"{edge} edge of the interval that holds {share} % of such measurements", _NO_INTERVAL,
+            f"{edge} edge of the interval that holds {share} % of such measurements", _NO_RANGE,
         )
         for share in (80, 95) for edge in ("low", "high")
     ),
-    Column("predicted_origin", "string", "", "the systems whose errors the intervals are from", _NO_INTERVAL),
+    Column("predicted_origin", "string", "", "the systems whose errors the intervals are from", _NO_RANGE),
     Column("bottleneck", "string", "", "the link or term that costs most", _NO_PREDICTION),
     Column(
         "core_latency_before_seconds", "double", "seconds",

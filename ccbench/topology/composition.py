@@ -14,7 +14,6 @@ import numpy as np
 
 from ccbench.errors import MachineError
 from ccbench.topology.fabrics import (
-    LINK_KINDS,
     MOST_VERTICES,
     Bundle,
     Fabric,
@@ -284,22 +283,11 @@ class _Cluster:
         nics = np.stack([self.vertices_of(nic) for nic in self.node.nics], axis=1).ravel()
         vertex = np.arange(self.outer.vertices) - self.outer.ranks + self.first_outer
         vertex[: self.outer.ranks] = nics
-        outer = self.outer
-        keys = np.stack([outer.link_bytes_per_second, outer.link_latency_seconds], axis=1)
-        kinds = outer.link_kind_codes.astype(np.int64) * (1 << 32) + outer.link_counts
-        # Runs of equal links are one bundle, which keeps the order and so the ids.
-        breaks = np.flatnonzero((keys[1:] != keys[:-1]).any(axis=1) | (kinds[1:] != kinds[:-1])) + 1
-        for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), outer.links], strict=True):
-            wire = Wire(
-                float(outer.link_bytes_per_second[start]),
-                float(outer.link_latency_seconds[start]),
-                LINK_KINDS[int(outer.link_kind_codes[start])],
-                int(outer.link_counts[start]),
-            )
-            made.append(
-                Bundle(vertex[outer.link_source[start:end]], vertex[outer.link_target[start:end]], wire)
-            )
-        return made
+        ends = np.cumsum([size for size, _ in self.outer.wires])[:-1]
+        sources = np.split(vertex[self.outer.link_source], ends)
+        targets = np.split(vertex[self.outer.link_target], ends)
+        wires = (wire for _, wire in self.outer.wires)
+        return [*made, *map(Bundle, sources, targets, wires)]
 
     @cached_property
     def nic_of_gpu(self) -> Ints:

@@ -253,7 +253,8 @@ class Fabric:
     """Routes in closed form. Vertices 0 to ranks - 1 are the ranks, the rest are switches.
 
     router: rows of link ids for sources and targets that differ, -1 anywhere for "no link".
-    device: what stands at a vertex. levels: cuts for bounds in closed form.
+    device: what stands at a vertex. levels: cuts for bounds in closed form. wires: (number of links, their
+    wire), in the order of ids.
     """
 
     name: str
@@ -268,6 +269,7 @@ class Fabric:
     router: Callable[[Ints, Ints], Ints]
     device: Callable[[int], Device]
     levels: tuple[LevelCut, ...] = ()
+    wires: tuple[tuple[int, Wire], ...] = ()
 
     @property
     def links(self) -> int:
@@ -357,6 +359,7 @@ def wired(
         router,
         device,
         levels,
+        tuple((size, bundle.wire) for size, bundle in zip(sizes, listed, strict=True)),
     )
 
 

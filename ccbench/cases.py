@@ -128,7 +128,7 @@ class Capabilities:
     entry_point: a library whose results are only imported. workers: process model (a value of the axis
     ``processes``) -> ``module:name`` of its worker group; a backend with one model has it as the default.
     lacks: (axis, value) -> axes that cases with that value have at their default. library: its name in words.
-    values: axis of a case -> the values that the backend has beside the axis' default; not_in_place:
+    values: axis of a case -> the values that the backend has besides the axis' default; not_in_place:
     collectives that it has out of place only.
     own_schedules, own_kernels: its algorithms are ccbench's schedules, or kernels.
     one_process: with the default of ``processes`` one process launches on all GPUs of a host. spans_hosts:
@@ -388,7 +388,7 @@ class Case:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """Values of the axes IDENTITY, in their order, which tell points apart."""
+        """Values of the axes IDENTITY, in their order, which distinguish points."""
         return tuple(getattr(self, axis.name) for axis in IDENTITY)
 
     @property
@@ -412,11 +412,11 @@ class Case:
 
     @property
     def communicating_ranks(self) -> tuple[int, ...]:
-        """The ranks with something to do: all, a pair's, or those of groups, and of what is beside them."""
+        """The ranks with something to do: all, a pair's, or those of groups, and of the concurrent collective."""
         if self.everybody and not self.groups:
             return tuple(range(self.ranks))
-        beside = self.concurrent_case
-        groups = (*self.members, *(beside.members if beside else ()))
+        other = self.concurrent_case
+        groups = (*self.members, *(other.members if other else ()))
         found = tuple(dict.fromkeys(rank for group in groups for rank in group))
         return found if len(found) < self.ranks else tuple(range(self.ranks))
 
@@ -479,7 +479,7 @@ class Case:
 
 
 def _axes_of(case: type[Case]) -> Iterator[Axis]:
-    """The row of each field, completed by what the field says itself."""
+    """The row of each field, completed by the name, type and default of the field."""
     kinds = {"str": "string", "int": "int64", "bool": "bool"}
     for one in fields(case):
         row: Axis | None = one.metadata.get("axis")
@@ -499,7 +499,7 @@ AXES = tuple(_axes_of(Case))
 AXIS: Mapping[str, Axis] = {axis.name: axis for axis in AXES}
 
 IDENTITY = tuple(axis for axis in AXES if axis.identity)
-"""Axes that tell points apart: everything asked of a case except its suite's name and the count."""
+"""Axes that distinguish points: everything asked of a case except its suite's name and the count."""
 
 SETTINGS = tuple(axis for axis in AXES if axis.default_label)
 """Axes that labels and ids leave out at their default."""
@@ -614,11 +614,11 @@ class Measurement:
     ``samples_seconds``: one figure per sample, from the first rank's start to the last rank's end.
     ``rank_samples_seconds``: the same samples as each rank saw them, ``[rank][sample]``.
     ``rank_waiting_seconds``: of a launch, what each rank waited for others, ``[rank][round]``. Ranks end
-    together, so this alone tells which one is late: it waits least.
+    together, so this alone shows which one is late: it waits least.
     ``rank_cpu_share``: of each rank, the processor time it had over the time that the case took, both
     from warm-up to check (of rounds, the mean). Of ranks that poll, one with less than the others lacks it.
     ``rank_queued_share``: of each rank, the time it could have run while something else had its processor,
-    over the same time (of rounds, the mean); empty where the system does not tell.
+    over the same time (of rounds, the mean); empty where the system does not report it.
     ``launching_seconds``: time rank 0 spent in warm-up and measured launches, all together.
     ``round_samples``: how many of the samples each round gave, in order; they add up to all.
     ``skew_seconds``: per sample, last rank's start minus first rank's start.
@@ -628,7 +628,7 @@ class Measurement:
     ``group_names``, ``group_samples_seconds``: what ran at the same time (groups, or collectives), and the
     same samples as each saw them, ``[group][sample]``.
     ``hosts``, ``node_of_rank``: where each rank ran, when ranks were on several machines.
-    ``blocked_launches``: of a sample, launches that were enqueued before the devices were let go; None where
+    ``blocked_launches``: of a sample, launches that were enqueued before the devices were released; None where
     times are the host's.
     ``device_readings``: JSON of the devices' state before and after; ``machine.readings`` writes it.
     """

@@ -51,14 +51,14 @@ SCHEMA: tuple[Column, ...] = (
     Column("case_id", "string", "", "sixteen hex digits that depend on everything asked of the case"),
     *(Column(axis.name, axis.kind, axis.unit, axis.meaning) for axis in AXES),
     Column("backend_version", "string", "", "library and version that ran; may be empty"),
-    Column("algorithm_used", "string", "", "algorithm that ran; empty when the backend does not tell"),
+    Column("algorithm_used", "string", "", "algorithm that ran; empty when the backend does not report it"),
     Column("simulated", "bool", "", "times were computed, not measured"),
     Column("status", "string", "", "ok, wrong, unsupported, failed, timed_out, out_of_memory, skipped"),
     Column("detail", "string", "", "why the status is not ok; may be empty"),
     Column("launches_per_sample", "int64", "", "launches timed together as one sample", _NOT_MEASURED),
     Column(
         "blocked_launches", "int64", "",
-        "of a sample, launches that were enqueued before the devices were let go: of streaming the first, of "
+        "of a sample, launches that were enqueued before the devices were released: of streaming the first, of "
         "graph all; 0 where nothing holds devices back",
         _NOT_MEASURED + ", or times are the host's",
     ),
@@ -95,7 +95,7 @@ SCHEMA: tuple[Column, ...] = (
     Column(
         "rank_waiting_seconds", "list<list<double>>", "seconds per launch",
         "what each rank waited for others in each round, by the last turns of its warm-up, [rank][round]",
-        _NOT_MEASURED + ", or the backend does not tell",
+        _NOT_MEASURED + ", or the backend does not report it",
     ),
     Column(
         "rank_cpu_share", "list<double>", "share of one processor",
@@ -107,7 +107,7 @@ SCHEMA: tuple[Column, ...] = (
         "rank_queued_share", "list<double>", "share of the time",
         "how long each rank could have run while something else had its processor, over the same time "
         "(mean of rounds), in rank order",
-        _NOT_MEASURED + ", or ranks are not processes of their own, or the system does not tell",
+        _NOT_MEASURED + ", or ranks are not processes of their own, or the system does not report it",
     ),
     Column(
         "slowest_rank", "int64", "",

@@ -412,7 +412,7 @@ class Case:
 
     @property
     def communicating_ranks(self) -> tuple[int, ...]:
-        """The ranks with something to do: all, a pair's, or those of groups, and of the concurrent collective."""
+        """Ranks with something to do: all, a pair's, or those of groups and of the concurrent collective."""
         if self.everybody and not self.groups:
             return tuple(range(self.ranks))
         other = self.concurrent_case
@@ -628,7 +628,7 @@ class Measurement:
     ``group_names``, ``group_samples_seconds``: what ran at the same time (groups, or collectives), and the
     same samples as each saw them, ``[group][sample]``.
     ``hosts``, ``node_of_rank``: where each rank ran, when ranks were on several machines.
-    ``blocked_launches``: of a sample, launches that were enqueued before the devices were released; None where
+    ``blocked_launches``: of a sample, launches enqueued before the devices were released; None where
     times are the host's.
     ``device_readings``: JSON of the devices' state before and after; ``machine.readings`` writes it.
     """

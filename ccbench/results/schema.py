@@ -58,7 +58,7 @@ SCHEMA: tuple[Column, ...] = (
     Column("launches_per_sample", "int64", "", "launches timed together as one sample", _NOT_MEASURED),
     Column(
         "blocked_launches", "int64", "",
-        "of a sample, launches that were enqueued before the devices were released: of streaming the first, of "
+        "of a sample, launches enqueued before the devices were released: of streaming the first, of "
         "graph all; 0 where nothing holds devices back",
         _NOT_MEASURED + ", or times are the host's",
     ),

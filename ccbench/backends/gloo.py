@@ -339,18 +339,16 @@ class ConcurrentCalls:
         for lane, call in self._calls:
             if self._seconds is not None and call.tells:
                 for number, work in enumerate(call.works):
-                    work.get_future().add_done_callback(partial(_note, ended[lane], number))
+                    # Called in the process group's thread.
+                    work.get_future().add_done_callback(
+                        lambda _, ends=ended[lane], number=number: ends.update({number: time.perf_counter()})
+                    )
         for lane, call in self._silent_first:
             for number, work in enumerate(call.works):
                 work.wait()
                 ended[lane].setdefault(number, time.perf_counter())
             if self._seconds is not None:
                 self._seconds[lane] += max(ended[lane].values(), default=began) - began
-
-
-def _note(ends: dict[int, float], number: int, future: object) -> None:
-    """Called in the process group's thread."""
-    ends[number] = time.perf_counter()
 
 
 LOOKED_AFTER = "Gloo's own thread runs the collective, which is asked between repetitions whether it is over"

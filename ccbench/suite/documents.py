@@ -129,18 +129,6 @@ def read_document(content: bytes, place: str, kind: FileKind = SUITE_FILE) -> Do
     """Parse the bytes of a YAML file; its kind's error, one line that begins with ``place``, for anything
     odd.
     """
-    composer = _Composer(place, kind)
-    try:
-        tree = composer.document(_decoded(content, place, kind))
-    except CcbenchError:
-        raise
-    # A parser fed with arbitrary text may fail in ways of its own; for a user it is one thing.
-    except (ValueError, RecursionError, OverflowError) as problem:
-        raise kind.raises(f"{place}: is not YAML: {shown(str(problem))}") from None
-    return Document(tree, Origin(place, composer.lines, kind.raises))
-
-
-def _decoded(content: bytes, place: str, kind: FileKind) -> str:
     if len(content) > kind.most_bytes:
         limit = f"{kind.most_bytes // 1024} KiB"
         raise kind.raises(f"{place}: is larger than {limit}; a {kind.name} is {kind.usual}")
@@ -154,7 +142,15 @@ def _decoded(content: bytes, place: str, kind: FileKind) -> str:
             if character != "\t" and unicodedata.category(character) in _INVISIBLE:
                 code = f"U+{ord(character):04X}"
                 raise kind.raises(f"{place}:{line}: holds the invisible character {code}; delete it")
-    return text
+    composer = _Composer(place, kind)
+    try:
+        tree = composer.document(text)
+    except CcbenchError:
+        raise
+    # A parser fed with arbitrary text may fail in ways of its own; for a user it is one thing.
+    except (ValueError, RecursionError, OverflowError) as problem:
+        raise kind.raises(f"{place}: is not YAML: {shown(str(problem))}") from None
+    return Document(tree, Origin(place, composer.lines, kind.raises))
 
 
 class _Composer:

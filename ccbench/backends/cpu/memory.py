@@ -52,10 +52,6 @@ class Activity(IntEnum):
     CHECKING = 4
 
 
-def _no_fence() -> None:
-    """x86 keeps stores in order and loads in order, which is all that flags need."""
-
-
 def _fence_by_lock(lock: threading.Lock = threading.Lock()) -> None:  # noqa: B008 - one lock on purpose
     """Elsewhere: what precedes a release stays before it, what follows an acquire stays after it.
 
@@ -69,7 +65,10 @@ def _fence_by_lock(lock: threading.Lock = threading.Lock()) -> None:  # noqa: B0
         pass
 
 
-fence: Callable[[], None] = _no_fence if os.uname().machine in ("x86_64", "i686", "AMD64") else _fence_by_lock
+# x86 keeps stores in order and loads in order, which is all that flags need.
+fence: Callable[[], None] = (
+    (lambda: None) if os.uname().machine in ("x86_64", "i686", "AMD64") else _fence_by_lock
+)
 
 
 class Control:

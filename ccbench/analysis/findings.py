@@ -70,11 +70,14 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
     health = health_of(run).findings if wants_health(run) else ()
     found += [one for one in health if one.kind in ADVICE]
     verdicts = speed_verdicts(run)
-    found += [one.finding for one in verdicts if one.finding is not None]
-    # What a verdict calls slow or fast as a whole is not said of its cases again.
+    # What a verdict calls slow or fast as a whole is not said of its cases again, nor is it called fast where
+    # cases beat their bound, which says more.
     judged = (one for verdict in verdicts for one in verdict.regimes if one.word in (Word.SLOW, Word.FAST))
     told = frozenset(case_id for one in judged for case_id in one.case_ids)
-    found += [*findings_of(points, told), *machine_findings(run.manifest)]
+    of_cases = findings_of(points, told)
+    beaten = any(one.kind == "beats_bound" for one in of_cases)
+    spoken = (one.finding for one in verdicts if not (beaten and one.word is Word.FAST))
+    found += [*filter(None, spoken), *of_cases, *machine_findings(run.manifest)]
     if run.problems:
         unread = f"{plural(len(run.problems), 'file')} of the run cannot be read"
         found.append(

@@ -36,9 +36,9 @@ from ccbench.results.importers.pricing import recorded_system
 from ccbench.topology.graph import Finding
 from ccbench.units import format_ratio, format_seconds, percent, plural
 
-GAPS = {"latency": 5.0, "middle": 5.0, "large": 3.0}
+BROKEN_FROM = {"latency": 5.0, "middle": 5.0, "large": 3.0}
 """Times the prediction, at every size of a regime, above which something is broken, whatever p-value so few
-systems can support: of the published healthy logs none comes beyond 3.1, 1.7 and 1.9."""
+systems can support: of the published healthy logs none comes beyond 3.2, 1.8 and 1.9."""
 
 DOUBTED_FIGURES = frozenset(flag.value for flag in Flag if flag.about is About.FIGURES)
 
@@ -75,8 +75,8 @@ class RegimeVerdict:
 
     @property
     def broken(self) -> bool:
-        """True if every size takes more than GAPS times as long as predicted."""
-        return self.least > GAPS[self.regime]
+        """True if every size takes more than BROKEN_FROM times as long as predicted."""
+        return self.least > BROKEN_FROM[self.regime]
 
     @property
     def usual_seconds(self) -> tuple[float, float] | None:

@@ -119,6 +119,9 @@ def test_what_no_machine_reaches_is_fast(tmp_path: Path) -> None:
     assert verdict.finding is not None
     assert "clock" in verdict.finding.advice
     assert not verdict.causes
+    kinds = [one.kind for one in run_findings(run, run.points)]
+    assert "beats_bound" in kinds
+    assert "fast" not in kinds, "what says more stands for it"
 
 
 def test_one_size_is_enough(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr("ccbench.report.case_table.screen_table", lambda run, width: f"a table {width} wide")
     monkeypatch.setattr("ccbench.report.wording.verdict_lines", lambda run: ["all is well"])
     monkeypatch.setattr("ccbench.results.load_run", lambda path: path)
+    monkeypatch.setattr("ccbench.analysis.speed_verdict.speed_verdicts", lambda run: ())
     return made
 
 
@@ -99,6 +100,7 @@ def test_json_is_one_object_on_stdout(ccbench: Command, fakes: Fakes) -> None:
         "interrupted": False,
         "counts": {"ok": 3},
         "verdicts": ["all is well"],
+        "speed_verdicts": [],
         "files": ["results/r/report/report.md"],
     }
 

@@ -108,7 +108,8 @@ class Run:
         # Otherwise pandas makes floats of whole numbers as soon as one is missing.
         frame = self.table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         whole = [one.name for one in SCHEMA if one.kind == "int64" and not one.null_when]
-        typed: pd.DataFrame = frame.astype({name: "int64" for name in whole if name in frame})
+        # A copy has few blocks: so many columns one by one make pandas warn of its own slowness.
+        typed: pd.DataFrame = frame.astype({name: "int64" for name in whole if name in frame}).copy()
         return typed
 
     @property

@@ -24,8 +24,7 @@ import numpy as np
 
 from ccbench.cases import Case, Measurement, Status
 from ccbench.results.folder import CASES_NAME, MANIFEST_NAME, as_parquet
-from ccbench.results.rows import row_of
-from ccbench.results.schema import SCHEMA_VERSION
+from ccbench.results.schema import SCHEMA_VERSION, row_of
 
 VISITS = 6
 RANKS = 2

@@ -22,11 +22,10 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError
 from ccbench.results import arrow_schema
 from ccbench.results.importers import read_log
-from ccbench.results.importers.log import ImportedLog
-from ccbench.results.importers.ranks import Given
+from ccbench.results.importers.log import Given, ImportedLog
 from ccbench.results.importers.runs import imported
 from ccbench.results.loading import FURTHER_COLUMNS
-from ccbench.results.rows import row_of
+from ccbench.results.schema import row_of
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.score.manifest import ManifestEntry
 from ccbench.machine.flags import Flag
-from ccbench.results.importers.log import ImportedTable
-from ccbench.results.importers.ranks import ranks_that_fit
+from ccbench.results.importers.log import ImportedTable, ranks_that_fit
 
 MOST_SPREAD = 2.0
 """Numbers of nodes that rates leave open may differ by this factor; their geometric middle is taken then.

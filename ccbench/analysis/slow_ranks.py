@@ -31,7 +31,7 @@ from ccbench.groups import format_ranks, parse_groups
 from ccbench.machine.flags import DEVICE_FLAGS, LOAD_FLAGS, Flag
 from ccbench.machine.readings import flags_of, readings_from_json
 from ccbench.results import Point
-from ccbench.results.rows import WAITING_SHARE
+from ccbench.results.schema import WAITING_SHARE
 from ccbench.stats import CHANCE, chance_of_most
 
 LIMIT = 3.5

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ccbench.analysis.speed_verdict import SpeedVerdict
-    from ccbench.results.importers.log import ImportedLog
-    from ccbench.results.importers.ranks import Given
+    from ccbench.results.importers.log import Given, ImportedLog
     from ccbench.results.importers.runs import Imported
 
 PARTIAL_EXIT_CODE = 5
@@ -115,7 +114,7 @@ def _line(one: Mapping[str, Any]) -> str:
 def _given(machine: str | None, nodes: int | None, network: str | None) -> Given:
     """The options, checked before any file is read."""
     from ccbench.machine.detection import load_topology
-    from ccbench.results.importers.ranks import Given
+    from ccbench.results.importers.log import Given
     from ccbench.topology.graph import DeviceKind
     from ccbench.topology.node_nics import parse_network
 

@@ -27,8 +27,16 @@ from numpy.typing import ArrayLike
 
 from ccbench.errors import MachineError
 from ccbench.model.bounds import moved_sizes
-from ccbench.model.fabric_loads import FabricCosts, LinkTable, StepLoad, pattern_loads
-from ccbench.model.patterns import Pipeline, Traffic, traffic_for, traffic_of
+from ccbench.model.fabric_loads import (
+    FabricCosts,
+    LinkTable,
+    Pipeline,
+    StepLoad,
+    Traffic,
+    pattern_loads,
+    traffic_for,
+    traffic_of,
+)
 from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric, Floats, Ints
 from ccbench.units import plural

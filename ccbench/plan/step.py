@@ -18,8 +18,7 @@ from ccbench.cases import ALL_GROUPS, OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import Groups, Layout, parse_groups
 from ccbench.model.cluster import Cluster
-from ccbench.model.group_points import group_points
-from ccbench.model.group_systems import GroupPlacement, axis_placement, placement_of
+from ccbench.model.group_points import GroupPlacement, axis_placement, group_points, placement_of
 from ccbench.model.library import LibraryRequest
 from ccbench.plan.communication import BACKWARD, FORWARD, OPTIMIZER, PIPELINE, Communication
 from ccbench.plan.memory import FIRST, MIDDLE, ONLY, stage_order

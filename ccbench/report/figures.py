@@ -30,7 +30,7 @@ from ccbench.report.maps import pair_figures, sample_figures
 from ccbench.report.sharing import sharing_figures, sharing_of
 from ccbench.report.wording import bias_text, error_and_bias, footnote, labelled, series_key, series_names
 from ccbench.results import Point, Run
-from ccbench.results.rows import WAITING_SHARE
+from ccbench.results.schema import WAITING_SHARE
 from ccbench.units import percent, plain, plural
 
 GROUP_FIELDS = ("collective", "ranks", "nodes", "dtype", "op", "emulated")

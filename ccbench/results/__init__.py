@@ -5,8 +5,7 @@ from __future__ import annotations
 from ccbench.results.folder import RunFolder, default_folder
 from ccbench.results.loading import Run, load_run, load_runs, newest_run, open_run
 from ccbench.results.points import Manifest, Point
-from ccbench.results.rows import Origin
-from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, arrow_schema
+from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, Origin, arrow_schema
 
 __all__ = [
     "SCHEMA",

@@ -22,8 +22,7 @@ from typing import Any
 from ccbench.cases import MORE_ROUNDS, NO_TEAM, Measurement, Status
 from ccbench.errors import RunFolderError
 from ccbench.model import Prediction
-from ccbench.results.rows import Origin, measurement_of, row_of
-from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, arrow_schema
+from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, Origin, arrow_schema, measurement_of, row_of
 
 MANIFEST_NAME = "run.json"
 CASES_NAME = "cases"

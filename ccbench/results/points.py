@@ -21,8 +21,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.groups import parse_groups
 from ccbench.machine.flags import Flag
-from ccbench.results.rows import usual_waits
-from ccbench.results.schema import SCHEMA
+from ccbench.results.schema import SCHEMA, usual_waits
 from ccbench.topology.files import from_plain
 from ccbench.topology.graph import Topology
 from ccbench.units import format_change, format_size, plain

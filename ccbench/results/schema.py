@@ -1,15 +1,34 @@
-"""The columns of a case's parquet file, as data: the writer, the loader and docs/columns.md read them."""
+"""The columns of a case's parquet file, as data, and a measurement with its prediction as a row of them.
+
+The writer, the loader and docs/columns.md read the columns. What a row derives is derived here.
+
+A case that another tool measured has an ``Origin``: where it is written, and what is printed there. What such
+tools print is an average over launches, not a sample: nobody can tell from it how much launches differ. So an
+imported row has no samples and no interval unless the output lists samples, and ``time_statistic`` says what
+its ``median_seconds`` really is.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
-from ccbench.cases import AXES
+from ccbench.cases import AXES, OVERLAP, Case, Conditions, Measurement, Status, case_of
+from ccbench.collectives import COLLECTIVES
+from ccbench.errors import UsageError
+from ccbench.model import Prediction
+from ccbench.stats import rounds_interval, tukey_outliers
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+
 
 SCHEMA_VERSION = 1
 """Changes when a column of a release is dropped or means another thing; other versions are refused."""
@@ -266,11 +285,271 @@ def arrow_schema() -> pa.Schema:
     return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
 
 
-def schema_table() -> str:
-    """SCHEMA as the Markdown table of docs/columns.md (a test keeps the two equal)."""
-    lines = ["| column | type | unit | meaning | null when |", "| --- | --- | --- | --- | --- |"]
-    for column in SCHEMA:
-        unit = column.unit or "-"
-        null_when = column.null_when or "never"
-        lines.append(f"| `{column.name}` | `{column.kind}` | {unit} | {column.meaning} | {null_when} |")
-    return "\n".join(lines)
+Row = dict[str, Any]
+
+BYTES_PER_GIGABYTE = 1e9
+
+WAITING_SHARE = 0.1
+"""Of a launch; ranks whose waiting differs by less are equally fast."""
+
+FINE_ENOUGH = 1.0
+"""GB/s; tools print two decimals, so a smaller rate has lost digits that the printed time still has."""
+
+OF_SAMPLES = "median"
+FROM_BANDWIDTH = "from bandwidth"
+
+_EMPTY: Row = {column.name: None if column.null_when else "" for column in SCHEMA}
+"""Every column of a case of which nothing is known."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Source of an imported case and the figures that it prints.
+
+    source: a file's name, or repository and path. table, line: from 1.
+    time_statistic: what a printed time is, such as ``mean``.
+    seconds per launch, algbw and busbw in 1e9 bytes per second: as printed, None where not printed.
+    comparable: algbw and busbw mean what they mean here; where not, they are computed from the time.
+    extra: columns only this tool has, plain JSON values.
+    """
+
+    source: str
+    table: int
+    line: int
+    tool: str
+    tool_version: str = ""
+    device_model: str = ""
+    outcome: str = ""
+    time_statistic: str = "printed"
+    seconds: float | None = None
+    algbw: float | None = None
+    busbw: float | None = None
+    comparable: bool = True
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+_COLUMN_OF = {
+    "table": "source_table",
+    "line": "source_line",
+    "seconds": "printed_seconds",
+    "algbw": "printed_algbw_GB_s",
+    "busbw": "printed_busbw_GB_s",
+}
+"""Columns of an origin's fields that have another name."""
+
+
+def row_of(
+    measurement: Measurement, prediction: Prediction | None, confidence: float, origin: Origin | None = None
+) -> Row:
+    """Every column of the schema for one case; only a case that is OK gets figures of speed.
+
+    origin: of a case that another tool measured.
+    """
+    case = measurement.case
+    row: Row = {
+        **_EMPTY,
+        "case_id": case.case_id,
+        "time_statistic": OF_SAMPLES,
+        **_stored(case),
+        **_stored(measurement),
+        **_stored(measurement.conditions),
+        "status": Status(measurement.status).value,
+    }
+    if prediction is not None:
+        row |= {
+            **_stored(prediction),
+            "predicted_latency_seconds": prediction.latency_seconds,
+            "predicted_bandwidth_seconds": prediction.bandwidth_seconds,
+        }
+        if prediction.interval is not None:
+            row |= {f"predicted_{name}": value for name, value in vars(prediction.interval).items()}
+    if measurement.status == Status.OK:
+        row |= _speed_columns(measurement, confidence)
+        row |= _overlap_columns(measurement, confidence)
+    if origin is not None:
+        row |= {_COLUMN_OF.get(name, name): value for name, value in vars(origin).items()}
+        del row["comparable"]
+        row["case_id"] = imported_case_id(case, origin)
+        row["extra"] = json.dumps(dict(origin.extra), sort_keys=True, default=str) if origin.extra else ""
+        if measurement.samples_seconds:
+            row["time_statistic"] = OF_SAMPLES
+        else:
+            row |= imported_speed(measurement, origin)
+    return {name: _storable(value) for name, value in row.items()}
+
+
+def _stored(part: Case | Measurement | Conditions | Prediction) -> Row:
+    """The fields of ``part`` that are columns; a default is null where its column may be, as in ``_kept``."""
+    return {
+        one.name: None if _EMPTY[one.name] is None and value == one.default else value
+        for one, value in ((one, getattr(part, one.name)) for one in fields(part) if one.name in _EMPTY)
+    }
+
+
+def imported_case_id(case: Case, origin: Origin) -> str:
+    """Sixteen hex digits that tell the same case apart in different places of the same or other sources."""
+    text = f"{case.case_id};{origin.source};{origin.table};{origin.line};{case.in_place}"
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def imported_speed(measurement: Measurement, origin: Origin) -> Row:
+    """The columns of speed of a row without samples; nothing unless the case is OK.
+
+    Printed bandwidths are kept from FINE_ENOUGH on, and are computed from the time below. Where no time was
+    printed it is computed from a bandwidth, and ``time_statistic`` says so.
+    """
+    case = measurement.case
+    if measurement.status != Status.OK:
+        return {}
+    row: Row = {}
+    collective = COLLECTIVES.get(case.collective)
+    # An output names the ranks of its communicator, whatever ccbench calls groups.
+    factor = collective.bus_factor(case.ranks) if collective and collective.moves_data else None
+    algbw, busbw = (_positive(rate) if origin.comparable else None for rate in (origin.algbw, origin.busbw))
+    seconds = _positive(origin.seconds)
+    if seconds is None:
+        known = algbw or (busbw / factor if busbw and factor else None)
+        seconds = None if known is None else _positive(case.size_bytes / known / BYTES_PER_GIGABYTE)
+        row["time_statistic"] = origin.time_statistic if seconds is None else FROM_BANDWIDTH
+    row["median_seconds"] = seconds
+    if _has_bandwidth(case):
+        computed = None if seconds is None else case.size_bytes / seconds / BYTES_PER_GIGABYTE
+        of_bus = computed * factor if computed and factor else None
+        for name, printed, own in (("algbw_GB_s", algbw, computed), ("busbw_GB_s", busbw, of_bus)):
+            fine = printed is not None and printed >= FINE_ENOUGH
+            row[name] = printed if fine or own is None else own
+    return row
+
+
+def _positive(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) and value > 0 else None
+
+
+def _has_bandwidth(case: Case) -> bool:
+    """Return whether data moves and the time is the collective's alone, not that of a computation as well."""
+    collective = COLLECTIVES.get(case.collective)
+    return case.size_bytes > 0 and (collective is None or collective.moves_data) and case.mode != OVERLAP
+
+
+def bandwidths(case: Case, seconds: float) -> tuple[float | None, float | None]:
+    """algbw and busbw in GB/s (1e9 bytes/s) of one launch; None where no data moves or no time passed.
+
+    busbw = algbw x the collective's bus factor (nccl-tests doc/PERFORMANCE.md); None for a collective
+    that is not in the table, whose factor nobody knows.
+    """
+    if seconds <= 0 or not _has_bandwidth(case):
+        return None, None
+    algbw = case.size_bytes / seconds / BYTES_PER_GIGABYTE
+    if not math.isfinite(algbw):
+        return None, None
+    collective = COLLECTIVES.get(case.collective)
+    return algbw, None if collective is None else algbw * collective.bus_factor(case.group_ranks)
+
+
+def _medians(measurement: Measurement, every: Sequence[Sequence[float]], confidence: float) -> list[float]:
+    """Medians of ranks or groups, taken as the case's own is; [] where one of them has none."""
+    if not all(one and all(map(_is_time, one)) for one in every):
+        return []
+    medians = [rounds_interval(one, measurement.round_samples, confidence).median for one in every]
+    return medians if all(map(math.isfinite, medians)) else []
+
+
+def _speed_columns(measurement: Measurement, confidence: float) -> Row:
+    """Median, interval and bandwidths of the case; medians of ranks and of groups, and their slowest."""
+    samples, row = measurement.samples_seconds, Row()
+    if samples and all(map(_is_time, samples)):
+        interval = rounds_interval(samples, measurement.round_samples, confidence)
+        if math.isfinite(interval.median):
+            algbw, busbw = bandwidths(measurement.case, interval.median)
+            row = {
+                "median_seconds": interval.median,
+                "low_seconds": interval.low,
+                "high_seconds": interval.high,
+                "interval_confidence": interval.confidence,
+                "outliers": sum(map(len, tukey_outliers(samples))),
+                "algbw_GB_s": algbw,
+                "busbw_GB_s": busbw,
+            }
+    if medians := _medians(measurement, measurement.rank_samples_seconds, confidence):
+        waiting = usual_waits(measurement.rank_waiting_seconds)
+        slowest = _largest(medians)
+        if waiting and not (measurement.case.pair and len(medians) == 2):
+            # Ranks end together, so a late one shows by not waiting itself while the others wait for it.
+            slowest = None
+            if len(waiting) >= 2:
+                first, second = sorted(range(len(waiting)), key=waiting.__getitem__)[:2]
+                is_late = waiting[second] - waiting[first] >= WAITING_SHARE * max(medians)
+                slowest = first if is_late else None
+        # Whoever stands by neither works nor waits, and has no row.
+        having: Sequence[int] = ()
+        with suppress(UsageError):  # of a row that no version of ccbench wrote
+            having = measurement.case.communicating_ranks
+        if slowest is not None and len(having) == len(medians):
+            slowest = having[slowest]
+        row |= {"rank_median_seconds": medians, "slowest_rank": slowest}
+    if medians := _medians(measurement, measurement.group_samples_seconds, confidence):
+        row |= {"group_median_seconds": medians, "slowest_group": _largest(medians)}
+    return row
+
+
+def _overlap_columns(measurement: Measurement, confidence: float) -> Row:
+    """Share of the shorter of computation and collective that ran beside the longer, sample by sample."""
+    parts = measurement.group_samples_seconds
+    together = measurement.samples_seconds
+    if measurement.case.mode != OVERLAP or len(parts) < 2:
+        return {}
+    columns = (parts[0], parts[1], together)
+    alike = len({len(column) for column in columns}) == 1 and bool(together)
+    if not alike or not all(_is_time(one) for column in columns for one in column):
+        return {}
+    shares = [
+        (computing + communicating - both) / min(computing, communicating)
+        for computing, communicating, both in zip(*columns, strict=True)
+        if min(computing, communicating) > 0
+    ]
+    if len(shares) < len(together):
+        return {}
+    interval = rounds_interval(shares, measurement.round_samples, confidence)
+    names = ("overlap_efficiency", "overlap_low", "overlap_high")
+    return dict(zip(names, (interval.median, interval.low, interval.high), strict=True))
+
+
+def usual_waits(waiting_seconds: Sequence[Sequence[float]]) -> list[float]:
+    """Time that each rank waited in a launch: the median of its rounds; empty where it is not known.
+
+    Other programs that ran in one round hold up whichever rank had its processor taken, for hundreds of
+    launches, and a mean would keep that.
+    """
+    return [float(median(rounds)) for rounds in waiting_seconds] if all(map(len, waiting_seconds)) else []
+
+
+def _largest(medians: Sequence[float]) -> int | None:
+    differ = max(medians) > min(medians)
+    return max(range(len(medians)), key=medians.__getitem__) if differ else None
+
+
+def _is_time(seconds: float) -> bool:
+    return math.isfinite(seconds) and seconds >= 0
+
+
+def _storable(value: Any) -> Any:
+    """``value`` with lists for tuples and text that UTF-8 can hold: last words may hold stray surrogates."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    return list(map(_storable, value)) if isinstance(value, (tuple, list)) else value
+
+
+def measurement_of(row: Mapping[str, Any]) -> Measurement:
+    """The measurement that a row of a case's file, as plain Python values, was written from."""
+    stored = {**_kept(Measurement, row), "status": Status(row["status"])}
+    return Measurement(case=case_of(row), conditions=Conditions(**_kept(Conditions, row)), **stored)
+
+
+def _kept(kind: type[Conditions | Measurement], row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of ``kind`` that are columns; what is null has the field's default."""
+    columns = [one for one in fields(kind) if one.name in row]
+    return {one.name: one.default if row[one.name] is None else _frozen(row[one.name]) for one in columns}
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -31,9 +31,9 @@ from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.machine.accelerators import count_gpus
 from ccbench.machine.host import usable_cores
 from ccbench.model.context import PredictionContext, named_context
+from ccbench.runner.measure import expected_rounds
 from ccbench.runner.network_probe import SAMPLING as LOOKING
 from ccbench.runner.network_probe import NetworkLooks
-from ccbench.runner.rounds import expected_rounds
 from ccbench.schedules import algorithm_row, parse_algorithm
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 from ccbench.cases import OVERLAP, Case, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.model import Prediction
-from ccbench.runner.rounds import rounds_of
+from ccbench.runner.measure import rounds_of
 from ccbench.stats import rounds_interval
 from ccbench.units import format_rate, format_seconds, format_size, plural
 

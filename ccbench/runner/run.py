@@ -30,6 +30,7 @@ from ccbench.machine.host import Terminated, terminated_by_signals
 from ccbench.model import Prediction
 from ccbench.model.context import PredictionContext
 from ccbench.results import RunFolder, arrow_schema
+from ccbench.runner.measure import blocks, expected_rounds, judged, merged, rounds_of
 from ccbench.runner.network_probe import NetworkLooks
 from ccbench.runner.planning import (
     MOST_COSTLY_TEAMS,
@@ -42,7 +43,6 @@ from ccbench.runner.planning import (
     unavailable,
 )
 from ccbench.runner.progress import Forecast, Progress
-from ccbench.runner.rounds import blocks, expected_rounds, judged, merged, rounds_of
 from ccbench.runner.starting import (
     context_of,
     launch_of,

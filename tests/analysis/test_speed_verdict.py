@@ -235,7 +235,7 @@ LOGS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "nccl_lo
 
 def verdict_of_log(tmp_path: Path, name: str, machine: str, nodes: int, network: str) -> SpeedVerdict:
     from ccbench.results.importers import read_log
-    from ccbench.results.importers.ranks import Given
+    from ccbench.results.importers.log import Given
     from ccbench.results.importers.runs import import_logs, write_import
 
     if not (LOGS / name).is_file():

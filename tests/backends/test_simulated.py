@@ -17,7 +17,7 @@ from ccbench.collectives import COLLECTIVES, OPS
 from ccbench.dtypes import CPU_DTYPES, item_bytes
 from ccbench.model.cluster import open_cluster, schedule_points
 from ccbench.model.machine import load_machine
-from ccbench.runner.rounds import merged
+from ccbench.runner.measure import merged
 from ccbench.schedules import algorithms_of, schedule_for
 from ccbench.schedules.schedule import Schedule
 from ccbench.stats import rounds_interval

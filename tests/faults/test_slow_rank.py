@@ -20,8 +20,8 @@ from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import LOAD_FLAGS
 from ccbench.results import Point
-from ccbench.results.rows import row_of
-from ccbench.runner.rounds import merged
+from ccbench.results.schema import row_of
+from ccbench.runner.measure import merged
 from ccbench.runner.workers.team import WorkerTeam
 from tests.results.samples import run_of_rows
 

@@ -9,8 +9,7 @@ import pytest
 
 from ccbench.cases import Case, CaseFacts, Measurement, Status
 from ccbench.machine.readings import DeviceReading, readings_from_json, readings_json
-from ccbench.runner.measure import RankResult
-from ccbench.runner.rounds import merged
+from ccbench.runner.measure import RankResult, merged
 from ccbench.runner.workers.leader import Leader
 from ccbench.runner.workers.messages import GroupRequest, RankReport
 

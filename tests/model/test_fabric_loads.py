@@ -11,6 +11,8 @@ from ccbench.model import fabric_loads
 from ccbench.model.fabric_loads import (
     FabricCosts,
     LinkTable,
+    Steps,
+    Uniform,
     representative_ranks,
     representatives,
     sampled_turns,
@@ -18,7 +20,6 @@ from ccbench.model.fabric_loads import (
     uniform_load,
 )
 from ccbench.model.fabric_pricing import price_algorithm
-from ccbench.model.patterns import Steps, Uniform
 from ccbench.topology.composition import cluster
 from ccbench.topology.fabrics import Fabric, Wire, torus
 from ccbench.topology.files import load_catalog

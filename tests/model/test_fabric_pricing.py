@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError, ScheduleError
-from ccbench.model.fabric_loads import FabricCosts, LinkTable
+from ccbench.model.fabric_loads import FabricCosts, LinkTable, Pipeline, Steps, Traffic
 from ccbench.model.fabric_pricing import (
     FabricPrices,
     fabric_loads,
@@ -24,7 +24,6 @@ from ccbench.model.fabric_pricing import (
     price_algorithm,
     price_loads,
 )
-from ccbench.model.patterns import Pipeline, Steps, Traffic
 from ccbench.schedules import ALGORITHMS, schedule_for
 from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import LINK_KINDS, Fabric, Wire, single_switch, torus

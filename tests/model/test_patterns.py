@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import ScheduleError, UsageError
-from ccbench.model import patterns
-from ccbench.model.fabric_loads import FabricCosts
-from ccbench.model.fabric_pricing import FabricPrices, fabric_loads, price_loads
-from ccbench.model.patterns import (
+from ccbench.model.fabric_loads import (
     DIRECTLY,
     PIPELINES,
     AllPairs,
+    FabricCosts,
     Pattern,
+    Steps,
     Traffic,
     Uniform,
     steps_of,
     traffic_for,
     traffic_of,
 )
+from ccbench.model.fabric_pricing import FabricPrices, fabric_loads, price_loads
 from ccbench.schedules import ALGORITHMS, Algorithm, schedule_for
 from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric, Wire, single_switch
@@ -89,7 +89,7 @@ def test_every_direct_pattern_and_pipeline_is_an_algorithm() -> None:
 @pytest.mark.parametrize("row", ALGORITHMS, ids=lambda row: f"{row.collective}-{row.name}")
 def test_many_ranks_need_no_schedule_of_all_pairs(row: Algorithm) -> None:
     traffic = traffic_for(row.collective, row.name, 4096)
-    flows = [len(one.source) for one in traffic.patterns if isinstance(one, patterns.Steps)]
+    flows = [len(one.source) for one in traffic.patterns if isinstance(one, Steps)]
     assert max(flows, default=0) <= 4096
     assert traffic.ranks == 4096
 

@@ -13,8 +13,7 @@ from ccbench.errors import UsageError
 from ccbench.groups import Layout
 from ccbench.machine.flags import Flag
 from ccbench.model.cluster import open_cluster
-from ccbench.model.group_points import group_points
-from ccbench.model.group_systems import axis_placement
+from ccbench.model.group_points import axis_placement, group_points
 from ccbench.model.library import LibraryRequest
 from ccbench.plan.communication import Communication
 from ccbench.plan.step import MEASURED, PREDICTED, MeasuredPoints, Prices, measured_points

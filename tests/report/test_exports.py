@@ -19,7 +19,7 @@ from ccbench.report.exports import SUMMARY_VERSION, Table, json_summary, nccl_te
 from ccbench.report.wording import points_of
 from ccbench.results import Manifest, Run, RunFolder, load_run
 from ccbench.results.importers import read_log
-from ccbench.results.importers.ranks import Given
+from ccbench.results.importers.log import Given
 from ccbench.results.importers.runs import import_logs, write_import
 
 from .synthetic import MANIFEST, Edit, case, emulated, failed, flagged, sweep, write_run

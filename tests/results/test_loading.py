@@ -15,8 +15,7 @@ from ccbench.cases import SETTINGS, Measurement, Status
 from ccbench.errors import RunFolderError
 from ccbench.results import SCHEMA, RunFolder, load_run, load_runs, newest_run
 from ccbench.results.loading import read_case
-from ccbench.results.rows import measurement_of
-from ccbench.results.schema import Column, arrow_schema
+from ccbench.results.schema import Column, arrow_schema, measurement_of
 
 from .samples import PREDICTION, failed, measured, measurements
 

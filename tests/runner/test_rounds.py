@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import MORE_ROUNDS, Case, Conditions, Measurement, Sampling, Status
-from ccbench.results.rows import usual_waits
-from ccbench.runner.rounds import EXTRA_ROUNDS_FACTOR, judged, merged, rounds_of
+from ccbench.results.schema import usual_waits
+from ccbench.runner.measure import EXTRA_ROUNDS_FACTOR, judged, merged, rounds_of
 
 CASE = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
 

@@ -15,7 +15,7 @@ from ccbench.errors import CcbenchError
 from ccbench.machine.detection import load_topology
 from ccbench.model.library.clusters import library_system
 from ccbench.results.importers import read_log
-from ccbench.results.importers.ranks import Given
+from ccbench.results.importers.log import Given
 from ccbench.results.importers.runs import import_logs
 from ccbench.topology.node_nics import parse_network
 from tests.results.importers.logs import LOGS, needs_logs

@@ -26,12 +26,12 @@ from ccbench.results.importers.log import (
     ImportedRow,
     ImportedTable,
     Outcome,
+    bus_factor,
     cells_of,
     json_record,
     row_of,
 )
 from ccbench.results.importers.nccl_tests_columns import likely_collective, nodes_of_devices, ranks_of_devices
-from ccbench.results.importers.ranks import bus_factor
 from ccbench.results.importers.words import (
     capped,
     collective_name,

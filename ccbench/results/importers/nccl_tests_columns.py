@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.flags import Flag
-from ccbench.results.importers.log import DeviceLine, ImportedRow
-from ccbench.results.importers.ranks import ranks_that_fit
+from ccbench.results.importers.log import DeviceLine, ImportedRow, ranks_that_fit
 from ccbench.results.importers.words import DTYPES, whole
 from ccbench.topology.text import figure
 

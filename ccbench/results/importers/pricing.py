@@ -18,8 +18,7 @@ from ccbench.model.cluster import Cluster, cluster_of
 from ccbench.model.context import predict_case
 from ccbench.model.library import Generation, LibrarySystem
 from ccbench.model.library.clusters import WORDS, generations_in, nvlinks_of, pcie_generation
-from ccbench.results.importers.log import ImportedLog, ImportedTable
-from ccbench.results.importers.ranks import Given
+from ccbench.results.importers.log import Given, ImportedLog, ImportedTable
 from ccbench.results.points import Manifest, Point
 from ccbench.topology.classes import class_of_model, is_card, is_module, topology_class
 from ccbench.topology.graph import Topology, TopologyClass

@@ -23,17 +23,20 @@ from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.files import LONGEST_VALUE, kept_variables, line_shown
 from ccbench.machine.flags import Flag
 from ccbench.results import RunFolder
-from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome
-from ccbench.results.importers.pricing import Pricer, recognised
-from ccbench.results.importers.ranks import (
+from ccbench.results.importers.log import (
     Given,
+    ImportedLog,
+    ImportedRow,
+    ImportedTable,
+    Outcome,
     Team,
     checked,
     team_of,
     with_shared_devices,
     with_whole_sizes,
 )
-from ccbench.results.rows import Origin, imported_case_id, imported_speed
+from ccbench.results.importers.pricing import Pricer, recognised
+from ccbench.results.schema import Origin, imported_case_id, imported_speed
 
 UNKNOWN_COUNT = -1
 """Count of a case whose source prints none and whose element type it does not say."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ccbench.cases import Case, Measurement, Status
 from ccbench.results import Run
-from ccbench.results.rows import row_of
+from ccbench.results.schema import row_of
 from tests.results.samples import run_of_rows
 
 ROUNDS = 6

@@ -13,7 +13,7 @@ from ccbench.cases import NO_OP, Case, Conditions, Measurement, Status
 from ccbench.collectives import collective
 from ccbench.groups import Pair, every_pair, format_ranks, parse_groups
 from ccbench.results import Run
-from ccbench.results.rows import row_of
+from ccbench.results.schema import row_of
 from ccbench.topology.files import load_catalog, to_plain
 from tests.results.samples import run_of_rows
 

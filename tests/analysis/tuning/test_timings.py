@@ -12,7 +12,7 @@ from ccbench.cases import Case
 from ccbench.errors import UsageError
 from ccbench.results import load_run
 from ccbench.results.importers import read_log
-from ccbench.results.importers.ranks import Given
+from ccbench.results.importers.log import Given
 from ccbench.results.importers.runs import import_logs, write_import
 from tests.report.synthetic import case, flagged, sweep, write_run
 

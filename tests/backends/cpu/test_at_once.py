@@ -10,7 +10,7 @@ import pytest
 
 from ccbench.cases import OVERLAP_PARTS, Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.results.rows import row_of
+from ccbench.results.schema import row_of
 from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.cpu.test_groups import QUICK, RANKS, case_of
 

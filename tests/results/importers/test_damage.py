@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from ccbench.errors import CcbenchError
 from ccbench.machine.flags import Flag
 from ccbench.results.importers import log_of_text, readers
-from ccbench.results.importers.log import ImportedLog
-from ccbench.results.importers.ranks import checked
+from ccbench.results.importers.log import ImportedLog, checked
 from tests.results.importers import outputs
 from tests.results.importers.logs import entries, name_of, needs_logs, text_of
 from tests.results.importers.nccl_tests_outputs import output

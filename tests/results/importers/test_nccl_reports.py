@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from ccbench.results.importers.log import Outcome
+from ccbench.results.importers.log import Outcome, checked
 from ccbench.results.importers.nccl_reports import loaded, read, recognises
-from ccbench.results.importers.ranks import checked
 from tests.results.importers.nccl_tests_outputs import output
 
 SIZES = (1 << 20, 1 << 22)

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from ccbench.machine.flags import Flag
-from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome
+from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome, checked
 from ccbench.results.importers.nccl_tests import read, recognises
 from ccbench.results.importers.nccl_tests_columns import header_layout
-from ccbench.results.importers.ranks import checked
 from tests.results.importers.nccl_tests_outputs import (
     OLD_TITLES,
     ROWS,

@@ -11,8 +11,7 @@ import pytest
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
 from ccbench.results.importers import nccl_tests
-from ccbench.results.importers.log import ImportedLog, Outcome
-from ccbench.results.importers.ranks import checked
+from ccbench.results.importers.log import ImportedLog, Outcome, checked
 from tests.results.importers.logs import entries, name_of, needs_logs, text_of
 
 pytestmark = needs_logs

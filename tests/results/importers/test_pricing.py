@@ -13,7 +13,7 @@ from ccbench.cases import Case, Measurement, Status
 from ccbench.errors import MachineError
 from ccbench.results import Run, load_run
 from ccbench.results.importers import log_of_text
-from ccbench.results.importers.log import ImportedLog, ImportedTable
+from ccbench.results.importers.log import Given, ImportedLog, ImportedTable
 from ccbench.results.importers.pricing import (
     SOCKETS,
     Pricer,
@@ -25,7 +25,6 @@ from ccbench.results.importers.pricing import (
     machines_with,
     with_cards,
 )
-from ccbench.results.importers.ranks import Given
 from ccbench.results.importers.runs import import_logs, write_import
 from ccbench.topology.files import CATALOG_FOLDER, catalog_names, load_catalog
 from ccbench.topology.graph import DeviceKind, TopologyClass

@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
 from ccbench.results.importers import readers
-from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable
-from ccbench.results.importers.ranks import (
+from ccbench.results.importers.log import (
+    DeviceLine,
     Given,
+    ImportedLog,
+    ImportedRow,
+    ImportedTable,
     bus_factor,
     checked,
     ranks_that_fit,

@@ -13,8 +13,7 @@ from ccbench.cases import Status
 from ccbench.machine.files import REDACTED
 from ccbench.machine.flags import Flag
 from ccbench.results import load_run
-from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
-from ccbench.results.importers.ranks import Given
+from ccbench.results.importers.log import DeviceLine, Given, ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.results.importers.runs import (
     described,
     each_once,

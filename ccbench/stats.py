@@ -1,4 +1,4 @@
-"""Statistics of samples: medians with intervals, outliers, drift. Times are in any one unit.
+"""Statistics of samples: medians with intervals, outliers. Times are in any one unit.
 
 Nothing here assumes a normal distribution: run times are skewed and bounded below (T. Hoefler and
 R. Belli, "Scientific Benchmarking of Parallel Computing Systems", SC 2015, rules 5 and 6).
@@ -18,12 +18,6 @@ from ccbench.cases import Sampling
 
 Samples = Sequence[float] | NDArray[np.float64]
 
-MOST_DRIFT_POINTS = 1024
-"""Drift looks at all pairs of points; more samples than this are first joined into blocks."""
-
-FEWEST_DRIFT_POINTS = 8
-"""Below this the normal approximation of Mann-Kendall's statistic is poor, so no drift is reported."""
-
 
 @dataclass(frozen=True)
 class Interval:
@@ -36,18 +30,6 @@ class Interval:
     median: float
     high: float
     confidence: float
-
-
-@dataclass(frozen=True)
-class Drift:
-    """Trend of samples in the order in which they were taken.
-
-    p_value: chance of a trend at least this clear in samples without one (two-sided Mann-Kendall).
-    relative_change: median slope times the number of samples, over the median; 0.1 is a rise of 10 %.
-    """
-
-    p_value: float
-    relative_change: float
 
 
 def _checked(samples: Samples) -> NDArray[np.float64]:
@@ -129,21 +111,6 @@ def intervals_overlap(first: Interval, second: Interval) -> bool:
     return first.low <= second.high and second.low <= first.high
 
 
-def percentile(samples: Samples, fraction: float) -> float | None:
-    """The smallest sample with at least ``fraction`` of all samples at or below it (nearest rank).
-
-    None when fewer than 1 / min(fraction, 1 - fraction) samples exist: below that a p99 is no more than
-    the maximum under another name. Raises ValueError unless 0 < fraction < 1.
-    """
-    if not 0 < fraction < 1:
-        raise ValueError(f"percentile of {fraction}; give a fraction between 0 and 1, such as 0.99")
-    values = np.sort(_checked(samples))
-    # The small terms keep 100 * (1 - 0.99) and 0.07 * 100 from falling on the wrong side by rounding.
-    if len(values) * min(fraction, 1 - fraction) < 1 - 1e-9:
-        return None
-    return float(values[math.ceil(fraction * len(values) - 1e-9) - 1])
-
-
 def tukey_outliers(samples: Samples) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Indices of (mild, severe) outliers: beyond 1.5 and beyond 3 times the interquartile range.
 
@@ -180,46 +147,6 @@ def chance_of_most(times: int, tries: int, kinds: int) -> float:
         for k in range(times, tries + 1)
     )  # fmt: skip
     return min(1.0, kinds * tail)
-
-
-def drift(samples: Samples) -> Drift:
-    """Return the trend of ``samples`` in their order, by the Mann-Kendall test and the Theil-Sen slope.
-
-    H. B. Mann, Econometrica 13 (1945) 245; M. G. Kendall, "Rank Correlation Methods" (1975), with his
-    variance for ties; P. K. Sen, J. Amer. Statist. Assoc. 63 (1968) 1379. Fewer than
-    FEWEST_DRIFT_POINTS samples never show a drift (p_value 1).
-    """
-    values = _blocks(_checked(samples))
-    count = len(values)
-    if count < 2:
-        return Drift(1.0, 0.0)
-    earlier, later = np.triu_indices(count, k=1)
-    differences = values[later] - values[earlier]
-    slope = float(np.median(differences / (later - earlier)))
-    centre = float(np.median(values))
-    change = slope * count / abs(centre) if centre else 0.0
-    if count < FEWEST_DRIFT_POINTS:
-        return Drift(1.0, change)
-    return Drift(_mann_kendall_p_value(float(np.sign(differences).sum()), values), change)
-
-
-def _mann_kendall_p_value(score: float, values: NDArray[np.float64]) -> float:
-    count = len(values)
-    ties = np.unique(values, return_counts=True)[1].astype(np.float64)
-    variance = (
-        count * (count - 1) * (2 * count + 5) - float(np.sum(ties * (ties - 1) * (2 * ties + 5)))
-    ) / 18
-    if variance <= 0 or score == 0:
-        return 1.0
-    # One is taken off for continuity: the score moves in steps of two.
-    return math.erfc((abs(score) - 1) / math.sqrt(2 * variance))
-
-
-def _blocks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Medians of at most MOST_DRIFT_POINTS blocks of neighbouring samples, in order."""
-    if len(values) <= MOST_DRIFT_POINTS:
-        return values
-    return np.array([np.median(block) for block in np.array_split(values, MOST_DRIFT_POINTS)])
 
 
 OVERTIME_FACTOR = 4.0

@@ -9,14 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.stats import (
-    MOST_DRIFT_POINTS,
     Interval,
     chance_of_most,
-    drift,
     intervals_overlap,
     median_interval,
     median_ranks,
-    percentile,
     relative_width,
     rounds_interval,
     tukey_outliers,
@@ -104,37 +101,16 @@ def test_intervals_overlap_when_they_share_a_point(first: list[int], second: lis
 
 
 @pytest.mark.parametrize("samples", [[], [1.0, math.nan], [math.inf], [[1.0]]])
-@pytest.mark.parametrize("function", [median_interval, tukey_outliers, drift, lambda s: percentile(s, 0.5)])
+@pytest.mark.parametrize("function", [median_interval, tukey_outliers])
 def test_samples_that_are_none_or_not_finite_are_refused(function: object, samples: list[float]) -> None:
     with pytest.raises(ValueError, match="samples"):
-        function(samples)  # type: ignore[operator]  # four functions of one argument
+        function(samples)  # type: ignore[operator]  # two functions of one argument
 
 
 @pytest.mark.parametrize("confidence", [0, 1, -1, 2, math.nan])
 def test_a_confidence_is_between_zero_and_one(confidence: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         median_interval([1.0], confidence)
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        percentile([1.0], confidence)
-
-
-@pytest.mark.parametrize(
-    ("count", "fraction", "value"),
-    [(100, 0.99, 98.0), (99, 0.99, None), (2, 0.5, 0.0), (1, 0.5, None), (20, 0.05, 0.0), (19, 0.05, None),
-     (1000, 0.999, 998.0), (100, 0.07, 6.0)],
-)  # fmt: skip
-def test_a_percentile_needs_enough_samples_to_mean_something(
-    count: int, fraction: float, value: float | None
-) -> None:
-    assert percentile(np.arange(float(count)), fraction) == value
-
-
-@given(st.lists(st.floats(0, 1e3), min_size=20, max_size=60), st.sampled_from([0.1, 0.25, 0.5, 0.9]))
-def test_a_percentile_is_a_sample_with_that_share_at_or_below(samples: list[float], fraction: float) -> None:
-    value = percentile(samples, fraction)
-    assert value in samples
-    assert sum(sample <= value for sample in samples) >= fraction * len(samples) - 1e-6
-    assert sum(sample < value for sample in samples) <= fraction * len(samples) + 1e-6
 
 
 def test_outliers_beyond_the_inner_and_outer_fences_are_told_apart() -> None:
@@ -143,42 +119,6 @@ def test_outliers_beyond_the_inner_and_outer_fences_are_told_apart() -> None:
     assert tukey_outliers([6.0, -16.0, *middle]) == ((0,), (1,))
     assert tukey_outliers([1.0] * 10) == tukey_outliers([1.0, 9.0]) == ((), ())
     assert tukey_outliers([1.0] * 10 + [1.1]) == ((), (10,))
-
-
-def test_a_rising_series_drifts_and_its_change_is_measured() -> None:
-    rising = drift([1.0 + 0.01 * index for index in range(21)])
-    assert rising.p_value < 1e-6
-    assert rising.relative_change == pytest.approx(0.21 / 1.1)
-    falling = drift([1.2 - 0.01 * index for index in range(21)])
-    assert falling.p_value < 1e-6
-    assert falling.relative_change < 0
-
-
-def test_a_constant_series_and_a_short_one_do_not_drift() -> None:
-    assert drift([3.0] * 50).p_value == 1.0
-    assert drift([1.0, 2.0, 3.0, 4.0]).p_value == 1.0
-    assert drift([1.0]).relative_change == 0.0
-
-
-def test_one_huge_outlier_is_no_drift() -> None:
-    samples = [1.0, 1.1] * 10
-    samples[-1] = 1000.0
-    assert drift(samples).p_value > 0.1
-
-
-def test_noise_without_a_trend_is_called_drift_as_seldom_as_the_p_value_says() -> None:
-    random = np.random.default_rng(1975)
-    found = sum(drift(random.exponential(size=20)).p_value < 0.05 for _ in range(1000)) / 1000
-    # Four standard errors of a share of 0.05 over 1000 rounds are 0.028.
-    assert found == pytest.approx(0.05, abs=0.028)
-
-
-def test_long_series_are_joined_into_blocks_and_still_drift() -> None:
-    random = np.random.default_rng(7)
-    count = 20 * MOST_DRIFT_POINTS + 3
-    long = drift(1 + np.linspace(0, 0.2, count) + 0.1 * random.standard_normal(count))
-    assert long.p_value < 1e-12
-    assert long.relative_change == pytest.approx(0.2 / 1.1, rel=0.05)
 
 
 def test_rounds_count_once_each_when_there_are_enough_of_them() -> None:

@@ -317,20 +317,15 @@ class _Graph:
         functions = sorted(self.functions.values(), key=lambda one: one.address)
         gpus = [one for one in functions if one.is_accelerator and not self._shadows(one)]
         switches = [one for one in functions if one.class_code == NVSWITCH_CLASS and one.vendor == NVIDIA]
-        for kind, prefix, chosen in (
-            (DeviceKind.GPU, "gpu", gpus),
-            (DeviceKind.NVSWITCH, "nvswitch", switches),
-        ):
+        for kind, chosen in ((DeviceKind.GPU, gpus), (DeviceKind.NVSWITCH, switches)):
             for index, function in enumerate(chosen):
                 attributes = {"vendor": VENDORS.get(function.vendor, f"{function.vendor:#06x}")}
-                self._add_function(f"{prefix}{index}", kind, function, attributes)
-        number = 0
-        for card in cards:
-            of_card = self.functions.get(card.bus_id)
-            # A virtual function next to its own physical one is the same cable again.
-            if of_card is None or not self._shadows(of_card):
-                self._add_card(f"nic{number}", card, of_card)
-                number += 1
+                self._add_function(f"{kind.value}{index}", kind, function, attributes)
+        # A virtual function next to its own physical one is the same cable again.
+        found = [(card, self.functions.get(card.bus_id)) for card in cards]
+        kept = [(card, one) for card, one in found if one is None or not self._shadows(one)]
+        for number, (card, of_card) in enumerate(kept):
+            self._add_card(f"nic{number}", card, of_card)
 
     def join_processors(self, files: Files) -> None:
         """Add the links between processors, with the kernel's distances."""

@@ -22,7 +22,7 @@ from ccbench.topology.graph import (
     TopologyClass,
 )
 from ccbench.topology.matrix import DOWN, NO_PATH, NOT_VISIBLE, path_labels
-from ccbench.topology.node_nics import ASSUMED
+from ccbench.topology.node_nics import ASSUMED, towards_processors
 from ccbench.units import shown
 
 MOST_GPUS = 128
@@ -402,23 +402,13 @@ def _slow_hops(topology: Topology, devices: Mapping[str, Device]) -> tuple[list[
     NCCL states the most that both ends of a bridge's link can, and of a GPU the present speed. Only hops that
     hold back a GPU far faster are found: a Gen4 card in a Gen3 box is how such boxes are sold.
     """
-    upwards: dict[str, list[Link]] = {}
+    links = []
     for link in topology.links:
         state = _numbers(link)
         stated = "max_width" not in link.attributes and state.get("gigatransfers") and state.get("width")
         if link.kind is LinkKind.PCIE and stated and link.source in devices:
-            upwards.setdefault(link.target, []).append(link)
-    # Between two switches the link alone does not say which is the upper one, so the hop of a device towards
-    # the processor is found from the processors downwards.
-    above: dict[str, Link] = {}
-    waiting = [device.name for device in topology.of_kind(DeviceKind.CPU)]
-    done = set(waiting)
-    while waiting:
-        for link in upwards.get(waiting.pop(), ()):
-            if link.source not in done:
-                done.add(link.source)
-                above[link.source] = link
-                waiting.append(link.source)
+            links.append(link)
+    above = towards_processors(topology, links)
     slow: dict[tuple[float, int], list[str]] = {}
     invented: list[str] = []
     findings: list[Finding] = []

@@ -228,10 +228,6 @@ class Wire:
                 "seconds and at least one link"
             )
 
-    def faster(self, factor: float) -> Wire:
-        """Return such a wire with ``factor`` times the rate."""
-        return Wire(self.bytes_per_second * factor, self.latency_seconds, self.kind, self.count, self.origin)
-
 
 @dataclass(frozen=True)
 class LevelCut:
@@ -341,10 +337,7 @@ def wired(
     """A fabric whose link ids count through ``bundles`` one after the other."""
     listed = list(bundles)
     # Links of a bundle share one wire, whose numbers are repeated rather than kept link by link.
-    sizes = [len(bundle.source) for bundle in listed]
-
-    def repeated(value: Callable[[Wire], float], dtype: type) -> NDArray[np.generic]:
-        return np.repeat(np.array([value(bundle.wire) for bundle in listed], dtype=dtype), sizes)
+    sizes, wires = [len(bundle.source) for bundle in listed], [bundle.wire for bundle in listed]
 
     return Fabric(
         name,
@@ -352,14 +345,14 @@ def wired(
         vertices,
         np.concatenate([bundle.source for bundle in listed]),
         np.concatenate([bundle.target for bundle in listed]),
-        np.asarray(repeated(lambda wire: wire.bytes_per_second, np.float64), dtype=np.float64),
-        np.asarray(repeated(lambda wire: wire.latency_seconds, np.float64), dtype=np.float64),
-        np.asarray(repeated(lambda wire: LINK_KINDS.index(wire.kind), np.int8), dtype=np.int8),
-        np.asarray(repeated(lambda wire: wire.count, np.int32), dtype=np.int32),
+        np.repeat(np.array([wire.bytes_per_second for wire in wires], np.float64), sizes),
+        np.repeat(np.array([wire.latency_seconds for wire in wires], np.float64), sizes),
+        np.repeat(np.array([LINK_KINDS.index(wire.kind) for wire in wires], np.int8), sizes),
+        np.repeat(np.array([wire.count for wire in wires], np.int32), sizes),
         router,
         device,
         levels,
-        tuple((size, bundle.wire) for size, bundle in zip(sizes, listed, strict=True)),
+        tuple(zip(sizes, wires, strict=True)),
     )
 
 

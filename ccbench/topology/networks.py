@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def fat_tree(children: Sequence[int], wire: Wire, oversubscription: float = 1.0)
         leaving = down[level - 1] * wires[-1].bytes_per_second / oversubscription
         links = max(1, math.ceil(leaving / wire.bytes_per_second - 1e-9))
         up.append(links)
-        wires.append(wire.faster(leaving / links / wire.bytes_per_second))
+        wires.append(replace(wire, bytes_per_second=leaving / links))
     tree = _Tree(down, up)
     check_size("fat-tree", 2 * sum(tree.sizes))
     return wired(

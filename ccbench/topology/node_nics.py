@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ccbench.errors import MachineError
@@ -19,7 +18,7 @@ from ccbench.topology.fabrics import Wire
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology
 from ccbench.topology.matrix import NOT_VISIBLE, path_labels
 from ccbench.topology.text import said_and_denied
-from ccbench.units import format_rate, shown
+from ccbench.units import format_rate, shown, suggestion
 
 KINDS: dict[str, LinkKind] = {
     "ib": LinkKind.INFINIBAND,
@@ -121,8 +120,7 @@ def parse_network(text: str) -> Network:
         )
     word, gigabits, nics = match[1], float(match[2]), int(match[3])
     if word not in KINDS:
-        near = difflib.get_close_matches(word, KINDS, n=1, cutoff=0.5)
-        cure = f"did you mean {near[0]}" if near else f"one of {', '.join(KINDS)}"
+        cure = suggestion(word, KINDS)
         raise MachineError(f"network: kind {word!r} in {shown(text)} is not known; {cure}")
     if not 0 < gigabits <= MOST_GIGABITS or not 0 < nics <= MOST_NICS:
         raise MachineError(
@@ -173,7 +171,14 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     link = Link("", "", LinkKind.PCIE, wire.bytes_per_second, None, wire.count, origin=origin)
     devices = [device for device in machine.devices if device.name not in old]
     links = [one for one in machine.links if one.source not in old and one.target not in old]
-    upwards = _upwards(machine)
+    # A GPU hangs on what it is linked to first, whether a processor is shown above that or not.
+    kinds = {device.name: device.kind for device in machine.devices}
+    hosts = (DeviceKind.PCIE_SWITCH, DeviceKind.CPU)
+    up = [link for link in machine.links if link.carries and kinds.get(link.target) in hosts]
+    of_switches = (link for link in up if kinds.get(link.source) is DeviceKind.PCIE_SWITCH)
+    upwards = towards_processors(machine, of_switches)
+    upwards |= {link.source: link for link in reversed(up) if kinds.get(link.source) is DeviceKind.GPU}
+    processors = {name for name, kind in kinds.items() if kind is DeviceKind.CPU}
     place = "next to the GPUs it serves" if upwards else "on the GPUs it serves, for no PCIe is shown"
     text = (
         f"where the NICs of {network} hang is not known: each is put {place}, in a slot as fast as its port"
@@ -188,7 +193,7 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
         # The GPUs that the port serves; with more ports than GPUs the one whose port it is.
         served = [gpu for index, gpu in enumerate(gpus) if index * ports // len(gpus) == port]
         served = [gpus[port * len(gpus) // ports]] if ports > len(gpus) else served
-        for place in _places(served, upwards):
+        for place in _places(served, upwards, processors):
             links += replace(link, source=place, target=name).both_ways()
     # The words that the source has for the paths that stay. The new NICs are in no print, so the fact that
     # says that only printed words count is given up; what the source does not show stays unknown.
@@ -262,45 +267,38 @@ def _rated(machine: Topology, network: Network) -> Topology:
     return replace(machine, devices=devices, warnings=(*machine.warnings, *warnings))
 
 
-def _places(gpus: Sequence[str], upwards: Mapping[str, tuple[str, bool]]) -> list[str]:
+def _places(gpus: Sequence[str], upwards: Mapping[str, Link], processors: set[str]) -> list[str]:
     """Places of a NIC of these GPUs: one, unless they are shown without anything above them."""
-    above = list(dict.fromkeys(upwards[gpu][0] for gpu in gpus if gpu in upwards))
+    above = list(dict.fromkeys(upwards[gpu].target for gpu in gpus if gpu in upwards))
     if len(above) <= 1:
         return above or list(gpus)
     # On several switches: the processor of most of the GPUs, over however many switches.
-    processors: Counter[str] = Counter()
+    found: Counter[str] = Counter()
     for name in gpus:
-        is_processor = False
-        while not is_processor and name in upwards:
-            name, is_processor = upwards[name]
-        if is_processor:
-            processors[name] += 1
-    return [processors.most_common(1)[0][0]] if processors else above[:1]
+        while name in upwards:
+            name = upwards[name].target
+        found[name] += name in processors
+    most, number = found.most_common(1)[0]
+    return [most] if number else above[:1]
 
 
-def _upwards(machine: Topology) -> dict[str, tuple[str, bool]]:
-    """GPU or PCIe switch -> the PCIe switch or processor it hangs on, and whether that is a processor.
+def towards_processors(machine: Topology, links: Iterable[Link]) -> dict[str, Link]:
+    """Device -> the one of ``links`` that leads from it towards a processor.
 
-    Links go both ways, so which of two cascaded switches is the upper one is told by the way to a processor.
+    Links go both ways, so which of two cascaded switches is the upper one is told by the way to a processor:
+    they are followed from the processors downwards.
     """
-    kinds = {device.name: device.kind for device in machine.devices}
-    hosts = (DeviceKind.PCIE_SWITCH, DeviceKind.CPU)
-    found: dict[str, tuple[str, bool]] = {}
-    below: dict[str, list[str]] = {}
-    for link in machine.links:
-        source, target = kinds.get(link.source), kinds.get(link.target)
-        if not link.carries or target not in hosts:
-            continue
-        if source is DeviceKind.GPU:
-            found.setdefault(link.source, (link.target, target is DeviceKind.CPU))
-        elif source is DeviceKind.PCIE_SWITCH:
-            below.setdefault(link.target, []).append(link.source)
-    waiting = [name for name, kind in kinds.items() if kind is DeviceKind.CPU]
+    below: dict[str, list[Link]] = {}
+    for link in links:
+        below.setdefault(link.target, []).append(link)
+    found: dict[str, Link] = {}
+    processors = [device.name for device in machine.of_kind(DeviceKind.CPU)]
+    waiting = list(processors)
     for upper in waiting:
-        for switch in below.get(upper, ()):
-            if switch not in found:
-                found[switch] = upper, kinds[upper] is DeviceKind.CPU
-                waiting.append(switch)
+        for link in below.get(upper, ()):
+            if link.source not in found and link.source not in processors:
+                found[link.source] = link
+                waiting.append(link.source)
     return found
 
 

@@ -167,7 +167,7 @@ def test_networks_are_read_and_written(text: str, kind: LinkKind, rate: float) -
         ("ib-ndr-400", "write for example ib-ndr-400x8"),
         ("ib-ndr-400x8\n", "is not <kind>"),
         ("ib-NDR-400x8", "lower case only; write ib-ndr-400x8"),
-        ("ib-nrd-400x8", "did you mean ib-ndr"),
+        ("ib-nrd-400x8", "did you mean 'ib-ndr'"),
         ("zzz-400x8", "one of ib, ib-fdr"),
         ("tcp-0x1", "out of range"),
         ("tcp-25x0", "out of range"),

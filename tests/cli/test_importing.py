@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ccbench.results import load_run
+from ccbench.topology.files import load_catalog, to_plain
 from tests.cli.conftest import Command
 from tests.results.importers.nccl_tests_outputs import ONE_WRONG, TITLES, row
 
@@ -66,6 +69,15 @@ def test_the_first_sentence_says_whether_the_numbers_are_normal(ccbench: Command
     assert reported["speed_verdicts"] == {"run": [verdict]}
     assert reported["verdicts"]["run"][0] == verdict["sentence"]
     assert ccbench("report", "run", "--format", "json").json["speed_verdicts"] == [verdict]
+
+
+def test_a_machine_of_a_file_has_a_verdict_too(ccbench: Command, tmp_path: Path) -> None:
+    mine = replace(load_catalog("hgx-h100"), name="mine")
+    (tmp_path / "mine.json").write_text(json.dumps(to_plain(mine)))
+    ours = ccbench("import", "log.txt", "--machine", "mine.json", "--json", "-o", "ours").json
+    named = ccbench("import", "log.txt", "--machine", "hgx-h100", "--json", "-o", "named").json
+    assert ours["speed_verdicts"] == named["speed_verdicts"]
+    assert load_run(tmp_path / "ours").manifest.machine == "mine"
 
 
 def test_json_tells_a_script_what_became_of_every_file(ccbench: Command, tmp_path: Path) -> None:

@@ -369,11 +369,13 @@ def write_import(
     prediction, and learns which it cannot. Raises RunFolderError as RunFolder does.
     """
     from ccbench import __version__
+    from ccbench.machine.detection import load_topology
+    from ccbench.topology.files import catalog_names, to_plain
 
     pricer = pricer or Pricer()
     # What all files are of is the run's; what differs is told of each file alone.
     machines, networks = {file.given.machine for file in files}, {file.given.network for file in files}
-    manifest = {
+    manifest: dict[str, Any] = {
         "suite": {"name": name},
         "machine": {"name": machines.pop() if len(machines) == 1 else given.machine},
         "network": networks.pop() if len(networks) == 1 else given.network,
@@ -382,6 +384,9 @@ def write_import(
         "imported": [described(file) for file in files],
         "versions": {"ccbench": __version__},
     }
+    if given.source and given.machine not in catalog_names():
+        # Of a machine that a file describes nobody else could tell later what it was.
+        manifest["topology"] = to_plain(load_topology(given.source))
     with RunFolder.create(folder, manifest) as run:
         written: set[str] = set()
         for file in files:

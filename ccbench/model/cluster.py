@@ -154,7 +154,8 @@ def cluster_of(
         )
     if nodes > 1 and network is None:
         raise MachineError(
-            f"{node.name}: {ranks} ranks are {nodes} nodes and need a network; write --network ib-ndr-400x8"
+            f"{node.name}: {ranks} ranks are {nodes} nodes and need a network; name theirs, such as "
+            "--network ib-ndr-400x8 ('ccbench list networks')"
         )
     taken = first_gpus(node, ranks // nodes)
     wanted = None

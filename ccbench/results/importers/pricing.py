@@ -330,8 +330,9 @@ def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
     # Files of one import may be of several machines.
     file = manifest.imported(point.source)
     name, network = (file.text(key) or getattr(manifest, key) for key in ("machine", "network"))
+    # Hosts that a log counts are those of the point; how many machines they are only the user can say.
     said = manifest.at("nodes")
-    nodes = point.nodes or (said if isinstance(said, int) else None)
+    nodes = said if isinstance(said, int) else None
     if not name:
         raise MachineError("the run does not name its machine; give --machine (of several nodes --network)")
     if name in catalog_names():
@@ -339,7 +340,7 @@ def recorded_system(manifest: Manifest, point: Point) -> LibrarySystem:
         return _cluster(given, point.ranks, point.nodes).system
     if manifest.topology is None or manifest.topology.name != name:
         raise MachineError(f"run.json does not hold the machine {name}; name one of 'ccbench list machines'")
-    return cluster_of(manifest.topology, nodes, network or None, point.ranks).system
+    return cluster_of(manifest.topology, point.nodes or nodes, network or None, point.ranks).system
 
 
 @lru_cache(maxsize=64)

@@ -23,6 +23,7 @@ from ccbench.results.importers.pricing import (
     gpus_per_process,
     is_other_model,
     machines_with,
+    recorded_system,
     with_cards,
 )
 from ccbench.results.importers.runs import import_logs, write_import
@@ -421,3 +422,16 @@ def test_hosts_of_one_nvlink_domain_are_one_machine() -> None:
     priced = Pricer().price(Measurement(case, Status.OK), log, rack)
     assert priced is not None
     assert "nvswitch" in priced.bottleneck
+
+
+def test_hosts_of_one_nvlink_domain_are_judged_as_they_were_priced(tmp_path: Path) -> None:
+    # Of four racks, which the user counts, the log counts 72 hosts.
+    for ranks, nodes, network, racks in ((72, None, "", 1), (288, 4, "ib-ndr-400x72", 4)):
+        log = log_of_text(of_model("NVIDIA GB200", ranks, 4), "log.txt")
+        given = Given("gb200-nvl72", 72, nodes, network, "gb200-nvl72")
+        folder = write_import(
+            tmp_path / str(racks), import_logs([(Path("log.txt"), log)], given), given, "log"
+        )
+        run = load_run(folder)
+        assert {point.nodes for point in run.points} == {ranks // 4}
+        assert {recorded_system(run.manifest, point).nodes for point in run.points} == {racks}

@@ -23,27 +23,27 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (lines of code, files) of ccbench/; to reach: 36,000 lines and 210 files.
-WHOLE = (45_611, 239)
+WHOLE = (45_611, 225)
 
 # Of every package (lines of code, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
     "analysis": (2_488, 11),
-    "backends": (8_497, 49),
+    "backends": (8_364, 41),
     "cli": (1_604, 14),
-    "machine": (2_427, 13),
-    "model": (4_831, 25),
-    "plan": (2_316, 11),
+    "machine": (2_427, 11),
+    "model": (4_831, 24),
+    "plan": (2_293, 11),
     "report": (5_247, 24),
-    "results": (4_310, 20),
-    "runner": (3_572, 21),
-    "schedules": (1_247, 9),
-    "suite": (1_373, 6),
-    "topology": (6_158, 26),
-    FLAT: (1_541, 10),
+    "results": (4_310, 18),
+    "runner": (3_542, 20),
+    "schedules": (1_226, 9),
+    "suite": (1_349, 6),
+    "topology": (6_157, 24),
+    FLAT: (1_506, 10),
 }
 
 # Functions; to reach: 12 % private helpers that are used once, none over 60 lines.
-HELPERS_USED_ONCE_PERCENT = 13.3
+HELPERS_USED_ONCE_PERCENT = 12.2
 MEDIAN_FUNCTION, LONGEST_FUNCTION = 12, 54
 
 # A floor, not a ceiling: comment lines per 100 lines of code that say why; to reach: 3 to 6.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -277,3 +278,22 @@ def test_logs_of_healthy_machines_are_normal(
     tmp_path: Path, name: str, machine: str, nodes: int, network: str
 ) -> None:
     assert verdict_of_log(tmp_path, name, machine, nodes, network).word is Word.NORMAL
+
+
+def test_large_messages_at_half_the_rate_are_slow_by_what_healthy_systems_do(
+    tmp_path: Path,
+) -> None:
+    verdict = only(write_run(tmp_path / "run", [case(2**power) for power in range(26, 33)], lambda _: 2.2))
+    assert (verdict.word, verdict.broken) == (Word.SLOW, False)
+    assert verdict.finding is not None
+    assert verdict.finding.severity == "doubt"
+    (large,) = verdict.regimes
+    assert large.typical is not None
+    assert large.typical.slow
+
+
+def test_the_lower_figure_of_what_is_expected_comes_first(tmp_path: Path) -> None:
+    sentence = only(write_run(tmp_path / "run", sweep())).sentence
+    spans = re.findall(r"expected ([0-9.]+) to ([0-9.]+) (GB/s|us)", sentence)
+    assert [unit for *_, unit in spans] == ["GB/s", "GB/s", "us"]
+    assert all(float(low) < float(high) for low, high, _ in spans)

@@ -9,7 +9,15 @@ from typing import Any
 from benchmarks.score.holdout import HoldoutScores
 from benchmarks.score.scores import Errors, LogScore, Scores
 from benchmarks.score.statistics import Score
-from benchmarks.score.validation import SystemErrors, Validation, coverage, figures, residuals_of
+from benchmarks.score.validation import (
+    ANCHORS,
+    SystemErrors,
+    Validation,
+    coverage,
+    figures,
+    pooled,
+    residuals_of,
+)
 from ccbench.model.library import LibrarySystem
 from ccbench.model.library.intervals import residuals
 
@@ -53,6 +61,12 @@ def document(
         made["calibrated_on_every_other_size"] = _holdout(held_out.other_sizes)
         made["learned_without_the_system"] = _tested(held_out.other_systems)
         made["learned_without_the_generation"] = _tested(held_out.other_generations)
+        # Intervals are of all anchored predictions together, as those that ship.
+        known = residuals_of(pooled(held_out.anchored))
+        made["anchored"] = {
+            name: figures(tested) | (coverage(tested, known) if ANCHORS.get(name) else {})
+            for name, tested in held_out.anchored.items()
+        }
     return made
 
 

@@ -29,7 +29,7 @@ from ccbench.model.library.constants import (
     scaled,
     shipped,
 )
-from ccbench.model.library.intervals import RESIDUALS_FILE, residuals
+from ccbench.model.library.intervals import ANCHORED_FILE, RESIDUALS_FILE, residuals
 
 Floats = NDArray[np.float64]
 
@@ -88,7 +88,13 @@ def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
     """
     import yaml
 
-    from benchmarks.score.validation import held_out_systems, plain_residuals, residuals_of
+    from benchmarks.score.validation import (
+        anchored_systems,
+        held_out_systems,
+        plain_residuals,
+        pooled,
+        residuals_of,
+    )
 
     healthy = [log for log in logs if log.entry.healthy and log.observations]
     observations = [one for log in healthy for one in log.observations]
@@ -99,8 +105,12 @@ def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
         f"out of place, {date.today().isoformat()}"
     )
     write_constants(fit(observations), SHIPPED_FILE, learned_on)
-    plain = plain_residuals(residuals_of(held_out_systems(logs, system_key, report, fit)), learned_on)
-    RESIDUALS_FILE.write_text(yaml.safe_dump(plain, sort_keys=False, width=118, default_flow_style=None))
+    for path, tested in (
+        (RESIDUALS_FILE, held_out_systems(logs, system_key, report, fit)),
+        (ANCHORED_FILE, pooled(anchored_systems(logs, report, fit))),
+    ):
+        plain = plain_residuals(residuals_of(tested), learned_on)
+        path.write_text(yaml.safe_dump(plain, sort_keys=False, width=118, default_flow_style=None))
     residuals.cache_clear()
 
 

@@ -8,7 +8,15 @@ from itertools import chain
 from benchmarks.score.holdout import HoldoutScores
 from benchmarks.score.scores import Scores
 from benchmarks.score.statistics import BANDS, Score
-from benchmarks.score.validation import SystemErrors, Validation, coverage, figures, residuals_of
+from benchmarks.score.validation import (
+    ANCHORS,
+    SystemErrors,
+    Validation,
+    coverage,
+    figures,
+    pooled,
+    residuals_of,
+)
 from ccbench.model.library.intervals import Residuals, residuals
 
 _HEADINGS = ("points", "median", "MAPE", "bias", "<=32KiB", "<=32MiB", "above")
@@ -60,6 +68,10 @@ def lines(
                 ("learned without the generation", held_out.other_generations),
             ):
                 yield from _by_system(title, systems, residuals_of(systems))
+            known = residuals_of(pooled(held_out.anchored))
+            for title, systems in held_out.anchored.items():
+                # Around predictions for other collectives intervals are those of predictions without anchors.
+                yield from _by_system(title, systems, known if ANCHORS.get(title) else None, ("bands",))
     if held_out is not None:
         yield from _holdout("Calibrated on every other size, tested on the rest:", held_out.other_sizes)
 
@@ -74,13 +86,19 @@ def _apart(
         yield from (_row(log.entry.file, log.score, log.comparison, names, width) for log in found)
 
 
-def _by_system(title: str, systems: Sequence[SystemErrors], learned: Residuals) -> Iterator[str]:
-    found, held = figures(systems), coverage(systems, learned)
-    for name in ("", *found["bands"], *found["networks"], *found["libraries"]):
-        one = found if not name else {**found["bands"], **found["networks"], **found["libraries"]}[name]
+def _by_system(
+    title: str,
+    systems: Sequence[SystemErrors],
+    learned: Residuals | None,
+    parts: Sequence[str] = ("bands", "networks", "libraries"),
+) -> Iterator[str]:
+    """Rows of all sizes and of each part; learned: None where no intervals are tested."""
+    found, held = figures(systems), {} if learned is None else coverage(systems, learned)
+    rows = {"": found} | {name: one for part in parts for name, one in found[part].items()}
+    for name, one in rows.items():
         if not one["systems"]:
             continue
-        inside = held if not name else held["bands"].get(name, {})
+        inside = held if not name else held.get("bands", {}).get(name, {})
         cells = [str(one["systems"]), _percent(one["median_error"])]
         edges = f"{_percent(one['low'])} to {_percent(one['high'])}"
         more = [_percent(one["percentile_90"]), _percent(one["bias"], signed=True)]

@@ -7,8 +7,8 @@ others, from scales of one. Logs are of very different lengths, so a figure is f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from benchmarks.score.scores import Errors
 from benchmarks.score.statistics import BANDS
 from ccbench.model import Prediction
 from ccbench.model.library import LibrarySystem
-from ccbench.model.library.calibration import Observation
+from ccbench.model.library.calibration import Calibrated, Observation, calibrate
 from ccbench.model.library.constants import LibraryConstants, shipped
 from ccbench.model.library.intervals import (
     REGIMES,
@@ -30,6 +30,7 @@ from ccbench.model.library.intervals import (
     Residuals,
     intervals,
     kind_of,
+    octaves_from,
     regime_of,
     without,
 )
@@ -39,7 +40,22 @@ Floats = NDArray[np.float64]
 Plain = dict[str, Any]
 
 MOST_ROWS = 40
-"""Rows of one system that ``residuals.yaml`` keeps, evenly chosen in order of their transfer's share."""
+"""Rows of one system that a file of residuals keeps, evenly chosen in order of their transfer's share."""
+
+ANCHORS: Mapping[str, tuple[int, ...]] = {
+    "no size told": (),
+    "told 1 KiB": (1 << 10,),
+    "told 256 MiB": (1 << 28,),
+    "told 1 KiB, 256 MiB": (1 << 10, 1 << 28),
+    "told 1 KiB, 8 MiB, 256 MiB": (1 << 10, 8 << 20, 1 << 28),
+}
+"""Sizes whose times the model is told before it predicts others; the nearest measured ones stand for them."""
+
+FULL_RANGE = (2 << 10, 128 << 20)
+"""Logs with sizes from at most the first to at least the second have anchors..."""
+
+FEWEST_SIZES = 8
+"""...if at least as many sizes are left to be tested as are told at most."""
 
 TAILS = (0.2, 0.18, 0.16, 0.14, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 0.015, 0.01, 0.005)
 """Tails that are tried, twice the share of rows that an interval leaves out on each side."""
@@ -53,6 +69,7 @@ class SystemErrors:
     """Rows of one system and what was predicted for them; arrays run along its rows.
 
     log_ratios: log(measured / predicted). transfer_shares: of the predicted time. version: of the library.
+    octaves: from the nearest size that was told, empty where none was.
     """
 
     system: LibrarySystem
@@ -61,6 +78,7 @@ class SystemErrors:
     size_bytes: NDArray[np.int64]
     log_ratios: Floats
     transfer_shares: Floats
+    octaves: Floats = field(default_factory=lambda: np.empty(0))
 
     @property
     def errors(self) -> Errors:
@@ -82,6 +100,7 @@ class Validation:
     other_sizes: HoldoutScores
     other_systems: tuple[SystemErrors, ...]
     other_generations: tuple[SystemErrors, ...]
+    anchored: Mapping[str, tuple[SystemErrors, ...]]
 
     @classmethod
     def of(cls, logs: Sequence[LogPoints], report: Report, learn: Learn = fit) -> Validation:
@@ -90,6 +109,7 @@ class Validation:
             on_other_sizes(logs, calibrated, report),
             held_out_systems(logs, system_key, report, learn),
             held_out_systems(logs, lambda system: system.generation, report, learn),
+            anchored_systems(logs, report, learn),
         )
 
 
@@ -106,17 +126,111 @@ def held_out_systems(
     learn: Learn,
 ) -> tuple[SystemErrors, ...]:
     """Every healthy system, predicted with what the systems of other keys taught."""
+    folds = _folds(logs, key, report, learn)
+    return tuple(one for held_out, taught in folds for one in systems_with(held_out, taught))
+
+
+Pairs = list[tuple[LogPoints, Observation]]
+
+
+def _folds(
+    logs: Sequence[LogPoints], key: Callable[[LibrarySystem], Hashable], report: Report, learn: Learn
+) -> Iterator[tuple[Pairs, LibraryConstants]]:
+    """The healthy observations of each key, and what those of other keys taught."""
     groups: dict[Hashable, None] = {}
     healthy = [(log, one) for log in logs if log.entry.healthy for one in log.observations]
     for _, one in healthy:
         groups[key(one.system)] = None
-    found = list[SystemErrors]()
     for number, group in enumerate(groups, start=1):
         report(f"learned without {number} of {len(groups)}")
         taught = learn([one for _, one in healthy if key(one.system) != group])
-        held_out = [(log, one) for log, one in healthy if key(one.system) == group]
-        found += systems_with(held_out, taught)
-    return tuple(found)
+        yield [(log, one) for log, one in healthy if key(one.system) == group], taught
+
+
+def anchored_systems(
+    logs: Sequence[LogPoints], report: Report, learn: Learn
+) -> dict[str, tuple[SystemErrors, ...]]:
+    """By name of ANCHORS, errors at the sizes that no anchor is of; then those of other collectives there.
+
+    Of systems that were left out, and of their logs of FULL_RANGE.
+    """
+    found: dict[str, list[SystemErrors]] = defaultdict(list)
+    least, most = FULL_RANGE
+    for held_out, taught in _folds(logs, system_key, report, learn):
+        system = held_out[0][1].system  # the others' names and origins may be worded otherwise
+        pairs = [
+            (log, replace(one, system=system))
+            for log, one in held_out
+            if min(one.request.size_bytes) <= least
+            and max(one.request.size_bytes) >= most
+            and len(one.seconds) >= FEWEST_SIZES
+        ]
+        for name, anchors in ANCHORS.items() if pairs else ():
+            fits = [calibrate([_near(one, anchors)], taught) if anchors else None for _, one in pairs]
+            rest = [(log, _near(one, EVERY_ANCHOR, without=True)) for log, one in pairs]
+            found[name].append(_together(rest, fits, taught, anchors))
+            others = [
+                (pair, fitted)
+                for (_, told), fitted in zip(pairs, fits, strict=True)
+                for pair in rest
+                if pair[1].request.collective != told.request.collective
+            ]
+            if others:
+                chosen, carried = zip(*others, strict=True)
+                found[f"{name}, other collectives"].append(_together(chosen, carried, taught, ()))
+    return {name: tuple(systems) for name, systems in found.items()}
+
+
+EVERY_ANCHOR = tuple(dict.fromkeys(size for anchors in ANCHORS.values() for size in anchors))
+
+
+def _near(one: Observation, sizes: Sequence[int], without: bool = False) -> Observation:
+    """``one`` at its sizes nearest to each of ``sizes``, or at all others."""
+    logs = np.log(one.request.size_bytes)
+    nearest = {int(np.argmin(np.abs(logs - np.log(size)))) for size in sizes}
+    return one.taking([place for place in range(len(logs)) if (place in nearest) != without])
+
+
+def _together(
+    pairs: Sequence[tuple[LogPoints, Observation]],
+    fits: Sequence[Calibrated | None],
+    taught: LibraryConstants,
+    anchors: Sequence[int],
+) -> SystemErrors:
+    """Errors of all ``pairs``, which are of one system, each by its fit, or as ``taught`` says."""
+    rows, octaves = [], []
+    for pair, fitted in zip(pairs, fits, strict=True):
+        (plain,) = systems_with([pair], taught)
+        request, seconds = pair[1].request, np.asarray(pair[1].seconds)
+        logs = plain.log_ratios if fitted is None else np.log(seconds / fitted.seconds(request))
+        rows.append(replace(plain, log_ratios=logs))
+        octaves.append(octaves_from(anchors, request.size_bytes))
+    return replace(
+        rows[0],
+        files=tuple(dict.fromkeys(file for one in rows for file in one.files)),
+        size_bytes=np.concatenate([one.size_bytes for one in rows]),
+        log_ratios=np.concatenate([one.log_ratios for one in rows]),
+        transfer_shares=np.concatenate([one.transfer_shares for one in rows]),
+        octaves=np.concatenate(octaves),
+    )
+
+
+def pooled(anchored: Mapping[str, Sequence[SystemErrors]]) -> tuple[SystemErrors, ...]:
+    """Each system with its rows of all anchors: those of intervals around anchored predictions."""
+    systems: dict[str, list[SystemErrors]] = defaultdict(list)
+    for name, tested in anchored.items():
+        for one in tested if ANCHORS.get(name) else ():
+            systems[one.system.name].append(one)
+    return tuple(
+        replace(
+            rows[0],
+            size_bytes=np.concatenate([one.size_bytes for one in rows]),
+            log_ratios=np.concatenate([one.log_ratios for one in rows]),
+            transfer_shares=np.concatenate([one.transfer_shares for one in rows]),
+            octaves=np.concatenate([one.octaves for one in rows]),
+        )
+        for rows in systems.values()
+    )
 
 
 def systems_with(
@@ -222,7 +336,7 @@ def coverage(tested: Sequence[SystemErrors], learned: Residuals) -> Plain:
         known = without(one.system.name, learned)
         rows = [
             (edges.low_80_seconds, edges.high_80_seconds, edges.low_95_seconds, edges.high_95_seconds)
-            for edges in intervals(one.system, predictions, known)
+            for edges in intervals(one.system, predictions, known, one.octaves.tolist())
         ]
         measured, edges_of = np.exp(one.log_ratios), np.array(rows).T
         inside_80.append((edges_of[0] <= measured) & (measured <= edges_of[1]))
@@ -265,6 +379,7 @@ def residuals_of(tested: Sequence[SystemErrors]) -> Residuals:
                 tuple(round(share, 3) for share in one.transfer_shares[chosen].tolist()),
                 tuple(round(ratio, 4) for ratio in one.log_ratios[chosen].tolist()),
                 medians,
+                tuple(round(away, 1) for away in one.octaves[chosen].tolist()) if len(one.octaves) else (),
             )
         )
     # Wider and wider tails, of which the last that holds enough stays.
@@ -288,6 +403,7 @@ def plain_residuals(learned: Residuals, learned_on: str) -> Plain:
                 "medians": dict(one.medians),
                 "transfer_shares": list(one.transfer_shares),
                 "log_ratios": list(one.log_ratios),
+                **({"octaves": list(one.octaves)} if one.octaves else {}),
             }
             for one in learned.systems
         ],

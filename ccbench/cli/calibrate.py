@@ -16,7 +16,7 @@ from ccbench.report.tables import Table, aligned, columns
 from ccbench.units import format_size
 
 if TYPE_CHECKING:
-    from ccbench.model.calibrated import Base, CalibratedCluster
+    from ccbench.model.calibrated import Base, CalibratedCluster, Measured
     from ccbench.results import Run
     from ccbench.results.importers.observed import RunPoints
 
@@ -97,30 +97,40 @@ def _fit(
     network: str | None,
     ranks: int | None,
 ) -> None:
-    from ccbench.model.calibrated import (
-        Provenance,
-        calibrate_cluster,
-        faster_than_bound,
-        modelled,
-        save_calibrated,
-    )
+    from ccbench.model.calibrated import Provenance, calibrate_cluster, save_calibrated
     from ccbench.results import load_run
     from ccbench.results.importers.observed import run_points
-    from ccbench.results.importers.pricing import cure, difference
 
     run = load_run(folder, details=False)
     points = run_points(run, ranks, nodes)
     base = _base(run, points, machine, network)
+    measured = measured_of(run, points, base)
+    now = datetime.now(timezone.utc)
+    name = f"{base.cluster.name}, calibrated {now:%Y-%m-%d}"
+    run_name = folder.resolve().name
+    provenance = Provenance(name, run_name, points.library, now.isoformat(timespec="seconds"))
+    found = calibrate_cluster(base, measured, provenance)
+    save_calibrated(found, output)
+    click.echo(summary(found))
+    click.echo(
+        f"wrote {output}; ccbench predict --machine {output} --collective {found.measured[0].collective}"
+    )
+
+
+def measured_of(run: Run, points: RunPoints, base: Base) -> list[Measured]:
+    """Those of ``points`` that the model prices on ``base``; notes say which it does not, and what is odd.
+
+    Raises UsageError where the run's devices are others.
+    """
+    from ccbench.model.calibrated import faster_than_bound, modelled
+    from ccbench.results.importers.pricing import cure, difference
+
     # One machine is not fitted to the points of another; cards on the same slots are only remarked on.
     differs = difference(base.cluster.node, points.devices)
     if differs is not None and not differs.same_links:
         raise UsageError(f"{run.path}: {differs}; {cure(differs.listed)}")
     if differs is not None:
-        say(f"note: {differs}; the file is of the former, on the same kind of slots")
-    now = datetime.now(timezone.utc)
-    name = f"{base.cluster.name}, calibrated {now:%Y-%m-%d}"
-    run_name = folder.resolve().name
-    provenance = Provenance(name, run_name, points.library, now.isoformat(timespec="seconds"))
+        say(f"note: {differs}; predictions are of the former, on the same kind of slots")
     measured, unknown = modelled(base, points.requests)
     for line in (*run.problems, *(f"left out {reason}" for reason in (*points.left_out, *unknown))):
         say(f"note: {line}")
@@ -130,12 +140,7 @@ def _fit(
             f"note: {impossible} points are faster than anything can be on {base.cluster.name}; "
             "is that what was measured? --machine, --nodes and --network say so"
         )
-    found = calibrate_cluster(base, measured, provenance)
-    save_calibrated(found, output)
-    click.echo(summary(found))
-    click.echo(
-        f"wrote {output}; ccbench predict --machine {output} --collective {found.measured[0].collective}"
-    )
+    return measured
 
 
 def _base(run: Run, points: RunPoints, machine: str | None, network: str | None) -> Base:

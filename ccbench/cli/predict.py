@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ccbench.model import Prediction
-    from ccbench.model.calibrated import CalibratedCluster
+    from ccbench.model.calibrated import Base, CalibratedCluster, Measured
     from ccbench.model.cluster import Cluster, ClusterPoint
     from ccbench.model.library import LibraryRequest
     from ccbench.model.machine import Machine
@@ -47,13 +47,26 @@ LIBRARY = "nccl"
     type=click.Choice([LIBRARY, OWN]),
     help="GPUs: a collective library (NCCL, RCCL), which chooses by itself, or ccbench's own schedules.",
 )
+@click.option(
+    "--anchor",
+    "anchors",
+    multiple=True,
+    metavar="SIZE=TIME|SIZE=RATE|RUN",
+    help="A measured size, 1KiB=23us or 256MiB=340GB/s (bus bandwidth), or a run of the library; repeatable.",
+)
 @as_json
 def predict(
     machine: str, nodes: int | None, network: str | None, collective: str, algorithm: str | None,
-    protocol: str, ranks: int | None, sizes: str, dtype: str, model: str | None, as_json: bool,
+    protocol: str, ranks: int | None, sizes: str, dtype: str, model: str | None, anchors: tuple[str, ...],
+    as_json: bool,
 ) -> None:  # fmt: skip
-    """Price a collective on a machine: the bound that no algorithm should beat, and what each should take."""
+    """Price a collective on a machine: the bound that no algorithm should beat, and what each should take.
+
+    --anchor says what was measured there: latencies and rates of the model move to it, and intervals get
+    narrower. One small size and one large size tell most.
+    """
     from ccbench.suite.readers import parse_sizes
+    from ccbench.units import plain
 
     try:
         sizes_bytes = [size for part in sizes.split(",") for size in parse_sizes(part)]
@@ -63,14 +76,20 @@ def predict(
     fixed: dict[str, object] = {"--nodes": nodes, "--network": network, "--ranks": ranks, "--model": model}
     own = _calibrated(machine, fixed)
     host = _host(machine, (nodes, network, model)) if own is None else None
+    if anchors and (own is not None or host is not None or model == OWN):
+        raise UsageError(
+            f"--anchor: is for a library on GPUs that are not calibrated yet; leave it out, or name such a "
+            f"machine instead of {machine}" + ", without --model" * (model == OWN)
+        )
     if own is not None:
         where, by, points = own.cluster.name, "the calibrated library", _calibrated_points(own, asked)
     elif host is not None:
         where, by, points = host.name, "ccbench's own schedules", _host_points(host, asked, ranks)
     else:
-        from ccbench.model.cluster import open_cluster
+        from ccbench.model.calibrated import open_base
 
-        cluster = open_cluster(machine, nodes, network, ranks)
+        base = open_base(machine, nodes, network, ranks)
+        cluster = base.cluster
         # A number of nodes forgotten, not a wish.
         if network is not None and cluster.nodes == 1:
             raise UsageError(
@@ -78,6 +97,10 @@ def predict(
                 "give --nodes, or leave --network out"
             )
         where, by, points = cluster.name, *_cluster_points(cluster, asked, model)
+        if anchors:
+            by = f"{by}, anchored by {', '.join(map(plain, anchors))},"
+            points = _calibrated_points(_anchored(base, asked, anchors), asked)
+            points = [point | {"anchored_by": list(anchors)} for point in points]
     if as_json:
         print_json(points)
     else:
@@ -161,6 +184,55 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
     return machine
 
 
+def _anchored(base: Base, asked: Asked, anchors: Sequence[str]) -> CalibratedCluster:
+    """The machine of ``base``, calibrated on what ``anchors`` say. Raises UsageError for what cannot be."""
+    from datetime import datetime, timezone
+
+    from ccbench.cli.calibrate import measured_of
+    from ccbench.model.calibrated import Provenance, calibrate_cluster
+    from ccbench.results import load_run
+    from ccbench.results.importers.observed import run_points
+
+    cluster, measured = base.cluster, []
+    for text in anchors:
+        if Path(text).exists():
+            run = load_run(text, details=False)
+            measured += measured_of(run, run_points(run, cluster.ranks, cluster.nodes), base)
+        else:
+            measured.append(_anchor(cluster, asked, text))
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    told = Provenance(cluster.name, ", ".join(anchors), "the library", now)
+    return calibrate_cluster(base, measured, told)
+
+
+def _anchor(cluster: Cluster, asked: Asked, text: str) -> Measured:
+    """What one SIZE=TIME or SIZE=RATE says; a rate is bus bandwidth, as nccl-tests and people quote it."""
+    from ccbench.collectives import collective
+    from ccbench.model.cluster import bound_seconds
+    from ccbench.units import format_rate, format_seconds, parse_duration, parse_size, shown
+
+    cure = "write 1KiB=23us, 256MiB=340GB/s or the folder of a run"
+    size, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--anchor {shown(text)}: neither SIZE=TIME nor SIZE=RATE, nor there; {cure}")
+    moved = collective(asked.collective).bus_factor(cluster.ranks)
+    try:
+        size_bytes, rate = parse_size(size), value.removesuffix("/s")
+        moved *= size_bytes
+        seconds = parse_duration(value) if rate == value else moved / max(1, parse_size(rate))
+    except ValueError as error:
+        raise UsageError(f"--anchor {shown(text)}: {error}; {cure}") from None
+    if size_bytes < 1 or seconds <= 0:
+        raise UsageError(f"--anchor {shown(text)}: nothing is sent, or in no time; {cure}")
+    (bound,) = bound_seconds(cluster, asked.collective, (size_bytes,))
+    if seconds < bound:
+        raise UsageError(
+            f"--anchor {shown(text)}: no algorithm takes less than {format_seconds(bound)} on {cluster.name} "
+            f"(bus bandwidth {format_rate(moved / bound)}); is it another size, unit or machine?"
+        )
+    return replace(asked.of_library(cluster.ranks), size_bytes=(size_bytes,)), (seconds,)
+
+
 def _host(name: str, of_clusters: tuple[object, ...]) -> Machine | None:
     """A machine whose ranks are processes on processors; None where ``name`` is one with GPUs."""
     from ccbench.model.machine import is_machine_file, load_machine, machine_names
@@ -235,6 +307,7 @@ def _calibrated_points(machine: CalibratedCluster, asked: Asked) -> list[Point]:
         usual = one.point
         algbw, busbw = _rates(usual.collective, usual.ranks, usual.size_bytes, one.calibrated_seconds)
         calibrated = {"seconds": one.calibrated_seconds, "algbw_GB_s": algbw, "busbw_GB_s": busbw}
+        calibrated |= asdict(one.interval)
         further = {f"calibrated_{name}": value for name, value in calibrated.items()}
         points.append(_library_point(usual) | further | {"label": one.label})
     return points
@@ -275,37 +348,36 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
     protocols = any(point["protocol"] != "default" for point in points)
     calibrated = any("label" in point for point in points)
     likely = any("predicted_origin" in point for point in points)
+    of = "calibrated" if calibrated else "predicted"
+    known = "anchored" if any("anchored_by" in point for point in points) else "calibrated"
     rows = []
     for point in points:
         row = [point["algorithm"]] + [point["protocol"]] * protocols + [format_size(point["size_bytes"])]
         # One rank sends nothing and a barrier moves no data: a zero is no speed and no limit.
         row += [format_seconds(point["bound_seconds"]) if point["bound_seconds"] > 0 else "-"]
         row += [format_seconds(point["predicted_seconds"])]
-        if likely:
-            row += [format_seconds(point[f"predicted_{edge}_80_seconds"]) for edge in ("low", "high")]
         if calibrated:
             mark = "~" if point["label"] == "extrapolated" else ""
             row += [mark + format_seconds(point["calibrated_seconds"])]
         # Of the time that is the best known: calibrated where the machine was.
         best = "calibrated_" * calibrated
+        if likely:
+            row += [format_seconds(point[f"{of}_{edge}_80_seconds"]) for edge in ("low", "high")]
         rates: list[float] = [point[best + name] for name in ("algbw_GB_s", "busbw_GB_s")]
         row += [f"{rate:.3f}" if rate > 0 else "-" for rate in rates]
         rows.append([*row, point["bottleneck"]])
     titles = ["<algorithm"] + ["<protocol"] * protocols + ["size", "bound", "predicted"]
-    titles += (
-        ["80 % from", "to"] * likely
-        + ["calibrated"] * calibrated
-        + ["algbw GB/s", "busbw GB/s", "<bottleneck"]
-    )
+    titles += [known] * calibrated + ["80 % from", "to"] * likely
+    titles += ["algbw GB/s", "busbw GB/s", "<bottleneck"]
     click.echo("\n".join(aligned(Table(columns(*titles), rows))))
-    for origin in dict.fromkeys(point.get("predicted_origin", "") for point in points):
+    for origin in dict.fromkeys(point.get(f"{of}_origin", "") for point in points):
         if origin:
             click.echo(f"80 % of measured times lie between: errors of predictions on {origin}")
     for remark in dict.fromkeys(point.get("extrapolated", "") for point in points):
         if remark:
             click.echo(f"extrapolated: {remark}")
     if any(point.get("label") == "extrapolated" for point in points):
-        click.echo("~ calibrated on other sizes, collectives or algorithms, and extrapolated from them")
+        click.echo(f"~ {known} on other sizes, collectives or algorithms, and extrapolated from them")
 
 
 @click.command(short_help="Price a training step's communication on a machine, by layout.")

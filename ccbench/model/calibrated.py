@@ -22,11 +22,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ccbench.errors import MachineError
+from ccbench.model import Interval, Prediction
 from ccbench.model.cluster import Cluster, ClusterPoint, bound_seconds, cluster_of, library_points
 from ccbench.model.library import LibraryRequest
 from ccbench.model.library.calibration import (
     CONFIDENCE,
-    FEWEST_POINTS,
     RESAMPLES,
     Calibrated,
     Observation,
@@ -36,6 +36,7 @@ from ccbench.model.library.calibration import (
     scale_intervals,
 )
 from ccbench.model.library.constants import CONSTANTS, LibraryConstants, shipped
+from ccbench.model.library.intervals import intervals, octaves_from
 from ccbench.model.library.predictor import predict_library, priced, seconds_of
 from ccbench.model.machine import STRICT, has_line, typed, write_plain
 from ccbench.units import shown
@@ -55,9 +56,6 @@ MOST_GPUS = 4096
 
 FARTHEST = 1e9
 """Constants and corrections lie between this and one over it; more is damage, and overflows later."""
-
-FEWEST_SIZES = 3
-"""One for the scale of latency, one for the scale of rate, one for what lies between."""
 
 FEWEST_TO_HOLD_OUT = 4
 
@@ -277,12 +275,14 @@ def is_calibrated_file(name: str | Path) -> bool:
 class CalibratedPoint:
     """point: from first principles. calibrated_seconds: never below ``point.prediction.bound_seconds``.
 
-    label: ``calibrated`` inside what was measured, else ``extrapolated``.
+    label: ``calibrated`` inside what was measured, else ``extrapolated``. interval: of the calibrated time,
+    by its distance in size from what was measured; of what was not measured at all that of other predictions.
     """
 
     point: ClusterPoint
     calibrated_seconds: float
     label: str
+    interval: Interval
 
 
 def calibrated_points(
@@ -300,7 +300,8 @@ def calibrated_points(
     seconds, inside = own.seconds(asked), own.inside(asked)
     there = [one for one in machine.measured if one.collective == asked.collective]
     told = {ask for one in there if one.in_place == asked.in_place for ask in one.asked}
-    if told and Asked(asked.algorithm, asked.protocol) not in told:
+    was_asked = Asked(asked.algorithm, asked.protocol) in told
+    if told and not was_asked:
         # Sizes at which the library was not seen doing what it is asked: all, where only others were forced.
         foreign = np.ones(len(points), dtype=bool)
         if Asked(DEFAULT, DEFAULT) in told:
@@ -320,11 +321,20 @@ def calibrated_points(
         shared = [point.prediction.predicted_seconds for point in points]
         ratios = zip(shared, plain, strict=True)
         seconds = seconds * np.array([max(1.0, both / one) if one > 0 else 1.0 for both, one in ratios])
+    found = []
+    for point, time in zip(points, seconds.tolist(), strict=True):
+        usual, taken = point.prediction, max(time, point.prediction.bound_seconds)
+        factor = taken / usual.predicted_seconds if usual.predicted_seconds > 0 else 1.0
+        parts = factor * usual.latency_seconds, factor * usual.bandwidth_seconds
+        found.append(Prediction(usual.bound_seconds, taken, *parts, usual.bottleneck))
+    # Distances in size to what was measured of the same; of anything else nothing narrower is known.
+    same = [one for one in there if one.in_place == asked.in_place] if was_asked else []
+    measured = [at.size_bytes for one in same for at in one.corrections]
+    octaves = octaves_from(measured, [point.size_bytes for point in points])
+    likely = intervals(system, found, octaves=octaves)
     return tuple(
-        CalibratedPoint(
-            point, max(float(time), point.prediction.bound_seconds), CALIBRATED if seen else EXTRAPOLATED
-        )
-        for point, time, seen in zip(points, seconds, inside.tolist(), strict=True)
+        CalibratedPoint(point, new.predicted_seconds, CALIBRATED if seen else EXTRAPOLATED, interval)
+        for point, new, seen, interval in zip(points, found, inside.tolist(), likely, strict=True)
     )
 
 
@@ -410,17 +420,13 @@ def faster_than_bound(base: Base, measured: Sequence[Measured]) -> int:
 def calibrate_cluster(base: Base, measured: Sequence[Measured], provenance: Provenance) -> CalibratedCluster:
     """The machine of ``base`` with constants that suit ``measured``: requests, and seconds along their sizes.
 
-    Raises MachineError for fewer than FEWEST_SIZES sizes, and for what is not ``modelled``.
+    Raises MachineError where there is no size, and for what is not ``modelled``.
     """
     cluster, run = base.cluster, provenance.run
     observations = [Observation(cluster.system, request, tuple(seconds)) for request, seconds in measured]
     sizes = sorted({size for one in observations for size in one.request.size_bytes})
-    if len(sizes) < FEWEST_SIZES:
-        listed = ", ".join(map(str, sizes)) or "none"
-        raise MachineError(
-            f"{run}: {len(sizes)} sizes of {cluster.name} can be used ({listed}); measure at least "
-            f"{FEWEST_SIZES}, from small to large"
-        )
+    if not sizes:
+        raise MachineError(f"{run}: no size of {cluster.name} can be used; measure one or more")
     found = calibrate(observations)
     # Rows that were measured otherwise than most still count with their own launches in the fit.
     launched: Counter[MeasuredAs] = Counter()
@@ -488,7 +494,7 @@ def _held_out(observations: Sequence[Observation], sizes: Sequence[int]) -> Held
         return [one.taking(wanted) for one, wanted in zip(observations, places, strict=True) if wanted]
 
     seen, unseen = at(set(sizes[::2])), at(set(sizes[1::2]))
-    if len(sizes) < FEWEST_TO_HOLD_OUT or sum(len(one.seconds) for one in seen) < FEWEST_POINTS:
+    if len(sizes) < FEWEST_TO_HOLD_OUT:
         return None
     fitted, table = calibrate(seen), shipped().table
     real = np.concatenate([one.seconds for one in unseen])

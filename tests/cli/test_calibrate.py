@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,20 @@ def mine(ccbench: Command, run: Path) -> tuple[str, ...]:
 
 def test_a_run_becomes_a_machine_file_and_a_summary(ccbench: Command, run: Path, tmp_path: Path) -> None:
     ended = ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").done
-    for said in ("latency of LL", "95% interval", "held-out error", "measured: all_reduce", "extrapolated:"):
+    for said in (
+        "latency of Simple",
+        "95% interval",
+        "held-out error",
+        "measured: all_reduce",
+        "extrapolated:",
+    ):
         assert said in ended.out
     assert ended.out.splitlines()[-1].startswith("wrote mine.yaml")
     machine = load_calibrated(tmp_path / "mine.yaml")
     assert (machine.machine, machine.ranks, machine.points, machine.run) == ("hgx-h100", 8, len(SIZES), "run")
+    # One collective on one node does not tell what a launch costs from what hops do; both are small sizes.
     found = {one.term: one.scale for one in machine.scales if one.points >= 5}
+    found = {term: scale for term, scale in found.items() if term.startswith(("rate", "fill"))}
     assert found == pytest.approx({term: SCALES[term] for term in found}, rel=0.1)
     assert set(machine.origins) >= {"scales", "constants", "measured", "held_out"}
 
@@ -110,11 +119,11 @@ def test_a_run_that_is_faster_than_its_machine_is_remarked_on(ccbench: Command, 
     assert "points are faster than anything can be on pcie3-x16" in ended.err
 
 
-def test_too_few_sizes_are_refused(ccbench: Command, tmp_path: Path) -> None:
-    write_run(tmp_path / "few", sweep((8, 1 << 20)))
-    ended = ccbench("calibrate", "few", "--machine", "hgx-h100", "-o", "mine.yaml").refused
-    assert "2 sizes" in ended.err
-    assert "at least 3" in ended.err
+def test_one_size_is_enough_and_says_that_nothing_was_held_out(ccbench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "few", sweep((1 << 10,)))
+    ended = ccbench("calibrate", "few", "--machine", "hgx-h100", "-o", "mine.yaml").done
+    assert "1 points of 8 ranks" in ended.out
+    assert "held-out error: none" in ended.out
 
 
 @needs_logs
@@ -166,3 +175,72 @@ def test_points_of_other_gpus_are_not_fitted_to_the_machine_that_is_named(
         "hgx-h100 has NVIDIA H100 80GB HBM3, and the devices listed are NVIDIA GeForce RTX 4090" in ended.err
     )
     assert not (tmp_path / "mine.yaml").exists()
+
+
+ANCHORED = ("predict", "--machine", "hgx-h100", "--collective", "all_reduce", "--sizes", "8,1KiB,1GiB")
+
+
+def test_one_measured_size_moves_the_prediction_to_it_and_narrows_its_interval(ccbench: Command) -> None:
+    usual = ccbench(*ANCHORED, "--json").done.json
+    told = ccbench(*ANCHORED, "--anchor", "1KiB=23us", "--json").done.json
+    assert all(point["anchored_by"] == ["1KiB=23us"] for point in told)
+    assert told[1]["calibrated_seconds"] == pytest.approx(23e-6)
+    # What is as small follows, what is large does not.
+    assert 1.2 < told[0]["calibrated_seconds"] / usual[0]["predicted_seconds"] < 1.6
+    assert told[2]["calibrated_seconds"] == pytest.approx(usual[2]["predicted_seconds"], rel=0.02)
+    for before, after in zip(usual, told, strict=True):
+        assert after["predicted_seconds"] == before["predicted_seconds"]
+        old = before["predicted_high_80_seconds"] / before["predicted_low_80_seconds"]
+        assert after["calibrated_high_80_seconds"] / after["calibrated_low_80_seconds"] < old
+
+
+def test_a_rate_is_bus_bandwidth_and_the_table_says_what_anchored_it(ccbench: Command) -> None:
+    anchors = ("--anchor", "1GiB=400GB/s", "--anchor", "1 KiB=23 us")
+    *_, point = ccbench(*ANCHORED, *anchors, "--json").done.json
+    assert point["calibrated_busbw_GB_s"] == pytest.approx(400)
+    title, head, *rows = ccbench(*ANCHORED, *anchors).done.out.splitlines()
+    assert "as NCCL, anchored by 1GiB=400GB/s, 1 KiB=23 us, would run it" in title
+    assert "predicted  anchored  80 % from" in head
+    assert "~" in rows[0]
+    assert "400.000" in rows[2]
+
+
+def test_a_run_anchors_like_the_file_that_is_calibrated_to_it(
+    ccbench: Command, run: Path, mine: tuple[str, ...]
+) -> None:
+    sizes = ("--sizes", "8,1MiB", "--json")
+    by_file, by_run = (
+        ccbench(*mine, *sizes).done.json,
+        ccbench(*ANCHORED[:5], "--anchor", "run", *sizes).done.json,
+    )
+    for one, other in zip(by_file, by_run, strict=True):
+        assert one["calibrated_seconds"] == pytest.approx(other["calibrated_seconds"])
+
+
+@pytest.mark.parametrize(
+    ("anchor", "said"),
+    [
+        ("1KiB", "neither SIZE=TIME nor SIZE=RATE, nor there; write 1KiB=23us"),
+        ("1KiB=23", "'23' has no unit|'23' is not a duration"),
+        ("lots=23us", "'lots' is not a size"),
+        ("256MiB=400Gb/s", "'400Gb' is not a size"),
+        ("0=23us", "nothing is sent, or in no time"),
+        ("1KiB=0us", "nothing is sent, or in no time"),
+        ("256MiB=900GB/s", r"no algorithm takes less than 596.5 us .*\(bus bandwidth 787.5 GB/s\)"),
+        ("1KiB=1ns", "no algorithm takes less than"),
+    ],
+)
+def test_an_anchor_that_cannot_be_is_refused(ccbench: Command, anchor: str, said: str) -> None:
+    ended = ccbench(*ANCHORED, "--anchor", anchor).refused
+    assert "--anchor" in ended.err
+    assert re.search(said, ended.err), ended.err
+
+
+@pytest.mark.parametrize(
+    "machine", [("hgx-h100", "--model", "schedule"), ("cpu-shared-memory", "--ranks", "2"), ("mine.yaml",)]
+)
+def test_an_anchor_is_for_a_library_on_a_machine_that_is_not_calibrated(
+    ccbench: Command, mine: tuple[str, ...], machine: tuple[str, ...]
+) -> None:
+    asked = ("predict", "--collective", "all_reduce", "--sizes", "8", "--machine", *machine)
+    assert "--anchor: is for a library on GPUs" in ccbench(*asked, "--anchor", "1KiB=23us").refused.err

@@ -15,8 +15,8 @@ from ccbench.model.library.predictor import seconds_of
 SIZES = tuple(1 << power for power in range(3, 33))
 
 SCALES = {
-    "latency": 1.1,
-    "latency of LL": 1.25,
+    "overhead": 1.1,
+    "latency": 1.2,
     "latency of Simple": 0.8,
     "fill": 1.2,
     "rate of LL": 0.9,

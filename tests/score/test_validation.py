@@ -11,11 +11,14 @@ from benchmarks.score.holdout import system_key
 from benchmarks.score.learning import fit
 from benchmarks.score.logs import LogPoints
 from benchmarks.score.validation import (
+    ANCHORS,
+    anchored_systems,
     coverage,
     figures,
     held_out_systems,
     library_of,
     plain_residuals,
+    pooled,
     residuals_of,
     shipped_by_system,
 )
@@ -126,6 +129,31 @@ def test_residuals_are_those_of_the_rows_and_come_back_from_plain_values() -> No
     assert len(first.log_ratios) == len(first.transfer_shares) == len(SIZES)
     assert dict(first.medians).keys() == {"latency", "middle", "large"}
     assert all(0 <= share <= 1 for share in first.transfer_shares)
+
+
+def test_a_told_size_brings_systems_of_other_levels_near_and_is_not_tested() -> None:
+    found = anchored_systems(many(8, spread=0.5), quiet, Learner())
+    assert list(found) == list(ANCHORS)  # each system has one collective: there are no others
+    small = {
+        name: figures(systems)["bands"]["up_to_32KiB"]["median_error"] for name, systems in found.items()
+    }
+    assert small["told 1 KiB"] < small["no size told"] / 2
+    rest = {size for size in SIZES if size not in (1 << 10, 1 << 22, 1 << 24, 1 << 28)}
+    for systems in found.values():
+        for one in systems:
+            assert rest <= set(one.size_bytes.tolist()) < set(SIZES) - {1 << 10, 1 << 28}
+    (one, *_) = found["told 1 KiB"]
+    assert one.octaves.tolist() == np.minimum(np.log2(one.size_bytes / 1024), 20).tolist()
+    assert found["no size told"][0].octaves.size == 0
+
+
+def test_intervals_of_anchored_predictions_are_of_all_anchors_together() -> None:
+    found = anchored_systems(many(4), quiet, Learner())
+    learned = residuals_of(pooled(found))
+    told = [systems for name, systems in found.items() if ANCHORS[name]]
+    for place, one in enumerate(learned.systems):
+        assert len(one.octaves) == len(one.log_ratios) == sum(len(of[place].log_ratios) for of in told)
+    assert all("octaves" in one for one in plain_residuals(learned, "four systems")["systems"])
 
 
 def test_of_one_system_no_coverage_is_known() -> None:

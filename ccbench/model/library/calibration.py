@@ -1,8 +1,10 @@
 """Levels of one system that was measured: few non-negative scales, then what is left, size by size.
 
-Scales multiply the model's own terms, so that shape and extrapolation stay the model's. What they leave is
-interpolated between measured sizes in log-log and held constant beyond them, halved for every factor of
-``FADING`` outside: a calibration says what it saw, and less and less about what it did not see.
+Scales multiply the model's own terms, so that shape and extrapolation stay the model's. One measured size is
+enough: the priors decide which scales it moves, overhead at small sizes and rates at large ones. What scales
+leave is interpolated in log-log, as the mean of a Gaussian process with an exponential kernel (Rasmussen and
+Williams, Gaussian Processes for Machine Learning, 2006, section 4.2.1): it is kept where it was measured, and
+halved for every factor of ``FADING`` away: a calibration says what it saw, and less about what it did not.
 
 The intervals of scales are of a pairs bootstrap (Efron, Annals of Statistics 7 (1979) 1): points are drawn
 with replacement and fitted again. A fit takes up to a second, so the residuals are linearised once, at the
@@ -31,15 +33,19 @@ LOSS_SCALE = 0.12
 """A misprediction of 12 % is where the loss turns from square to linear."""
 
 FADING = 4.0
-"""Factor in size beyond what was measured after which half of the remaining correction is kept."""
+"""Factor in size away from what was measured after which half of the remaining correction is kept."""
 
-FEWEST_POINTS = 3
+FEWEST_TO_RESAMPLE = 3
+"""Of fewer points the resamples are nearly all alike: scales have the intervals of their priors."""
 
 DIFFERENCE = 1e-3
 """Step in log scale for the slopes of the fit: wide enough that a choice of algorithm may change."""
 
 RESAMPLES = 500
 CONFIDENCE = 0.95
+NORMAL = 1.96
+"""Standard deviations of a normal prior within which CONFIDENCE of it lies."""
+
 SEED = 20260
 STEP = 0.01
 """In log scale, both ways, for the slopes of intervals: wide enough to see past one change of algorithm."""
@@ -91,12 +97,10 @@ class Calibrated:
         """Calibrated time at each size; never below the time of the links at their nominal rates."""
         scaled, seen = seconds_of(self.system, request, self.constants.table), self._seen(request)
         if seen:
+            # Errors of a model vary with the factor in size, not with bytes: interpolated in log-log.
             places = np.log([size for size, _ in seen])
             at = np.log(np.maximum(np.asarray(request.size_bytes, dtype=np.float64), 1.0))
-            # Errors of a model vary with the factor in size, not with bytes: interpolated in log-log.
-            value = np.interp(at, places, [correction for _, correction in seen])
-            beyond = np.maximum(places[0] - at, 0.0) + np.maximum(at - places[-1], 0.0)
-            scaled = scaled * np.exp(value * 0.5 ** (beyond / np.log(FADING)))
+            scaled = scaled * np.exp(interpolated(at, places, np.array([one for _, one in seen])))
         return np.asarray(np.maximum(scaled, floor_seconds(self.system, request)))
 
     def inside(self, request: LibraryRequest) -> NDArray[np.bool_]:
@@ -104,6 +108,21 @@ class Calibrated:
         sizes, seen = np.asarray(request.size_bytes, dtype=np.float64), self._seen(request)
         low, high = (seen[0][0] / 2, seen[-1][0] * 2) if seen else (np.inf, np.inf)
         return np.asarray((low <= sizes) & (sizes <= high))
+
+
+def interpolated(at: Floats, places: Floats, values: Floats) -> Floats:
+    """Corrections at ``at`` from the ``values`` at rising ``places``, all logarithms of sizes and of factors.
+
+    Only the nearest place on each side counts: an exponential kernel is that of a Markov process.
+    """
+    rate = np.log(2) / np.log(FADING)
+    before = np.searchsorted(places, at, side="right") - 1
+    left, right = np.maximum(before, 0), np.minimum(before + 1, len(places) - 1)
+    to_left, to_right = rate * np.abs(at - places[left]), rate * np.abs(places[right] - at)
+    between = left != right
+    width = np.where(between, rate * (places[right] - places[left]), 1.0)
+    inside = (values[left] * np.sinh(to_right) + values[right] * np.sinh(to_left)) / np.sinh(width)
+    return np.asarray(np.where(between, inside, values[left] * np.exp(-to_left)))
 
 
 def floor_seconds(system: LibrarySystem, request: LibraryRequest) -> Floats:
@@ -120,16 +139,18 @@ def floor_seconds(system: LibrarySystem, request: LibraryRequest) -> Floats:
     return np.asarray(np.min([option.bandwidth_seconds for option in whole], axis=0))
 
 
-def calibrate(observations: Sequence[Observation]) -> Calibrated:
-    """Scales and corrections from the observations of one system. Raises MachineError for too few of them."""
+def calibrate(observations: Sequence[Observation], learned: LibraryConstants | None = None) -> Calibrated:
+    """Scales and corrections from the observations of one system. Raises MachineError where there are none.
+
+    learned: other constants than those that ship, for validation.
+    """
     from scipy.optimize import least_squares
 
-    points = sum(len(one.seconds) for one in observations)
-    if points < FEWEST_POINTS:
-        raise MachineError(f"calibration: {points} points; give at least {FEWEST_POINTS} sizes")
+    if not any(one.seconds for one in observations):
+        raise MachineError("calibration: no points; give at least one size")
     if len({one.system for one in observations}) != 1:
         raise MachineError("calibration: observations of several systems; calibrate one at a time")
-    table = shipped().table
+    table = (shipped() if learned is None else learned).table
     spread = np.array([level.measured_spread for level in LEVELS.values()])
 
     def residuals(point: Floats) -> Floats:
@@ -235,6 +256,14 @@ def scale_intervals(calibrated: Calibrated, observations: Sequence[Observation])
         return step
 
     points, prior = len(here), np.ones(count)
+    if points < FEWEST_TO_RESAMPLE:
+        reach = NORMAL * spread
+        return tuple(
+            ScaleEstimate(term, scale, float(np.exp(x - far)), float(np.exp(x + far)), int(seen))
+            for (term, scale), x, far, seen in zip(
+                calibrated.scales, found, reach, counts.tolist(), strict=True
+            )
+        )
     random = np.random.default_rng(SEED)
     draws = random.multinomial(points, np.full(points, 1 / points), size=RESAMPLES).astype(np.float64)
     steps = np.stack([moved(np.concatenate([drawn, prior])) for drawn in draws])

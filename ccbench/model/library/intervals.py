@@ -6,6 +6,8 @@ systems, each of which weighs the same whatever its number of rows: conformal pr
 Shafer, Algorithmic Learning in a Random World, 2005) with a system as the unit that is exchanged. Systems
 like the one at hand weigh more (Tibshirani et al., Conformal Prediction Under Covariate Shift, NeurIPS 2019),
 and so do rows in which transfers take a like share of the time: where bandwidth rules, errors are small.
+``anchored.yaml`` has the same of predictions by ``calibrate`` with one to three measured sizes; rows as far
+from these, and on the same side, weigh more there.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +28,7 @@ from ccbench.model.library.costs import SOCKETS
 Floats = NDArray[np.float64]
 
 RESIDUALS_FILE = FOLDER / "residuals.yaml"
+ANCHORED_FILE = FOLDER / "anchored.yaml"
 
 REGIMES: tuple[tuple[str, int | None], ...] = (("latency", 32 << 10), ("middle", 32 << 20), ("large", None))
 """Name and the most bytes: where latency rules, in between, and where bandwidth rules."""
@@ -34,6 +38,10 @@ UNLIKE = 0.6
 
 SHARE_WIDTH = 0.2
 """Standard deviation of the Gaussian weight of rows in their transfer's share of the time."""
+
+OCTAVES_WIDTH = 2.0
+MOST_OCTAVES = 20
+"""The same in octaves from the nearest measured size, of which more than MOST_OCTAVES count as that."""
 
 ALARM = 0.1
 """p-value at or below which a regime may be called slow, or fast. Three regimes are looked at, so that 32
@@ -62,6 +70,7 @@ class LearnedSystem:
     transfer_shares: tuple[float, ...]
     log_ratios: tuple[float, ...]
     medians: tuple[tuple[str, float], ...]
+    octaves: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,9 +133,9 @@ def kind_of(system: LibrarySystem) -> tuple[str, ...]:
 
 
 @cache
-def residuals() -> Residuals:
-    """Content of ``residuals.yaml``."""
-    plain = read_table(RESIDUALS_FILE)
+def residuals(path: Path = RESIDUALS_FILE) -> Residuals:
+    """Content of ``residuals.yaml``, or ``anchored.yaml``."""
+    plain = read_table(path)
     systems = tuple(
         LearnedSystem(
             one["name"],
@@ -134,6 +143,7 @@ def residuals() -> Residuals:
             tuple(one["transfer_shares"]),
             tuple(one["log_ratios"]),
             tuple(one["medians"].items()),
+            tuple(one.get("octaves", ())),
         )
         for one in plain["systems"]
     )
@@ -141,29 +151,46 @@ def residuals() -> Residuals:
 
 
 def intervals(
-    system: LibrarySystem, predictions: Sequence[Prediction], learned: Residuals | None = None
+    system: LibrarySystem,
+    predictions: Sequence[Prediction],
+    learned: Residuals | None = None,
+    octaves: Sequence[float] = (),
 ) -> tuple[Interval, ...]:
     """Intervals of the library's ``predictions`` on ``system``; never below their bounds.
 
-    learned: other residuals than those that ship, for validation.
+    learned: other residuals than those that ship, for validation. octaves: of predictions by ``calibrate``,
+    see ``octaves_from``.
     """
-    known = residuals() if learned is None else learned
+    known = learned or residuals(ANCHORED_FILE if octaves else RESIDUALS_FILE)
     kind = kind_of(system)
-    logs, origin = _quantiles(kind, known), _origin(kind, known.systems)
+    origin = _origin(kind, known.systems) + ", told sizes as near" * bool(octaves)
     found = []
-    for one in predictions:
+    for place, one in enumerate(predictions):
         share = one.bandwidth_seconds / one.predicted_seconds if one.predicted_seconds > 0 else 0.0
+        away = round(octaves[place]) if octaves else None
         low_80, high_80, low_95, high_95 = (
             max(one.bound_seconds, one.predicted_seconds * float(np.exp(np.interp(share, _SHARES, column))))
-            for column in logs
+            for column in _quantiles(kind, known, away)
         )
         found.append(Interval(low_80, high_80, low_95, high_95, origin))
     return tuple(found)
 
 
+def octaves_from(told: Sequence[int], size_bytes: Sequence[int]) -> list[float]:
+    """Logarithm to base two of each size over the nearest of ``told``; empty where none was told."""
+    if not told:
+        return []
+    away = np.log2(np.maximum(size_bytes, 1))[:, None] - np.log2(np.maximum(told, 1))
+    nearest = np.take_along_axis(away, np.abs(away).argmin(axis=1)[:, None], axis=1)
+    return [float(one) for one in np.clip(nearest[:, 0], -MOST_OCTAVES, MOST_OCTAVES)]
+
+
 @cache
-def _quantiles(kind: tuple[str, ...], known: Residuals) -> Floats:
-    """Of log(measured / predicted), for the edges of Interval in its order, at each of _SHARES."""
+def _quantiles(kind: tuple[str, ...], known: Residuals, octaves: int | None) -> Floats:
+    """Of log(measured / predicted), for the edges of Interval in its order, at each of _SHARES.
+
+    octaves: from the nearest measured size, None where none was told.
+    """
     weights = _weights(kind, known.systems)
     shares = np.concatenate([one.transfer_shares for one in known.systems])
     logs = np.concatenate([one.log_ratios for one in known.systems])
@@ -173,6 +200,9 @@ def _quantiles(kind: tuple[str, ...], known: Residuals) -> Floats:
             for one, weight in zip(known.systems, weights, strict=True)
         ]
     )
+    if octaves is not None:
+        away = np.concatenate([one.octaves for one in known.systems])
+        rows = rows * np.exp(-0.5 * ((away - octaves) / OCTAVES_WIDTH) ** 2)
     order = np.argsort(logs)
     tails = np.array([known.tail_80, 1 - known.tail_80, known.tail_95, 1 - known.tail_95])
     found = []

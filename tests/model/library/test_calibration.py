@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.model.library import LibraryRequest
-from ccbench.model.library.calibration import Observation, calibrate, floor_seconds
+from ccbench.model.library.calibration import FADING, Observation, calibrate, floor_seconds, interpolated
 from ccbench.model.library.constants import scaled, shipped
 from ccbench.model.library.predictor import seconds_of
 from tests.model.library.systems import A100, COLLECTIVES, H100, HDR, clustered
@@ -20,7 +20,7 @@ CLUSTER = clustered(A100, 2, HDR)
 
 def measured(factors: list[float] | None = None, collective: str = "all_reduce") -> Observation:
     """A cluster whose latencies and rates are not the usual ones, times ``factors``."""
-    scales = {"latency of LL": 1.4, "latency of Simple": 1.2, "rate inside": 0.95, "rate across": 0.9}
+    scales = {"latency": 1.4, "latency of Simple": 1.2, "rate inside": 0.95, "rate across": 0.9}
     request = LibraryRequest(collective, SIZES)
     seconds = seconds_of(CLUSTER, request, scaled(shipped().table, scales))
     return Observation(CLUSTER, request, tuple((seconds * (factors or 1.0)).tolist()))
@@ -54,9 +54,48 @@ def test_labels_say_where_something_was_seen() -> None:
     assert not found.inside(replace(request, in_place=True)).any()
 
 
-def test_too_few_points_are_refused() -> None:
-    with pytest.raises(MachineError, match="2 points; give at least 3"):
-        calibrate([measured().taking([0, 1])])
+def test_no_points_are_refused() -> None:
+    with pytest.raises(MachineError, match="no points; give at least one size"):
+        calibrate([measured().taking([])])
+
+
+def test_one_slow_small_size_moves_small_sizes_of_all_collectives_and_hardly_large_ones() -> None:
+    usual = seconds_of(CLUSTER, LibraryRequest("all_reduce", (1 << 10,)), shipped().table)
+    one = Observation(CLUSTER, LibraryRequest("all_reduce", (1 << 10,)), (2 * float(usual[0]),))
+    found = calibrate([one])
+    assert found.seconds(one.request) == pytest.approx(one.seconds)
+    for collective in ("all_reduce", "all_gather"):
+        request = LibraryRequest(collective, (8, 8 << 10, 1 << 32))
+        ratios = found.seconds(request) / seconds_of(CLUSTER, request, shipped().table)
+        assert ratios[:2].min() > 1.2, collective
+        assert ratios[2] == pytest.approx(1.0, abs=0.02), collective
+
+
+def test_one_large_size_moves_rates_and_hardly_latencies() -> None:
+    usual = seconds_of(CLUSTER, LibraryRequest("all_reduce", (1 << 30,)), shipped().table)
+    one = Observation(CLUSTER, LibraryRequest("all_reduce", (1 << 30,)), (1.2 * float(usual[0]),))
+    request = LibraryRequest("all_reduce", (8, 1 << 31))
+    ratios = calibrate([one]).seconds(request) / seconds_of(CLUSTER, request, shipped().table)
+    assert ratios[0] == pytest.approx(1.0, abs=0.05)
+    assert ratios[1] > 1.05
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 40), st.floats(-2, 2)), min_size=1, max_size=8, unique_by=lambda at: at[0]
+    ),
+    st.floats(-10, 50),
+)
+def test_corrections_are_kept_where_they_were_measured_and_fade_between_and_beyond(
+    known: list[tuple[int, float]], asked: float
+) -> None:
+    places, values = (np.array(column, dtype=np.float64) for column in zip(*sorted(known), strict=True))
+    assert interpolated(places, places, values) == pytest.approx(values, abs=1e-9)
+    (value,) = interpolated(np.array([asked]), places, values)
+    assert abs(value) <= np.abs(values).max() + 1e-9
+    # A single one halves for every factor of FADING, on both sides.
+    far = interpolated(places[:1] + np.log(FADING) * np.array([-1.0, 1.0, 2.0]), places[:1], values[:1])
+    assert far == pytest.approx(values[0] * np.array([0.5, 0.5, 0.25]))
 
 
 def test_several_systems_are_refused() -> None:

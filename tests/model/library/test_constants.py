@@ -28,9 +28,10 @@ def test_every_constant_has_an_origin_and_every_level_moves_constants_that_exist
 
 
 def test_scales_of_levels_multiply_and_shares_of_a_rate_stay_at_most_one() -> None:
-    found = scaled(STARTS.table, {"latency": 2.0, "latency of LL": 1.5, "rate across": 10.0})
-    assert found["hop.ll"] == 3.0 * STARTS.table["hop.ll"]
-    assert found["base"] == 2.0 * STARTS.table["base"]
+    found = scaled(STARTS.table, {"latency": 2.0, "latency of Simple": 1.5, "rate across": 10.0})
+    assert found["hop.simple"] == 3.0 * STARTS.table["hop.simple"]
+    assert found["proxy"] == 2.0 * STARTS.table["proxy"]
+    assert found["base"] == STARTS.table["base"]
     assert found["efficiency.fabric"] == 1.0
     assert found["socket_gbytes"] == 10.0 * STARTS.table["socket_gbytes"]
 
@@ -69,7 +70,7 @@ def test_constants_that_cannot_be_are_refused(values: tuple[tuple[str, float], .
 
 
 def test_a_name_that_is_not_known_is_refused() -> None:
-    with pytest.raises(MachineError, match="'haste' is not one of the model's levels: latency, "):
+    with pytest.raises(MachineError, match="'haste' is not one of the model's levels: overhead, "):
         constants_of({"haste": 1.0})
 
 

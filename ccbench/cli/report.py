@@ -110,7 +110,7 @@ def report(
         print_json({"files": written, "verdicts": verdicts, "speed_verdicts": speeds, "baseline": pairs})
         return code
     for one in loaded:
-        lines = (str(one.path), screen_table(one, screen_width()), *verdict_lines(one), *_beside(one, behind))
+        lines = (str(one.path), *verdict_lines(one), screen_table(one, screen_width()), *_beside(one, behind))
         click.echo("\n".join(lines))
     for file in files:
         click.echo(f"wrote {file}")

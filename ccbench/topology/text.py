@@ -50,11 +50,12 @@ _TAG = re.compile(
 _MOST_TAGS = 5
 
 # One word that names a part of a machine. The look-ahead settles a word once, so that no text takes long.
-_PART = (
-    r"(?<![\w./])(?<!(?<!\bnon)-)(?=[\w./-]*?"
+_NAMED = (
+    r"(?=[\w./-]*?"
     r"(?:nv-?link|nv-?switch|nvl-?\d|nvls|sharp|bridge|mesh|cube|xgmi|infinity|fabric|hccs|p2p|peer|gpudirect|rdma|infiniband|ethernet|slingshot|omni-?path|switch|link|network|connector|adapter)"
-    r"|\b(?:ib|ipoib|roce(?:v\d)?|efa|opa|tcp(?:xo?)?|gdr|nics?|nv\d{1,2}|mnnvl|sxm\d?|hgx|dgx)(?![a-z]))[\w./-]+"
+    r"|\b(?:ib|ipoib|roce(?:v\d)?|efa|opa|tcp(?:xo?)?|gdr|nics?|nv\d{1,2}|mnnvl|sxm\d?|hgx|dgx)(?![a-z]))"
 )
+_PART = rf"(?<![\w./])(?<!(?<!\bnon)-){_NAMED}[\w./-]+"
 _PARTS = rf"{_PART}(?:\s+{_PART}){{0,3}}"
 _MORE = rf"\s+(?:and|n?or)\s+(?:(?:no|an?|any)\s+)?{_PARTS}"
 _PAIR = rf"{_PARTS}(?:{_MORE})?"
@@ -73,7 +74,9 @@ _IN_USE = (
 _NO = (
     r"(?:\bthere (?:is|are|was|were) )?"
     r"(?:\b(?:no|not|without|lacks?|lacking|minus|neither|nor|never|non|(?:does|do|has|have|is|are)n't)|w/o"
-    r"|(?<![\w.-])(?:zero|0(?=\s+[\w-]+s\b)))(?:\s+|-)(?!only\b)"
+    r"|(?<![\w.-])(?:zero|0(?=\s+[\w-]+s\b)))"
+    # A hyphen before what is no part makes an adjective: a non-blocking fabric is one.
+    rf"(?:\s+(?!only\b)|-(?:{_NAMED}|(?=pcie|gpu)))"
 )
 _DENIAL = re.compile(
     # After the part: "bridge not installed", "NVLink disabled", "NVLink: none".

@@ -247,6 +247,10 @@ def test_any_text_gives_a_document_or_a_machine_error(text: str) -> None:
         ("bridge (removed), pcie4", "pcie4", "bridge (removed)"),
         ("device 0 NVIDIA H100 NVLink", "device 0 NVIDIA H100 NVLink", ""),
         ("no. 3 of the NVLink boxes", "no. 3 of the NVLink boxes", ""),
+        ("non-blocking InfiniBand NDR", "non-blocking InfiniBand NDR", ""),
+        ("HGX, non-blocking NVSwitch", "HGX, non-blocking NVSwitch", ""),
+        ("zero-copy RoCE 400x8", "zero-copy RoCE 400x8", ""),
+        ("pcie4, no-NVLink", "pcie4", "no-NVLink"),
     ],
 )
 def test_what_is_said_to_be_missing_is_told_from_what_is_there(words: str, said: str, denied: str) -> None:

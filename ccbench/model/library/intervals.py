@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.errors import MachineError
 from ccbench.model import Interval, Prediction
 from ccbench.model.library import Intra, LibrarySystem
 from ccbench.model.library.constants import FOLDER, read_table
@@ -44,15 +45,16 @@ MOST_OCTAVES = 20
 """The same in octaves from the nearest measured size, of which more than MOST_OCTAVES count as that."""
 
 ALARM = 0.1
-"""p-value at or below which a regime may be called slow, or fast. Three regimes are looked at, so that 32
-systems cannot support less."""
+"""p-value at or below which a regime may be called slow, or fast. Where all three regimes are looked at, 29
+systems of a regime can support as little, and fewer cannot."""
 
 GAPS = {"latency": 3.0, "middle": 5.0, "large": 1.75}
 """And the least factor between measured and predicted time: healthy systems of the published logs show less,
 but for one. Chosen with these logs in view; ``false_alarms`` counts what it leaves."""
 
 FEWEST_SYSTEMS = 8
-"""With fewer nothing is said: the least p-value, 1 / (systems + 1), must be well below ALARM."""
+"""With fewer nothing is said. Of as few the least p-value, 1 / (systems + 1), is still above ALARM: they tell
+what is normal, and nothing is called slow or fast by them."""
 
 _SHARES = np.linspace(0.0, 1.0, 21)
 
@@ -134,20 +136,31 @@ def kind_of(system: LibrarySystem) -> tuple[str, ...]:
 
 @cache
 def residuals(path: Path = RESIDUALS_FILE) -> Residuals:
-    """Content of ``residuals.yaml``, or ``anchored.yaml``."""
-    plain = read_table(path)
-    systems = tuple(
-        LearnedSystem(
-            one["name"],
-            tuple(one["kind"]),
-            tuple(one["transfer_shares"]),
-            tuple(one["log_ratios"]),
-            tuple(one["medians"].items()),
-            tuple(one.get("octaves", ())),
+    """Content of ``residuals.yaml``, or ``anchored.yaml``. Raises MachineError for a damaged file."""
+    import yaml
+
+    try:
+        plain = read_table(path)
+        systems = tuple(
+            LearnedSystem(
+                str(one["name"]),
+                tuple(map(str, one["kind"])),
+                tuple(map(float, one["transfer_shares"])),
+                tuple(map(float, one["log_ratios"])),
+                tuple((str(regime), float(median)) for regime, median in one["medians"].items()),
+                tuple(map(float, one.get("octaves", ()))),
+            )
+            for one in plain["systems"]
         )
-        for one in plain["systems"]
-    )
-    return Residuals(systems, float(plain["tail_80"]), float(plain["tail_95"]))
+        # Every system has some rows, with a share each, and as many words of its kind as the others.
+        even = len({len(one.kind) for one in systems}) == 1
+        rows = [(len(one.log_ratios), len(one.transfer_shares), len(one.octaves)) for one in systems]
+        if not (even and all(count == shares > 0 and far in (0, count) for count, shares, far in rows)):
+            raise ValueError("systems without rows, of unequal form, or none at all")
+        return Residuals(systems, float(plain["tail_80"]), float(plain["tail_95"]))
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise MachineError(f"{path}: damaged ({reason}); reinstall ccbench or learn it again") from None
 
 
 def intervals(
@@ -241,7 +254,8 @@ def _typicality(
         if len(there) < FEWEST_SYSTEMS:
             continue
         others = np.array([dict(one.medians)[regime] for one in there])
-        # Weights are of mean one, so that a share is never below 1 / (systems + 1).
+        # The system at hand counts as one of mean weight, which makes the least share 1 / (systems + 1). Its
+        # own weight is higher, and with it (Tibshirani et al.) so few systems could show nothing.
         weights = _weights(kind, there)
         slower, faster = (
             min(1.0, len(medians) * float((1.0 + weights[beyond].sum()) / (1.0 + weights.sum())))

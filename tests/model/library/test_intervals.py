@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.errors import MachineError
 from ccbench.model import Interval, Prediction
 from ccbench.model.cluster import library_points, open_cluster
 from ccbench.model.library import LibraryRequest, LibrarySystem
@@ -14,6 +16,7 @@ from ccbench.model.library.intervals import (
     ALARM,
     FEWEST_SYSTEMS,
     GAPS,
+    RESIDUALS_FILE,
     LearnedSystem,
     Residuals,
     false_alarms,
@@ -181,3 +184,32 @@ def test_what_ships_calls_few_of_its_own_systems_slow() -> None:
 def test_a_system_that_is_left_out_is_gone() -> None:
     known = learned(0.1, 0.2)
     assert [one.name for one in without("system 0", known).systems] == ["system 1"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "instead"),
+    [
+        ("tail_80", "tail"),
+        ("systems:", "systems: []\nothers:"),
+        ("kind: [several nodes, ", "kind: ["),
+        ("transfer_shares: [0.0, ", "transfer_shares: ["),
+        ("log_ratios: [", "log_ratios: [fast, "),
+        ("medians: {", "medians: ["),
+    ],
+)
+def test_damaged_residuals_are_refused_in_one_line(tmp_path: Path, seen: str, instead: str) -> None:
+    file = tmp_path / "residuals.yaml"
+    file.write_text(RESIDUALS_FILE.read_text().replace(seen, instead, 1))
+    with pytest.raises(MachineError, match=r"residuals\.yaml: damaged .*; reinstall ccbench") as caught:
+        residuals(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cut_or_missing_file_of_residuals_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match="damaged"):
+        residuals(tmp_path / "residuals.yaml")
+    for size in (0, 100, 5000):
+        cut = tmp_path / f"{size}.yaml"  # what was read from a path is kept
+        cut.write_bytes(RESIDUALS_FILE.read_bytes()[:size])
+        with pytest.raises(MachineError, match="damaged"):
+            residuals(cut)

@@ -16,7 +16,7 @@ interval is a rough one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -230,15 +230,7 @@ def scale_intervals(calibrated: Calibrated, observations: Sequence[Observation])
         return np.concatenate(log_ratios(observations, scaled_by(table, np.exp(point))))
 
     here = residuals(found)
-    columns, limited = [], np.zeros(count, dtype=bool)
-    for place, axis in enumerate(np.eye(count)):
-        column = (residuals(found + STEP * axis) - residuals(found - STEP * axis)) / (2 * STEP)
-        if np.all(np.abs(column) <= MATTERS):
-            # Perhaps an efficiency at its limit of one, of which only lower values matter.
-            column = (here - residuals(found - PAST_A_LIMIT * axis)) / PAST_A_LIMIT
-            limited[place] = bool(np.any(np.abs(column) > MATTERS))
-        columns.append(column)
-    slopes = np.stack(columns, axis=1)
+    slopes, limited = _slopes(residuals, found, here)
     counts = np.count_nonzero(np.abs(slopes) > MATTERS, axis=0)
 
     # The prior, as in the fit, is one more row for each scale; every resample keeps it.
@@ -275,6 +267,21 @@ def scale_intervals(calibrated: Calibrated, observations: Sequence[Observation])
         ScaleEstimate(term, scale, min(scale, float(low[place])), max(scale, float(high[place])), int(seen))
         for place, ((term, scale), seen) in enumerate(zip(calibrated.scales, counts.tolist(), strict=True))
     )
+
+
+def _slopes(
+    residuals: Callable[[Floats], Floats], found: Floats, here: Floats
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Slopes of ``residuals`` at ``found``, where they are ``here``, and which scales only fall there."""
+    columns, limited = [], np.zeros(len(found), dtype=bool)
+    for place, axis in enumerate(np.eye(len(found))):
+        column = (residuals(found + STEP * axis) - residuals(found - STEP * axis)) / (2 * STEP)
+        if np.all(np.abs(column) <= MATTERS):
+            # Perhaps an efficiency at its limit of one, of which only lower values matter.
+            column = (here - residuals(found - PAST_A_LIMIT * axis)) / PAST_A_LIMIT
+            limited[place] = bool(np.any(np.abs(column) > MATTERS))
+        columns.append(column)
+    return np.stack(columns, axis=1), limited
 
 
 def _refitted(lines: Floats, offsets: Floats, counts: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -55,7 +55,16 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         )
     if len(planned.outcomes) > 1:
         yield ""
-        yield from _ranking(planned.outcomes)
+        times = ("step", "computing", "bubble", "exposed", "hidden")
+        rows = [
+            (
+                one.name, *(format_seconds(getattr(one.step, _SECONDS_OF[name])) for name in times),
+                f"{one.memory.total_bytes / 1e9:.1f} GB", f"{one.tflops:.1f}", f"{one.utilization:.1%}",
+                "" if one.fits else "does not fit",
+            )
+            for one in planned.outcomes
+        ]  # fmt: skip
+        yield from aligned(Table(columns("<layout", *times, "memory", "TFLOP/s", "MFU", "<"), rows))
     for name, reason in planned.refused.items():
         yield f"left out: {name}: {reason}"
     # The fastest of those that fit, if any does, in detail.
@@ -67,19 +76,6 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         if lines:
             yield ""
             yield from lines
-
-
-def _ranking(outcomes: Sequence[Outcome]) -> list[str]:
-    times = ("step", "computing", "bubble", "exposed", "hidden")
-    rows = [
-        (
-            one.name, *(format_seconds(getattr(one.step, _SECONDS_OF[name])) for name in times),
-            f"{one.memory.total_bytes / 1e9:.1f} GB", f"{one.tflops:.1f}", f"{one.utilization:.1%}",
-            "" if one.fits else "does not fit",
-        )
-        for one in outcomes
-    ]  # fmt: skip
-    return aligned(Table(columns("<layout", *times, "memory", "TFLOP/s", "MFU", "<"), rows))
 
 
 def _one(one: Outcome) -> Iterator[str]:

@@ -197,21 +197,6 @@ def _rows(path: Path, files: Sequence[Path], columns: Sequence[str], problems: l
         return found
     before = made_from(files) if many else ""
     told = len(problems)
-    table = _read_cases(files, problems)
-    if many and len(problems) == told:
-        with suppress(OSError, RunFolderError, MemoryError):
-            # A run that goes on may have changed its files while they were read.
-            if made_from(files) == before:
-                stated = table.replace_schema_metadata({MADE_FROM_KEY: before.encode()})
-                sink = pa.BufferOutputStream()
-                pq.write_table(stated, sink, compression="zstd", write_page_checksum=True)
-                write_atomically(path / GATHERED_NAME, sink.getvalue().to_pybytes(), False)
-    return table.select(columns)
-
-
-def _read_cases(files: Sequence[Path], problems: list[str]) -> pa.Table:
-    import pyarrow as pa
-
     names = arrow_schema().names
 
     def attempt(file: Path) -> pa.Table | str:
@@ -227,7 +212,16 @@ def _read_cases(files: Sequence[Path], problems: list[str]) -> pa.Table:
             problems.extend(result for result in results if isinstance(result, str))
             rows = [result for result in results if not isinstance(result, str)]
             tables += [pa.concat_tables(rows).combine_chunks()] if rows else []
-    return pa.concat_tables(tables)
+    table = pa.concat_tables(tables)
+    if many and len(problems) == told:
+        with suppress(OSError, RunFolderError, MemoryError):
+            # A run that goes on may have changed its files while they were read.
+            if made_from(files) == before:
+                stated = table.replace_schema_metadata({MADE_FROM_KEY: before.encode()})
+                sink = pa.BufferOutputStream()
+                pq.write_table(stated, sink, compression="zstd", write_page_checksum=True)
+                write_atomically(path / GATHERED_NAME, sink.getvalue().to_pybytes(), False)
+    return table.select(columns)
 
 
 def read_case(file: Path, columns: Sequence[str] | None = None) -> pa.Table:

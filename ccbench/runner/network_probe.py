@@ -131,11 +131,14 @@ def probe_network(
         name: MessageTimes(sizes, tuple(point.seconds() for point in along)) for name, along in points.items()
     }
     of_pairs = {pair: curves[_of_pair(pair)] for pair in pairs}
+    # Between hosts the median of all pairs counts, at each size.
+    at_each_size = zip(*(curve.seconds for curve in of_pairs.values()), strict=True)
+    between = MessageTimes(sizes, tuple(map(median, at_each_size))) if of_pairs else None
     found = HostNetwork(
         backend,
         names,
         node_of_rank,
-        between=_middle(list(of_pairs.values())) if of_pairs else None,
+        between=between,
         inside=curves.get("inside", curves["together"] if len(names) == 1 else None),
         together=curves["together"],
         # A port carries what it carried at its quickest.
@@ -170,20 +173,17 @@ class _Point:
 
     def seconds(self) -> float:
         """Return the least of the medians of all tries, after more of them where they do not agree."""
-        while self._disturbed() and len(self._tries) < MOST_TRIES:
+        while True:
+            least, *others = sorted(median(one.samples_seconds) for one in self._tries)
+            alike = min(others, default=least) <= AGREED * least
+            steady = least <= AGREED * self.quickest_seconds()
+            if (alike and steady) or len(self._tries) >= MOST_TRIES:
+                return least
             self.look()
-        return self._medians()[0]
 
     def quickest_seconds(self) -> float:
         """Return the shortest sample of all tries."""
         return min(min(one.samples_seconds) for one in self._tries)
-
-    def _medians(self) -> list[float]:
-        return sorted(median(one.samples_seconds) for one in self._tries)
-
-    def _disturbed(self) -> bool:
-        least, *others = self._medians()
-        return min(others, default=least) > AGREED * least or least > AGREED * self.quickest_seconds()
 
 
 def _up_to(largest_bytes: int | None) -> tuple[int, ...]:
@@ -229,12 +229,6 @@ def host_pairs(hosts: int) -> tuple[tuple[int, int], ...]:
     if hosts <= EACH_PAIR_HOSTS:
         return tuple((one, two) for one in range(hosts) for two in range(one + 1, hosts))
     return tuple((one, (one + 1) % hosts) for one in range(hosts))
-
-
-def _middle(curves: Sequence[MessageTimes]) -> MessageTimes:
-    """Return the median of all pairs at each size."""
-    at_each_size = zip(*(curve.seconds for curve in curves), strict=True)
-    return MessageTimes(curves[0].sizes_bytes, tuple(median(times) for times in at_each_size))
 
 
 def _ok(measurement: Measurement) -> Measurement:

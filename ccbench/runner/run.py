@@ -347,25 +347,21 @@ class _Run:
             self._losses.pop(key, None)
         if not team.usable():
             self._teams.pop(key).close()
-            self._after_loss(measurement, self._losses[key])
+            # Losses in a row that say the same count together, others anew.
+            alike = self._losses[key]
+            if measurement.detail not in alike:
+                alike.clear()
+            alike.append(measurement.detail)
+            then = "going on with a fresh team"
+            if self._in_process(case):
+                then = self._lost = (
+                    f"not started: {case.label} {measurement.status.value}, and ranks that "
+                    f"{self._launched_by} has started cannot be started again; ccbench run --launch can"
+                )
+            elif len(alike) >= TEAM_FAILURES_LIMIT:
+                then = f"{len(alike)} times in a row: others like it are skipped"
+            self._progress.note(f"{measurement.status.value}: {measurement.detail}; {then}")
         return measurement
-
-    def _after_loss(self, measurement: Measurement, alike: list[str]) -> None:
-        """Say what follows. alike: what earlier losses in a row said with the same words; gets this one's."""
-        what = f"{measurement.status.value}: {measurement.detail}"
-        if measurement.detail not in alike:
-            alike.clear()
-        alike.append(measurement.detail)
-        if not self._in_process(measurement.case):
-            skipped = len(alike) >= TEAM_FAILURES_LIMIT
-            then = f"{len(alike)} times in a row: others like it are skipped" if skipped else ""
-            self._progress.note(f"{what}; {then or 'going on with a fresh team'}")
-            return
-        self._lost = (
-            f"not started: {measurement.case.label} {measurement.status.value}, and ranks that "
-            f"{self._launched_by} has started cannot be started again; ccbench run --launch can"
-        )
-        self._progress.note(f"{what}; {self._lost}")
 
     def _refusal(self, case: Case) -> str | None:
         """Return why the case cannot run, as far as that is known before its team starts."""

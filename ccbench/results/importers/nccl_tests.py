@@ -252,8 +252,12 @@ class Tables:
             cells = without_cut_rate(cells)
         table = self._run.tables[-1]
         places = (True,) if table.only_in_place else (False, True)
-        if cells.missing and _only_in_place(line, table, cells):
-            cells, places = replace(cells, missing=0), (True,)
+        # Where figures of one placement stand under the second, the first was left blank.
+        second = len(table.layout.placements[-1]) if table.layout is not None else 0
+        if len(cells.figures) == 1 and cells.missing == second > 0:
+            rate = table.header.lower().find("busbw")
+            if 0 <= rate < line.text.find(" " + cells.figures[0].get("time", "\0") + " "):
+                cells, places = replace(cells, missing=0), (True,)
         if cells.missing:
             text = f"{cells.missing} columns of a row are missing"
             self.warnings.append(SourceWarning("damaged_line", text, line.number))
@@ -285,15 +289,6 @@ class Tables:
         nothing |= {"half_units": (None, None, None), "in_place": in_place, "extra": extra}
         rows.append(replace(rows[-1], **nothing))
         return True
-
-
-def _only_in_place(line: Line, table: OpenTable, cells: Cells) -> bool:
-    """Return whether the figures of one placement stand under the second: the first was left blank."""
-    if len(cells.figures) != 1 or table.layout is None or cells.missing != len(table.layout.placements[-1]):
-        return False
-    rate = table.header.lower().find("busbw")
-    first = line.text.find(" " + cells.figures[0].get("time", "\0") + " ")
-    return rate >= 0 and first > rate
 
 
 def _placements(cells: Cells, line: int, places: Iterable[bool]) -> list[ImportedRow]:

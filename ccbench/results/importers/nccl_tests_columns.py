@@ -134,7 +134,10 @@ def row_cells(words: list[str], layout: Layout) -> Cells | None:
         word = words[position] if position < len(words) else ""
         if name in ("size", "count") and whole(word) is None:
             return None
-        head[name] = word if _belongs(name, word, len(words) - position, layout) else ""
+        fills = {"type": _is_word, "redop": _is_word, "root": _is_root}.get(name)
+        # A column that this row leaves blank has no word before the figures.
+        belongs = fills(word) if fills else len(words) - position > layout.measured
+        head[name] = word if name in ("size", "count") or belongs else ""
         position += bool(head[name])
     figures: list[dict[str, str]] = []
     measured = 0
@@ -163,15 +166,6 @@ def without_cut_rate(cells: Cells) -> Cells:
     if list(last)[-1] not in ("algbw", "busbw") or len(decimals) == 1:
         return cells
     return Cells(cells.head, cells.figures[:-1], missing=1)
-
-
-def _belongs(name: str, word: str, left: int, layout: Layout) -> bool:
-    """Return whether ``word``, with ``left`` words from it to the end, fills the column ``name``."""
-    if name in ("size", "count"):
-        return True
-    if name in ("type", "redop"):
-        return _is_word(word)
-    return _is_root(word) if name == "root" else left > layout.measured
 
 
 def _is_word(word: str) -> bool:

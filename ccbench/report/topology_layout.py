@@ -246,7 +246,7 @@ class _Plan:
                 for other in self.near[one]
                 if box.kind is DeviceKind.NIC or self.every[other].kind is not DeviceKind.CPU
             }
-            found = [one for one in reached if one in self.x_of]
+            found = sorted(one for one in reached if one in self.x_of)
             # Over what the first machine has; a box for other machines is beside it anyway.
             found = [one for one in found if not self.every[one].whole] or found
             if found:

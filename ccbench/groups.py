@@ -115,8 +115,8 @@ class Layout:
         # Axes in their order, the fastest first, so that a group's ranks ascend.
         inside = [name for name in sizes if name in joined]
         outside = [name for name in sizes if name not in joined]
-        offsets = _offsets([(sizes[name], strides[name]) for name in inside])
-        starts = _offsets([(sizes[name], strides[name]) for name in outside])
+        offsets = offsets_of([(sizes[name], strides[name]) for name in inside])
+        starts = offsets_of([(sizes[name], strides[name]) for name in outside])
         return tuple(tuple(start + offset for offset in offsets) for start in sorted(starts))
 
     def _sizes(self, axis: str) -> dict[str, int]:
@@ -134,7 +134,7 @@ class Layout:
         )
 
 
-def _offsets(axes: Sequence[tuple[int, int]]) -> list[int]:
+def offsets_of(axes: Sequence[tuple[int, int]]) -> list[int]:
     """Every sum of (number below size) x stride, the first axis varying fastest."""
     found = [0]
     for size, stride in axes:

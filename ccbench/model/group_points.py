@@ -30,7 +30,7 @@ from ccbench.cases import Case
 from ccbench.collectives import collective as collective_row
 from ccbench.collectives import sent_elements
 from ccbench.errors import MachineError, ScheduleError, UsageError
-from ccbench.groups import DENSE_AXES, Groups, Layout
+from ccbench.groups import DENSE_AXES, Groups, Layout, offsets_of
 from ccbench.model import Prediction
 from ccbench.model.bounds import LIMITS, ROUNDING
 from ccbench.model.cluster import Cluster, ClusterPoint, points_of, points_with_bounds, without_gpus
@@ -156,16 +156,9 @@ def axis_placement(layout: Layout, axis: str, gpus_per_node: int) -> GroupPlacem
         (ours if name in joined else others).append((within, stride))
         nodes *= size // within if name in joined else 1
         stride *= size
-    offsets = _offsets(ours)
-    sets = tuple(tuple(start + offset for offset in offsets) for start in _offsets(others))
+    offsets = sorted(offsets_of(ours))
+    sets = tuple(tuple(start + offset for offset in offsets) for start in sorted(offsets_of(others)))
     return GroupPlacement(len(offsets) * nodes, len(offsets), nodes, len(sets), sets)
-
-
-def _offsets(axes: Sequence[tuple[int, int]]) -> list[int]:
-    found = [0]
-    for size, step in axes:
-        found = [offset + number * step for number in range(size) for offset in found]
-    return sorted(found)
 
 
 UNSHARED = frozenset({Intra.NVSWITCH, Intra.NONE, *FULL_MESHES})

@@ -23,7 +23,8 @@ from ccbench.analysis.speed_verdict import speed_verdicts
 from ccbench.cases import AXES, OVERLAP, SETTINGS, Status
 from ccbench.report.wording import imported_from, meaning_of
 from ccbench.results import Point, Run
-from ccbench.results.points import BYTES_PER_GIGABYTE, ORDER
+from ccbench.results.points import ORDER
+from ccbench.results.schema import BYTES_PER_GIGABYTE
 from ccbench.units import plain, plural
 
 if TYPE_CHECKING:

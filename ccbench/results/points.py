@@ -21,7 +21,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.groups import parse_groups
 from ccbench.machine.flags import Flag
-from ccbench.results.schema import SCHEMA, usual_waits
+from ccbench.results.schema import BYTES_PER_GIGABYTE, SCHEMA, usual_waits
 from ccbench.topology.files import from_plain
 from ccbench.topology.graph import Topology
 from ccbench.units import format_change, format_size, plain
@@ -124,8 +124,6 @@ class Manifest:
         except CcbenchError:
             return None  # of another version or hand: what needs the graph goes without
 
-
-BYTES_PER_GIGABYTE = 1e9
 
 BOUND_TOLERANCE = 0.98
 """A time below this share of the bound is faster than rounding explains: bound or measurement are wrong."""

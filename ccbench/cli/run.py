@@ -129,14 +129,7 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
         return stop.exit_code
     say(f"run folder: {outcome.folder}")
     _say_how_to_go_on(suite, options, outcome)
-    code = outcome.exit_code
-    # The verdict on the machine where the suite asks for one and that says more: wrong results, a hang and a
-    # signal are worse than anything else.
-    if loaded.verdict == "health" and not outcome.interrupted and code not in (1, 4):
-        from ccbench.analysis.health import health_of
-        from ccbench.results import load_run
-
-        code = health_of(load_run(outcome.folder)).exit_code or code
+    code = _exit_code(outcome, judged=loaded.verdict == "health")
     try:
         _print_results(outcome, code, draw=not no_report, as_json=as_json)
     except (KeyboardInterrupt, Exception) as error:
@@ -148,6 +141,17 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
         reason = str(error) or type(error).__name__
         say(f"note: the results were not all shown ({reason}); try: ccbench report {outcome.folder}")
     return code
+
+
+def _exit_code(outcome: RunOutcome, judged: bool) -> int:
+    """The run's, or the verdict's on the machine where the suite asks for one and that says more."""
+    from ccbench.analysis.health import health_of
+    from ccbench.results import load_run
+
+    # Wrong results, a hang and a signal are worse than anything else.
+    if not judged or outcome.interrupted or outcome.exit_code in (1, 4):
+        return outcome.exit_code
+    return health_of(load_run(outcome.folder)).exit_code or outcome.exit_code
 
 
 def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:

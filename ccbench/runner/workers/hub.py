@@ -66,7 +66,8 @@ def join_run(process: LaunchedProcess, arguments: Sequence[str]) -> int:
 
     def see_out() -> None:
         code = runner.wait()
-        tell_all(agents, Stop(code if code >= 0 else 128 - code))
+        # This process's own agent comes last: it ends the process, and this thread with it.
+        tell_all(reversed(agents), Stop(code if code >= 0 else 128 - code))
 
     threading.Thread(target=see_out, name="runner", daemon=True).start()
     return LaunchedProcessAgent(process, own, cleanup).stay()

@@ -9,14 +9,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 
 import pytest
 
 from ccbench.errors import UsageError
 from ccbench.runner.workers.agent import LOST_EXIT_CODE, LaunchedProcessAgent
-from ccbench.runner.workers.channel import connect
+from ccbench.runner.workers.channel import connect, tell_all
 from ccbench.runner.workers.cleanup import FileCleanup
 from ccbench.runner.workers.hub import AgentHub, hub_of, join_run
 from ccbench.runner.workers.messages import Ended, Hello, Kill, Spawn, Stop, this_place
@@ -84,6 +86,40 @@ def test_the_first_process_says_who_has_another_version_and_all_others_leave_wit
         join_run(LaunchedProcess("mpirun", 0, 3), [])
     other.join(10)
     assert heard == [Stop(UsageError.exit_code)]
+
+
+class EndedRunner:
+    """A runner that went well."""
+
+    def wait(self) -> int:
+        return 0
+
+
+def test_the_first_process_leaves_when_all_others_know_that_the_run_is_over(
+    store: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell_slowly(connections: Iterable[Connection], message: object) -> None:
+        for connection in connections:
+            tell_all([connection], message)
+            time.sleep(0.3)
+
+    monkeypatch.setattr("os.environ", dict(os.environ))
+    monkeypatch.setattr("ccbench.runner.workers.hub.tell_all", tell_slowly)
+    monkeypatch.setattr("ccbench.runner.workers.hub._start_runner", lambda *_: EndedRunner())
+    monkeypatch.setattr("ccbench.runner.workers.hub.forward_signals_to", lambda _: None)
+    others: list[Connection] = []
+
+    def come() -> None:
+        text = store.get()
+        others.extend(connect(text, Hello(this_place(), rank, 3)) for rank in (1, 2))
+
+    coming = threading.Thread(target=come)
+    coming.start()
+    assert join_run(LaunchedProcess("mpirun", 0, 3), []) == 0
+    assert [other.recv() for other in others if other.poll()] == [Stop(0)] * 2
+    coming.join(10)
+    for other in others:
+        other.close()
 
 
 def test_the_first_process_says_how_many_came_in_time(store: Told, monkeypatch: pytest.MonkeyPatch) -> None:

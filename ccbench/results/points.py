@@ -94,7 +94,7 @@ class Manifest:
         return self.text("options", "network") if self.mapping("options") else self.text("network")
 
     def imported(self, source: str) -> Manifest:
-        """What is kept of the imported file of that name; an empty one where there is none."""
+        """Return what is kept of the imported file of that name; an empty one where there is none."""
         files = self.mappings("imported")
         return Manifest(next((one for one in files if source and one.get("source") == source), {}))
 

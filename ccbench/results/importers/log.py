@@ -425,10 +425,10 @@ def checked(log: ImportedLog) -> ImportedLog:
     What a row does not print, and ties whose factor is not known (collective or ranks not said), are not
     checked. Running it twice changes nothing more.
     """
-    tables = []
-    for table in log.tables:
-        rows = tuple(checked_row(row, table.collective, table.ranks) for row in table.rows)
-        tables.append(replace(table, rows=rows))
+    tables = (
+        replace(one, rows=tuple(checked_row(row, one.collective, one.ranks) for row in one.rows))
+        for one in log.tables
+    )
     return replace(log, tables=tuple(tables))
 
 
@@ -490,10 +490,10 @@ def with_whole_sizes(table: ImportedTable) -> ImportedTable:
     ranks, flag = table.ranks, Flag.SIZE_OF_ONE_BLOCK
     if ranks is None or not any(flag in row.flags for row in table.rows):
         return table
-    rows = []
-    for row in table.rows:
-        if flag in row.flags:
-            others = tuple(one for one in row.flags if one != flag)
-            row = replace(row, size_bytes=row.size_bytes * ranks, flags=others)
-        rows.append(row)
+    rows = (
+        replace(row, size_bytes=row.size_bytes * ranks, flags=tuple(one for one in row.flags if one != flag))
+        if flag in row.flags
+        else row
+        for row in table.rows
+    )
     return replace(table, rows=tuple(rows))

@@ -23,6 +23,7 @@ from ccbench.errors import MachineError
 from ccbench.machine.flags import About, Flag
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.intervals import (
+    ALARM,
     FEWEST_SYSTEMS,
     REGIMES,
     Typicality,
@@ -105,7 +106,7 @@ class RegimeVerdict:
     def figure(self, seconds: float) -> str:
         """``seconds`` at the size shown, as a time or as the bus bandwidth that follows."""
         rate = None if self.in_seconds else self.point.busbw_at(seconds)
-        return format_seconds(float(f"{seconds:.3g}")) if rate is None else f"{rate:.3g} GB/s"
+        return format_seconds(float(f"{seconds:.3g}")) if rate is None else f"{float(f'{rate:.3g}'):g} GB/s"
 
     def span(self, first: float, last: float) -> str:
         """``430 to 490 GB/s``, of two times in seconds; one figure where the two are alike."""
@@ -309,14 +310,16 @@ def _of_regime(regime: str, points: Sequence[Point], typical: Typicality | None)
         return replace(said, word=Word.FAST)
     if low <= seconds <= high:
         return said
-    share = percent(typical.p_slow if seconds > high else typical.p_fast)
-    side = "slow" if seconds > high else "fast"
+    slow = seconds > high
+    side, count, p_value = (
+        ("slow", typical.as_slow, typical.p_slow) if slow else ("fast", typical.as_fast, typical.p_fast)
+    )
+    reason = f"as {side}: {count or 'none'} of {plural(typical.systems, 'healthy system')}"
+    reason += f", too few to call it {side}" * (not count and p_value > ALARM)
     # Far out, but not so far, or among so few systems, that it could not be one of the healthy ones.
     least, most = shown.predicted_low_95_seconds or 0.0, shown.predicted_high_95_seconds or math.inf
     word = Word.NORMAL if least <= seconds <= most else Word.CANNOT_SAY
-    return replace(
-        said, word=word, reason=f"up to {share} of {typical.systems} healthy systems are as {side}"
-    )
+    return replace(said, word=word, reason=reason)
 
 
 def _causes(

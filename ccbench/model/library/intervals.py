@@ -90,13 +90,15 @@ class Typicality:
 
     ratio: median of measured over predicted time. p_slow, p_fast: share of the systems, this one counted,
     that are at least as slow, or as fast, for their prediction; times the number of regimes that were looked
-    at (Bonferroni), at most 1.
+    at (Bonferroni), at most 1. as_slow, as_fast: how many of ``systems`` are, whatever their weights.
     """
 
     regime: str
     ratio: float
     p_slow: float
     p_fast: float
+    as_slow: int
+    as_fast: int
     systems: int
     origin: str
 
@@ -257,12 +259,14 @@ def _typicality(
         # The system at hand counts as one of mean weight, which makes the least share 1 / (systems + 1). Its
         # own weight is higher, and with it (Tibshirani et al.) so few systems could show nothing.
         weights = _weights(kind, there)
-        slower, faster = (
-            min(1.0, len(medians) * float((1.0 + weights[beyond].sum()) / (1.0 + weights.sum())))
-            for beyond in (others >= median, others <= median)
+        slower, faster = others >= median, others <= median
+        p_slow, p_fast = (
+            min(1.0, len(medians) * float((1.0 + weights[those].sum()) / (1.0 + weights.sum())))
+            for those in (slower, faster)
         )
+        counts = int(slower.sum()), int(faster.sum())
         ratio, origin = float(np.exp(median)), _origin(kind, there)
-        found[regime] = Typicality(regime, ratio, slower, faster, len(there), origin)
+        found[regime] = Typicality(regime, ratio, p_slow, p_fast, *counts, len(there), origin)
     return found
 
 

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from ccbench.errors import MachineError
+from ccbench.machine.flags import Flag
 from ccbench.model.library import Intra, LibraryRequest, LibrarySystem
 from ccbench.model.library.clusters import pcie_generation, pcie_rate
 from ccbench.model.library.predictor import predict_library
@@ -159,7 +160,7 @@ RULES: tuple[Rule, ...] = (
         "half of the NVLinks",
         "'nvidia-smi nvlink -s' on every GPU: links that are inactive or at a lower rate",
         _half_links,
-        r"link_errors",
+        Flag.LINK_ERRORS.value,
     ),
     Rule(
         "processors of the host that are busy, save power, or are far from the GPUs and NICs they serve",

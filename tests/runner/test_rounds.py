@@ -107,7 +107,7 @@ def test_conditions_are_those_of_all_rounds_together() -> None:
     assert (whole.core_latency_before_seconds, whole.core_latency_after_seconds) == (1e-7, 6e-7)
     assert whole.other_cpu_share == pytest.approx(0.25)
     assert whole.steal_share == 0.1
-    assert whole.flags == ("other_load", "steal", "core_distance_changed")
+    assert whole.flags == ("other_load", "steal", "cpu_contention", "core_distance_changed")
 
 
 def test_samples_without_word_of_rounds_were_one_round() -> None:

@@ -30,9 +30,12 @@ KINDS: dict[str, LinkKind] = {
     "roce": LinkKind.ROCE,
     "efa": LinkKind.EFA,
     "tcp": LinkKind.ETHERNET,
+    "tcpx": LinkKind.ETHERNET,
+    "tcpxo": LinkKind.ETHERNET,
     "slingshot": LinkKind.ETHERNET,
 }
-"""Words before the rate. Slingshot is Ethernet with its own transport, tcp is Ethernet with the kernel's."""
+"""Words before the rate. Slingshot is Ethernet with its own transport, tcp is Ethernet with the kernel's,
+tcpx and tcpxo are GPUDirect-TCPX and FasTrak of Google's A3 machines."""
 
 MOST_GIGABITS = 10_000
 MOST_NICS = 256

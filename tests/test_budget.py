@@ -24,15 +24,15 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (lines of code, files) of ccbench/; to reach: 36,000 lines and 210 files.
-WHOLE = (46_533, 225)
+WHOLE = (46_529, 225)
 
 # Of every package (lines of code, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
-    "analysis": (2_954, 13),
+    "analysis": (2_949, 13),
     "backends": (8_364, 41),
     "cli": (1_709, 14),
     "machine": (2_427, 11),
-    "model": (5_223, 24),
+    "model": (5_224, 24),
     "plan": (2_293, 11),
     "report": (5_289, 24),
     "results": (4_495, 18),

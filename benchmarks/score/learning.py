@@ -8,9 +8,10 @@ move what holds for the rest. Levels are pulled to one by normal priors on their
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,14 +83,13 @@ def _levels(point: Floats) -> dict[str, float]:
 
 
 def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
-    """Learn the shipped levels and residuals from the healthy ones of ``logs``, and write both files.
+    """Learn the shipped levels and residuals from the healthy ones of ``logs``, and write all three files.
 
     Raises MachineError where a file cannot be written.
     """
-    import yaml
-
     from benchmarks.score.validation import (
         anchored_systems,
+        folds,
         held_out_systems,
         plain_residuals,
         pooled,
@@ -105,12 +105,13 @@ def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
         f"out of place, {date.today().isoformat()}"
     )
     write_constants(fit(observations), SHIPPED_FILE, learned_on)
+    left_out = folds(logs, system_key, report, fit)
     for path, tested in (
-        (RESIDUALS_FILE, held_out_systems(logs, system_key, report, fit)),
-        (ANCHORED_FILE, pooled(anchored_systems(logs, report, fit))),
+        (RESIDUALS_FILE, held_out_systems(left_out)),
+        (ANCHORED_FILE, pooled(anchored_systems(left_out))),
     ):
-        plain = plain_residuals(residuals_of(tested), learned_on)
-        path.write_text(yaml.safe_dump(plain, sort_keys=False, width=118, default_flow_style=None))
+        told = f"{len(tested)} systems of {learned_on}"
+        _write(path, plain_residuals(residuals_of(tested), told), width=118, default_flow_style=None)
     residuals.cache_clear()
 
 
@@ -119,8 +120,6 @@ def write_constants(constants: LibraryConstants, path: Path, learned_on: str) ->
 
     Raises MachineError where the file cannot be written.
     """
-    import yaml
-
     domain = constants.domain
     most_nodes: dict[str, dict[str, int]] = {}
     for (kind, word), nodes in domain.most_nodes:
@@ -134,12 +133,18 @@ def write_constants(constants: LibraryConstants, path: Path, learned_on: str) ->
         },
         "levels": {name: float(f"{scale:.4g}") for name, scale in constants.levels},
     }
-    try:
-        path.write_text(yaml.safe_dump(plain, sort_keys=False, width=110), encoding="utf-8")
-    except OSError as error:
-        raise MachineError(f"{path}: cannot be written ({error.strerror}); name another file") from None
+    _write(path, plain, width=110)
     if path == SHIPPED_FILE:
         shipped.cache_clear()
+
+
+def _write(path: Path, plain: Mapping[str, Any], **style: Any) -> None:
+    import yaml
+
+    try:
+        path.write_text(yaml.safe_dump(plain, sort_keys=False, **style), encoding="utf-8")
+    except OSError as error:
+        raise MachineError(f"{path}: cannot be written ({error.strerror}); name another file") from None
 
 
 def domain_of(observations: Sequence[Observation]) -> Domain:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ccbench.model.library.intervals import REGIMES
+
+_SMALL, _MIDDLE = (most for _, most in REGIMES if most)
 BANDS: tuple[tuple[str, int, int | None], ...] = (
-    ("up_to_32KiB", 0, 32 << 10),
-    ("32KiB_to_32MiB", (32 << 10) + 1, 32 << 20),
-    ("above_32MiB", (32 << 20) + 1, None),
+    ("up_to_32KiB", 0, _SMALL),
+    ("32KiB_to_32MiB", _SMALL + 1, _MIDDLE),
+    ("above_32MiB", _MIDDLE + 1, None),
 )
 """Name, and the least and the most bytes: where latency rules, in between, and where bandwidth rules."""
 

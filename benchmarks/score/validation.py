@@ -7,7 +7,7 @@ others, from scales of one. Logs are of very different lengths, so a figure is f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -105,11 +105,12 @@ class Validation:
     @classmethod
     def of(cls, logs: Sequence[LogPoints], report: Report, learn: Learn = fit) -> Validation:
         """Learn and calibrate on parts of ``logs``, of which only the healthy ones count."""
+        by_system = folds(logs, system_key, report, learn)
         return cls(
             on_other_sizes(logs, calibrated, report),
-            held_out_systems(logs, system_key, report, learn),
-            held_out_systems(logs, lambda system: system.generation, report, learn),
-            anchored_systems(logs, report, learn),
+            held_out_systems(by_system),
+            held_out_systems(folds(logs, lambda system: system.generation, report, learn)),
+            anchored_systems(by_system),
         )
 
 
@@ -119,44 +120,37 @@ def shipped_by_system(logs: Sequence[LogPoints]) -> tuple[SystemErrors, ...]:
     return systems_with(pairs, shipped())
 
 
-def held_out_systems(
-    logs: Sequence[LogPoints],
-    key: Callable[[LibrarySystem], Hashable],
-    report: Report,
-    learn: Learn,
-) -> tuple[SystemErrors, ...]:
-    """Every healthy system, predicted with what the systems of other keys taught."""
-    folds = _folds(logs, key, report, learn)
-    return tuple(one for held_out, taught in folds for one in systems_with(held_out, taught))
+Fold = tuple[list[tuple[LogPoints, Observation]], LibraryConstants]
+"""Observations that were left out, and what all others taught."""
 
 
-Pairs = list[tuple[LogPoints, Observation]]
-
-
-def _folds(
+def folds(
     logs: Sequence[LogPoints], key: Callable[[LibrarySystem], Hashable], report: Report, learn: Learn
-) -> Iterator[tuple[Pairs, LibraryConstants]]:
+) -> tuple[Fold, ...]:
     """The healthy observations of each key, and what those of other keys taught."""
-    groups: dict[Hashable, None] = {}
     healthy = [(log, one) for log in logs if log.entry.healthy for one in log.observations]
-    for _, one in healthy:
-        groups[key(one.system)] = None
+    groups = dict.fromkeys(key(one.system) for _, one in healthy)
+    found = []
     for number, group in enumerate(groups, start=1):
         report(f"learned without {number} of {len(groups)}")
         taught = learn([one for _, one in healthy if key(one.system) != group])
-        yield [(log, one) for log, one in healthy if key(one.system) == group], taught
+        found.append(([(log, one) for log, one in healthy if key(one.system) == group], taught))
+    return tuple(found)
 
 
-def anchored_systems(
-    logs: Sequence[LogPoints], report: Report, learn: Learn
-) -> dict[str, tuple[SystemErrors, ...]]:
+def held_out_systems(left_out: Sequence[Fold]) -> tuple[SystemErrors, ...]:
+    """Every system of ``left_out``, predicted with what those of other keys taught."""
+    return tuple(one for pairs, taught in left_out for one in systems_with(pairs, taught))
+
+
+def anchored_systems(left_out: Sequence[Fold]) -> dict[str, tuple[SystemErrors, ...]]:
     """By name of ANCHORS, errors at the sizes that no anchor is of; then those of other collectives there.
 
-    Of systems that were left out, and of their logs of FULL_RANGE.
+    left_out: by system. Of their logs those of FULL_RANGE.
     """
     found: dict[str, list[SystemErrors]] = defaultdict(list)
     least, most = FULL_RANGE
-    for held_out, taught in _folds(logs, system_key, report, learn):
+    for held_out, taught in left_out:
         system = held_out[0][1].system  # the others' names and origins may be worded otherwise
         pairs = [
             (log, replace(one, system=system))

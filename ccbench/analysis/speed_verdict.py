@@ -2,8 +2,7 @@
 
 Systems that are known to be healthy lie within an interval around the model's predictions
 (``ccbench.model.library.intervals``). NORMAL is a time where nearly all of them are; SLOW and FAST are times
-that hardly any of them has, by a conformal p-value, so that few systems support neither; CANNOT SAY has a
-reason.
+far from the prediction that hardly any of them has, or none; CANNOT SAY has a reason.
 Simulated times, and those of ranks that share a device, get no verdict: nothing was measured.
 """
 
@@ -23,7 +22,6 @@ from ccbench.errors import MachineError
 from ccbench.machine.flags import About, Flag
 from ccbench.model.library import LibraryRequest, LibrarySystem
 from ccbench.model.library.intervals import (
-    ALARM,
     FEWEST_SYSTEMS,
     REGIMES,
     Typicality,
@@ -310,13 +308,9 @@ def _of_regime(regime: str, points: Sequence[Point], typical: Typicality | None)
         return replace(said, word=Word.FAST)
     if low <= seconds <= high:
         return said
-    slow = seconds > high
-    side, count, p_value = (
-        ("slow", typical.as_slow, typical.p_slow) if slow else ("fast", typical.as_fast, typical.p_fast)
-    )
+    side, count = ("slow", typical.as_slow) if seconds > high else ("fast", typical.as_fast)
     reason = f"as {side}: {count or 'none'} of {plural(typical.systems, 'healthy system')}"
-    reason += f", too few to call it {side}" * (not count and p_value > ALARM)
-    # Far out, but not so far, or among so few systems, that it could not be one of the healthy ones.
+    # Far out, but not so far that it could not be one of the healthy ones.
     least, most = shown.predicted_low_95_seconds or 0.0, shown.predicted_high_95_seconds or math.inf
     word = Word.NORMAL if least <= seconds <= most else Word.CANNOT_SAY
     return replace(said, word=word, reason=reason)

@@ -206,7 +206,7 @@ def _anchored(base: Base, asked: Asked, anchors: Sequence[str]) -> CalibratedClu
 
 
 def _anchor(cluster: Cluster, asked: Asked, text: str) -> Measured:
-    """What one SIZE=TIME or SIZE=RATE says; a rate is bus bandwidth, as nccl-tests and people quote it."""
+    """Return what one SIZE=TIME or SIZE=RATE says; a rate is bus bandwidth, as nccl-tests prints it."""
     from ccbench.collectives import collective
     from ccbench.model.cluster import bound_seconds
     from ccbench.units import format_rate, format_seconds, parse_duration, parse_size, shown

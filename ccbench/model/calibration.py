@@ -139,6 +139,7 @@ def quick_machine() -> Machine:
         )
     best = now.machine
     if earlier is not None:
+        best = earlier if now.disturbed else best
         with suppress(MachineError):  # a file that somebody has edited may contradict today's figures
             best = better_of(earlier, now)
     # Where nothing can be kept each call stands alone.

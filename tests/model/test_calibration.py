@@ -303,6 +303,18 @@ def test_a_busy_host_is_as_it_was_when_it_was_quiet(measured: list[Calibration])
     assert quick_machine() == quick_machine() == good
 
 
+def test_a_busy_host_stays_as_it_was_where_its_figures_contradict_those_of_then(
+    measured: list[Calibration], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def contradiction(*_: object) -> Machine:
+        raise MachineError("copy: all cores are slower than one")
+
+    good = machine_of(FakeProbe())
+    monkeypatch.setattr(calibration, "better_of", contradiction)
+    measured[:] = [Calibration(good), Calibration(slower(good, 40.0), "other programs took 66 %")]
+    assert quick_machine() == quick_machine() == good
+
+
 @pytest.mark.parametrize("content", ["", "name: [", "name: x\n", "\0"])
 def test_a_damaged_file_of_kept_figures_is_written_anew(measured: list[Calibration], content: str) -> None:
     good = machine_of(FakeProbe())

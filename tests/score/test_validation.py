@@ -15,6 +15,7 @@ from benchmarks.score.validation import (
     anchored_systems,
     coverage,
     figures,
+    folds,
     held_out_systems,
     library_of,
     plain_residuals,
@@ -69,7 +70,7 @@ def test_learning_never_sees_the_system_that_it_is_tested_on() -> None:
         log_points("b.txt", SIZES, name="another site"),
         log_points("c.txt", SIZES, ranks_per_node=4),
     ]
-    found = held_out_systems(logs, system_key, quiet, learner)
+    found = held_out_systems(folds(logs, system_key, quiet, learner))
     assert [one.files for one in found] == [("a.txt", "b.txt"), ("c.txt",)]
     assert learner.seen == [[4], [8, 8]]
     assert [len(one.log_ratios) for one in found] == [2 * len(SIZES), len(SIZES)]
@@ -78,7 +79,7 @@ def test_learning_never_sees_the_system_that_it_is_tested_on() -> None:
 def test_all_systems_of_a_generation_are_left_out_together() -> None:
     learner = Learner()
     logs = [log_points("a.txt", SIZES), log_points("b.txt", SIZES, ranks_per_node=4)]
-    found = held_out_systems(logs, lambda one: one.generation, quiet, learner)
+    found = held_out_systems(folds(logs, lambda one: one.generation, quiet, learner))
     assert learner.seen == [[]]
     assert [one.files for one in found] == [("a.txt",), ("b.txt",)]
 
@@ -86,7 +87,7 @@ def test_all_systems_of_a_generation_are_left_out_together() -> None:
 def test_logs_that_are_not_healthy_teach_nothing_and_are_not_tested() -> None:
     sick = replace(log_points("b.txt", SIZES, ranks_per_node=4), entry=entry(healthy=False))
     dim = replace(log_points("c.txt", SIZES, ranks_per_node=2), entry=entry(healthy=None))
-    found = held_out_systems([log_points("a.txt", SIZES), sick, dim], system_key, quiet, Learner())
+    found = held_out_systems(folds([log_points("a.txt", SIZES), sick, dim], system_key, quiet, Learner()))
     assert [one.files for one in found] == [("a.txt",)]
     assert len(shipped_by_system([sick, dim])) == 0
 
@@ -94,7 +95,7 @@ def test_logs_that_are_not_healthy_teach_nothing_and_are_not_tested() -> None:
 def test_each_system_counts_once_whatever_its_number_of_rows() -> None:
     fast = [slower(f"{one}.txt", 1.0) for one in range(9)]
     slow = [slower(f"slow{one}.txt", 2.0, ranks_per_node=one) for one in (2, 4)]
-    found = figures(held_out_systems([*fast, *slow], system_key, quiet, Learner()))
+    found = figures(held_out_systems(folds([*fast, *slow], system_key, quiet, Learner())))
     assert found["systems"] == 3
     assert found["median_error"] == pytest.approx(0.5)
     assert found["bias"] == pytest.approx(-0.5)
@@ -104,7 +105,8 @@ def test_each_system_counts_once_whatever_its_number_of_rows() -> None:
 
 def test_the_interval_of_the_median_holds_it_and_is_as_wide_as_systems_differ() -> None:
     wide, narrow = (
-        figures(held_out_systems(many(12, spread), system_key, quiet, Learner())) for spread in (0.5, 0.05)
+        figures(held_out_systems(folds(many(12, spread), system_key, quiet, Learner())))
+        for spread in (0.5, 0.05)
     )
     for one in (wide, narrow):
         assert one["low"] <= one["median_error"] <= one["high"] <= one["percentile_90"] * 1.5
@@ -112,7 +114,7 @@ def test_the_interval_of_the_median_holds_it_and_is_as_wide_as_systems_differ() 
 
 
 def test_intervals_of_systems_that_were_left_out_hold_as_often_as_they_say() -> None:
-    tested = held_out_systems(many(24), system_key, quiet, Learner())
+    tested = held_out_systems(folds(many(24), system_key, quiet, Learner()))
     learned = residuals_of(tested)
     held = coverage(tested, learned)
     assert 0.8 <= held["coverage_80"] <= 0.9
@@ -122,7 +124,7 @@ def test_intervals_of_systems_that_were_left_out_hold_as_often_as_they_say() -> 
 
 
 def test_residuals_are_those_of_the_rows_and_come_back_from_plain_values() -> None:
-    learned = residuals_of(held_out_systems(many(3), system_key, quiet, Learner()))
+    learned = residuals_of(held_out_systems(folds(many(3), system_key, quiet, Learner())))
     plain = plain_residuals(learned, "3 logs")
     assert [one["name"] for one in plain["systems"]] == ["board 0", "board 1", "board 2"]
     first = learned.systems[0]
@@ -132,7 +134,7 @@ def test_residuals_are_those_of_the_rows_and_come_back_from_plain_values() -> No
 
 
 def test_a_told_size_brings_systems_of_other_levels_near_and_is_not_tested() -> None:
-    found = anchored_systems(many(8, spread=0.5), quiet, Learner())
+    found = anchored_systems(folds(many(8, spread=0.5), system_key, quiet, Learner()))
     assert list(found) == list(ANCHORS)  # each system has one collective: there are no others
     small = {
         name: figures(systems)["bands"]["up_to_32KiB"]["median_error"] for name, systems in found.items()
@@ -148,7 +150,7 @@ def test_a_told_size_brings_systems_of_other_levels_near_and_is_not_tested() -> 
 
 
 def test_intervals_of_anchored_predictions_are_of_all_anchors_together() -> None:
-    found = anchored_systems(many(4), quiet, Learner())
+    found = anchored_systems(folds(many(4), system_key, quiet, Learner()))
     learned = residuals_of(pooled(found))
     told = [systems for name, systems in found.items() if ANCHORS[name]]
     for place, one in enumerate(learned.systems):
@@ -157,7 +159,7 @@ def test_intervals_of_anchored_predictions_are_of_all_anchors_together() -> None
 
 
 def test_of_one_system_no_coverage_is_known() -> None:
-    tested = held_out_systems([log_points("a.txt", SIZES)], system_key, quiet, fit)
+    tested = held_out_systems(folds([log_points("a.txt", SIZES)], system_key, quiet, fit))
     assert coverage(tested, residuals_of(tested)) == {"bands": {}}
 
 

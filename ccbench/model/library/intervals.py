@@ -77,7 +77,7 @@ class LearnedSystem:
 
 @dataclass(frozen=True)
 class Residuals:
-    """What was learned about errors. Quantiles tail and 1 - tail hold 80 % and 95 % of a system's rows."""
+    """Errors that were learned. Quantiles tail and 1 - tail hold 80 % and 95 % of a system's rows."""
 
     systems: tuple[LearnedSystem, ...]
     tail_80: float
@@ -86,7 +86,7 @@ class Residuals:
 
 @dataclass(frozen=True)
 class Typicality:
-    """Where one regime of a system stands among the learned systems.
+    """Place of one regime of a system among the learned systems.
 
     ratio: median of measured over predicted time. p_slow, p_fast: share of the systems, this one counted,
     that are at least as slow, or as fast, for their prediction; times the number of regimes that were looked
@@ -236,7 +236,7 @@ def typicality(
     measured_seconds: Sequence[float],
     learned: Residuals | None = None,
 ) -> dict[str, Typicality]:
-    """Where ``system`` stands among the learned ones, by regime that was measured; none of too few systems.
+    """Place of ``system`` among the learned ones, by regime that was measured; none of too few systems.
 
     What counts is the median of measured over predicted time over the sizes of a regime.
     """
@@ -286,7 +286,7 @@ def false_alarms() -> tuple[int, int]:
 
 
 def _weights(kind: tuple[str, ...], systems: Sequence[LearnedSystem]) -> Floats:
-    """Of every system, by the words in which it differs from ``kind``; their mean is one."""
+    """Weight of every system, by the words in which it differs from ``kind``; their mean is one."""
     differing = [sum(a != b for a, b in zip(kind, one.kind, strict=True)) for one in systems]
     weights = np.exp(-UNLIKE * np.array(differing, dtype=np.float64))
     return np.asarray(weights / weights.mean())

@@ -42,9 +42,9 @@ class Communication:
     """One collective, send or receive, as one rank recorded it.
 
     rank: global; None where the trace does not tell. collective: ccbench's name, or send, recv, barrier; ""
-    where ccbench knows none. name: as recorded. dtype: ccbench's name, else the trace's own word; "" where not
-    said. input_bytes, output_bytes: of this rank. input_splits, output_splits: bytes to and from each rank of
-    the group, () where even or not said. root, peer: global ranks.
+    where ccbench knows none. name: as recorded. dtype: ccbench's name, else the trace's own word; "" where
+    not said. input_bytes, output_bytes: of this rank. input_splits, output_splits: bytes to and from each
+    rank of the group, () where even or not said. root, peer: global ranks.
     sequence: place among the group's communications where the trace counts them (joins ranks), else None.
     start_seconds, duration_seconds: on the rank's clock; None where the trace has no times (a trace of what
     was asked, or timing was off). The duration is that of the transfer as the device or thread saw it, with
@@ -83,8 +83,8 @@ class Trace:
     world_size: ranks of the job; 0 where not known. backend: nccl, gloo, ...; "" where not said.
     computing: rank -> intervals in which it computed (kernels or operators that are no communication).
     steps: rank -> intervals of its steps of training, where the job marked them (ProfilerStep#).
-    not_taken: why communications were seen but not taken -> how many. versions, facts: what the files say besides
-    (``nccl``, device models, hosts, lag of process groups in a flight recorder's dump).
+    not_taken: why communications were seen but not taken -> how many. versions, facts: what the files say
+    besides (``nccl``, device models, hosts, lag of process groups in a flight recorder's dump).
     """
 
     kinds: tuple[str, ...]

@@ -1,1 +1,1 @@
-"""Trace files: compressed or in archives, each read by the reader that knows its content, then joined by rank."""
+"""Trace files, compressed or in archives: each read by the reader that knows its content, joined by rank."""

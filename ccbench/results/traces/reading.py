@@ -1,1 +1,327 @@
 """Trace files, compressed or in archives: each read by the reader that knows its content, joined by rank."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ccbench.errors import UsageError
+from ccbench.results.importers.words import LARGEST_SIZE, whole
+from ccbench.results.traces.events import Intervals, ProcessGroup, Trace
+from ccbench.topology.graph import SourceWarning
+from ccbench.units import plain, plural, shown
+
+HEAD_BYTES = 1 << 16
+"""What a file is recognised by."""
+
+LARGEST_HEADER_BYTES, MOST_MEMBERS = 16 << 20, 100_000
+"""Of an archive; one with more is damaged or means harm."""
+
+_DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError, ValueError)
+_GZIP, _TAR, _PICKLES = b"\x1f\x8b", b"ustar", (b"\x80", b"(dp", b"(lp")
+
+JSON_DUMP = (
+    "a Python pickle, which ccbench does not open: opening one can run commands. Let each rank write JSON: "
+    "open(f'flight_{rank}.json', 'wb').write(torch._C._distributed_c10d._dump_nccl_trace_json()) from torch "
+    "2.5 on, _dump_fr_trace_json for other backends from 2.8 on"
+)
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """One file, a member of an archive too. place: as errors show it. stream: its bytes, decompressed, once.
+
+    head: the first HEAD_BYTES of the stream, which begins with them.
+    """
+
+    place: str
+    head: bytes
+    stream: io.BufferedIOBase
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A form of trace. form: its name for people. recognises: by the head of a file, never by its name.
+
+    read may raise UsageError with one line; the place is put before it.
+    """
+
+    name: str
+    form: str
+    recognises: Callable[[bytes], bool]
+    read: Callable[[TraceFile], Trace]
+
+
+@cache
+def readers() -> tuple[Reader, ...]:
+    """Readers in the order they are asked."""
+    return ()
+
+
+def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:
+    """Return what all files at ``paths`` say together: files, folders of files, tar archives, gzip or not.
+
+    Raises UsageError where a file cannot be read or is in no known form; such files in folders and archives
+    are passed over with a warning while there are others.
+    """
+    traces: list[Trace] = []
+    warnings: list[SourceWarning] = []
+    for path in map(str, paths):
+        before, reason = len(traces), "no file in it"
+        for file in trace_files(path, warnings):
+            try:
+                reader = next((one for one in readers() if one.recognises(file.head)), None)
+                if reader is None:
+                    raise UsageError(_unknown(file.head))
+                trace = reader.read(file)
+            except UsageError as error:
+                reason = f"{plain(file.place, 200)}: {error}"
+                if file.place == path:
+                    raise UsageError(reason) from None
+                warnings.append(SourceWarning("unsupported", reason))
+                continue
+            told = (replace(one, text=f"{plain(file.place, 200)}: {one.text}") for one in trace.warnings)
+            traces.append(replace(trace, warnings=tuple(told)))
+        if len(traces) == before:
+            raise UsageError(f"{plain(path, 200)}: {reason.removeprefix(f'{plain(path, 200)}: ')}")
+    if not traces:
+        raise UsageError("no trace was named; name files of torch.profiler, or folders of them")
+    return joined(traces, warnings)
+
+
+def _unknown(head: bytes) -> str:
+    if head.startswith(_PICKLES):
+        return JSON_DUMP
+    seen = shown(head[:60].decode("utf-8", "backslashreplace").strip()) if head.strip() else "nothing"
+    return f"no trace that ccbench knows: {seen}; known are {', '.join(one.form for one in readers())}"
+
+
+class _Stream(io.RawIOBase):
+    """A stream whose ``head`` is known; it ends, with a warning, where its source is damaged.
+
+    limit: bytes that may be read, None for any number.
+    """
+
+    def __init__(self, place: str, source: io.BufferedIOBase, warnings: list[SourceWarning]) -> None:
+        self._place, self._source, self._warnings = place, source, warnings
+        self.limit: int | None = None
+        self._rest = self.head = b""
+        while len(self.head) < HEAD_BYTES and (chunk := self._chunk(HEAD_BYTES - len(self.head))):
+            self.head += chunk
+        self._rest = self.head
+
+    def _chunk(self, most: int) -> bytes:
+        try:
+            return self._source.read1(most)
+        except _DAMAGE:
+            warning = SourceWarning("truncated", f"{plain(self._place, 200)}: damaged or cut off")
+            if warning not in self._warnings:
+                self._warnings.append(warning)
+            return b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        chunk = self._rest[: len(buffer)] or self._chunk(len(buffer))
+        self._rest = self._rest[len(buffer) :]
+        if self.limit is not None:
+            self.limit -= len(chunk)
+            if self.limit < 0:
+                raise tarfile.ReadError("a header without end")
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+
+def trace_files(path: str, warnings: list[SourceWarning]) -> Iterator[TraceFile]:
+    """Give the files at ``path`` one after the other; each must be read before the next is asked for.
+
+    Members of archives that are not regular files are passed over. Raises UsageError where it cannot be read.
+    """
+    try:
+        if Path(path).is_dir():
+            inside = sorted(one for one in Path(path).rglob("*") if one.is_file() and one.name[0] != ".")
+            for one in inside:
+                yield from trace_files(str(one), warnings)
+            return
+        file = Path(path).open("rb")  # noqa: SIM115  # closed below
+    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{plain(path, 200)}: cannot be read ({reason}); name a trace or a folder") from None
+    with file:
+        yield from _opened(path, file, warnings)
+
+
+def _opened(
+    place: str, source: io.BufferedIOBase, warnings: list[SourceWarning], archive: bool = True
+) -> Iterator[TraceFile]:
+    """Give the file in ``source``, or, where it is an ``archive``, its members."""
+    stream = _Stream(place, source, warnings)
+    if stream.head.startswith(_GZIP):
+        inflated = gzip.GzipFile(fileobj=io.BufferedReader(stream))
+        stream = _Stream(place, inflated, warnings)
+    if not archive or stream.head[257:262] != _TAR:
+        yield TraceFile(place, stream.head, io.BufferedReader(stream, HEAD_BYTES))
+        return
+    try:
+        with tarfile.open(fileobj=io.BufferedReader(stream), mode="r|") as members:
+            for _ in range(MOST_MEMBERS):
+                stream.limit = LARGEST_HEADER_BYTES
+                member = members.next()
+                stream.limit = None
+                if member is None:
+                    return
+                part = members.extractfile(member) if member.isreg() and not member.issparse() else None
+                if isinstance(part, io.BufferedReader):
+                    yield from _opened(f"{place}: {member.name}", part, warnings, archive=False)
+                    while part.read(HEAD_BYTES):  # what its reader left
+                        pass
+    except _DAMAGE:
+        warnings.append(SourceWarning("truncated", f"{plain(place, 200)}: the archive ends in the middle"))
+
+
+# -- numbers that a file says -------------------------------------------------------------------------------
+
+
+def count(value: object) -> int | None:
+    """The count that a file says, in figures or text; None for all but 0 to LARGEST_SIZE."""
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST_SIZE:
+        return None
+    return int(value) if value == int(value) else None
+
+
+def number(value: object) -> float | None:
+    """The finite number that a file says, in figures or text; None for anything else."""
+    try:
+        figure = float(value) if isinstance(value, (int, float, str)) else float("nan")
+    except (ValueError, OverflowError):
+        return None
+    return figure if abs(figure) < float("inf") else None
+
+
+def merged(intervals: Iterable[tuple[float, float]] | Intervals) -> Intervals:
+    """Return ``intervals`` sorted by start, those that overlap or touch as one."""
+    rows = np.asarray(intervals if isinstance(intervals, np.ndarray) else list(intervals), float).reshape(
+        -1, 2
+    )
+    if not len(rows):
+        return rows
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(rows[:, 1])
+    first = np.concatenate(([True], rows[1:, 0] > ends[:-1]))
+    last = np.concatenate((first[1:], [True]))
+    return np.column_stack((rows[first, 0], ends[last]))
+
+
+# -- several files ------------------------------------------------------------------------------------------
+
+
+def joined(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> Trace:
+    """Return ``traces`` of one job as one; contradictions and missing ranks are told in its warnings."""
+    told = [*warnings, *(one for trace in traces for one in trace.warnings)]
+    kept = list(_each_once(traces, told))
+    ranks = sorted({rank for trace in kept for rank in trace.ranks})
+    sizes = sorted({trace.world_size for trace in kept if trace.world_size})
+    if len(sizes) > 1:
+        told.append(_contradiction(f"jobs of {' and of '.join(map(str, sizes))} ranks; the largest is taken"))
+    world = max([*sizes, 0])
+    groups = tuple(dict.fromkeys(group for trace in kept for group in trace.groups))
+    told += _group_contradictions(groups)
+    missing = sorted(set(range(world)) - set(ranks)) if world <= LARGEST_WORLD else []
+    if missing and ranks:
+        text = f"{len(ranks)} of {world} ranks are here, not {rank_list(missing)}"
+        told.append(SourceWarning("not_visible", f"{text}; nobody can tell their part"))
+    by_rank: dict[str, dict[int, list[Intervals]]] = {"computing": {}, "steps": {}}
+    for trace in kept:
+        for what, gathered in by_rank.items():
+            for rank, intervals in getattr(trace, what).items():
+                gathered.setdefault(rank, []).append(intervals)
+    return Trace(
+        kinds=tuple(dict.fromkeys(kind for trace in kept for kind in trace.kinds)),
+        sources=tuple(dict.fromkeys(source for trace in traces for source in trace.sources)),
+        communications=tuple(one for trace in kept for one in trace.communications),
+        ranks=tuple(ranks),
+        world_size=world,
+        backend=next((trace.backend for trace in kept if trace.backend), ""),
+        groups=groups,
+        computing={rank: merged(np.concatenate(all_)) for rank, all_ in by_rank["computing"].items()},
+        steps={rank: np.unique(np.concatenate(all_), axis=0) for rank, all_ in by_rank["steps"].items()},
+        not_taken=dict(sum((Counter(trace.not_taken) for trace in kept), Counter())),
+        versions={name: value for trace in reversed(kept) for name, value in trace.versions.items()},
+        facts={name: value for trace in reversed(kept) for name, value in trace.facts.items()},
+        warnings=tuple(dict.fromkeys(told)),
+    )
+
+
+LARGEST_WORLD = 1 << 20
+"""Ranks of the largest job whose missing ranks are listed."""
+
+
+def _each_once(traces: Sequence[Trace], told: list[SourceWarning]) -> Iterator[Trace]:
+    """Give ``traces`` without copies, and of kinds that recorded the same ranks the communications of one.
+
+    Kept is the kind that has most durations: the others say again what it says.
+    """
+    seen: dict[tuple[str, int], Trace] = {}
+    timed: dict[str, int] = {}
+    for trace in traces:
+        durations = sum(one.duration_seconds is not None for one in trace.communications)
+        timed[trace.kinds[0]] = timed.get(trace.kinds[0], 0) + durations
+    best = max(timed, key=lambda kind: timed[kind])
+    covered = {rank for trace in traces if trace.kinds[0] == best for rank in trace.ranks}
+    for trace in traces:
+        kind, where = trace.kinds[0], trace.sources[0]
+        other = next((seen[kind, rank] for rank in trace.ranks if (kind, rank) in seen), None)
+        seen |= {(kind, rank): trace for rank in trace.ranks}
+        if other is not None:
+            same = other.communications == trace.communications
+            what = "the second is left out: it says the same" if same else "both are counted"
+            told.append(
+                _contradiction(f"{plain(other.sources[0])} and {plain(where)} are of one rank; {what}")
+            )
+            if same:
+                continue
+        if kind != best and covered & set(trace.ranks) and trace.communications:
+            text = f"{plain(where)}: the same communications as {best} has; those of {best} are taken"
+            told.append(SourceWarning("assumed", text))
+            yield replace(trace, communications=())
+        else:
+            yield trace
+
+
+def _group_contradictions(groups: Sequence[ProcessGroup]) -> Iterator[SourceWarning]:
+    """Give a warning for each name under which a rank is in two groups of different ranks."""
+    known: dict[tuple[str, int], ProcessGroup] = {}
+    told = set()
+    for group in groups:
+        for rank in group.ranks:
+            other = known.setdefault((group.name, rank), group)
+            if other.ranks != group.ranks and group.name not in told:
+                told.add(group.name)
+                lists = f"{rank_list(other.ranks)} and {rank_list(group.ranks)}"
+                yield _contradiction(f"process group {shown(group.name)} is of ranks {lists}")
+
+
+def _contradiction(text: str) -> SourceWarning:
+    return SourceWarning("contradiction", text)
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """Ranks as text, runs shortened, at most six of them: ``rank 2``, ``0-3, 5``."""
+    starts = [i for i, rank in enumerate(ranks) if not i or rank != ranks[i - 1] + 1]
+    ends = [*(i - 1 for i in starts[1:]), len(ranks) - 1]
+    runs = [str(ranks[a]) if a == b else f"{ranks[a]}-{ranks[b]}" for a, b in zip(starts, ends, strict=False)]
+    return ", ".join(runs[:6]) + (f" and {plural(len(runs) - 6, 'more run')}" if len(runs) > 6 else "")

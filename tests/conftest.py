@@ -35,12 +35,13 @@ ALONE = (
     "network",
     "backends/mpi",
     "backends/gloo",
+    "traced_job",
 )
 """Tests of libraries that keep files in the machine's shared memory, and of ranks that must not be slowed."""
 
 GOLDEN_SECTION = (5**0.5 - 1) / 2
 
-EXHAUSTIVE = ("backends/gloo",)
+EXHAUSTIVE = ("backends/gloo", "traced_job")
 """Tests that need packages which the exhaustive tier alone installs."""
 
 

@@ -1,7 +1,7 @@
 """A small training job on torch and Gloo that writes a trace of each rank, in every form that torch has.
 
-``started`` runs it, one process a rank: process groups ``tp`` of neighbours and ``dp`` across them, a model whose
-gradients DistributedDataParallel reduces in several buckets, an all_gather and an uneven all_to_all.
+``started`` runs it, one process a rank: process groups ``tp`` of neighbours and ``dp`` across them, a model
+whose gradients are reduced in several buckets (DistributedDataParallel), an all_gather, an uneven all_to_all.
 """
 
 from __future__ import annotations

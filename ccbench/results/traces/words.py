@@ -1,0 +1,92 @@
+"""Names of collectives and element types in traces, and what else several readers understand alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.results.importers.words import DTYPES
+from ccbench.results.traces.events import BARRIER, RECV, SEND
+
+_VARIANT = re.compile(r"coalesced|base|into|tensor|single|oop|sparse|any_source|monitored|[^a-z]")
+"""What PyTorch adds to the name of a collective for a variant of its call, not of what is sent."""
+
+_COLLECTIVES = {
+    **{name.replace("_", ""): name for name in COLLECTIVES},
+    # Uneven or not is for the splits to say: PyTorch writes all_to_allv where a call could have had some.
+    "alltoallv": "all_to_all",
+    "allreducebarrier": BARRIER,
+    "bcast": "broadcast",
+    **{name: name for name in (SEND, RECV)},
+    "isend": SEND,
+    "irecv": RECV,
+}
+
+
+def collective_of(word: str) -> str:
+    """ccbench's name of the collective that a trace calls ``word``; "" where it is none.
+
+    >>> collective_of("nccl:_all_gather_base"), collective_of("c10d::allreduce_"), collective_of("wait")
+    ('all_gather', 'all_reduce', '')
+    """
+    return _COLLECTIVES.get(_VARIANT.sub("", word[-100:].rpartition(":")[2].lower()), "")
+
+
+_DTYPES = DTYPES | {
+    **dict.fromkeys(("long", "long int"), "int64"),
+    **dict.fromkeys(("byte", "unsigned char"), "uint8"),
+    "signed char": "int8",
+    "float8_e4m3fn": "float8_e4m3",
+}
+_OTHER_BYTES = {
+    **dict.fromkeys(("bool", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("short", "short int", "uint16"), 2),
+    **dict.fromkeys(("complexfloat", "complex<float>"), 8),
+    **dict.fromkeys(("complexdouble", "complex<double>"), 16),
+}
+"""Bytes of element types that ccbench does not measure."""
+
+
+def dtype_of(word: str) -> tuple[str, int | None]:
+    """(ccbench's name of PyTorch's element type ``word``, else the word; bytes of one, None where not known).
+
+    >>> dtype_of("Long"), dtype_of("c10::BFloat16"), dtype_of("Bool")
+    (('int64', 8), ('bfloat16', 2), ('Bool', 1))
+    """
+    plain = word.strip().rpartition("::")[2].removeprefix("torch.").lower()
+    name = _DTYPES.get(plain, "")
+    return (name, ITEM_BYTES[name]) if name else (word.strip(), _OTHER_BYTES.get(plain))
+
+
+def uneven(amounts: Sequence[int]) -> tuple[int, ...]:
+    """``amounts``, () where all are the same: events keep splits where they are uneven."""
+    return tuple(amounts) if len(set(amounts)) > 1 else ()
+
+
+def buffers(collective: str, size_bytes: int, ranks: int) -> tuple[int | None, int | None]:
+    """(input, output) in bytes of one rank, of the root where there is one, from nccl-tests' size.
+
+    That is the largest buffer of a rank. Where ``ranks`` is 0, not known, the smaller one is None.
+    """
+    row = COLLECTIVES.get(collective)
+    if row is None:
+        return size_bytes, size_bytes
+    # Two ranks have the same larger buffer as any number has.
+    count = row.count_for(size_bytes, ranks or 2, 1)
+    both = row.input_count(count, ranks or 2, 0, 0), row.output_count(count, ranks or 2, 0, 0)
+    if ranks:
+        return both
+    return tuple(size_bytes if one == max(both) else None for one in both)  # type: ignore[return-value]
+
+
+_RANK = re.compile(r"rank[_-]?([0-9]{1,7})(?![0-9])")
+_LAST = re.compile(r"(?:^|(?<![0-9])[._-])([0-9]{1,7})(?:\.[a-z]{1,8}){0,3}$")
+
+
+def rank_named(place: str) -> int | None:
+    """The rank in the name of a file (rank3.json.gz; or its end: et.3.json), or of its folder (rank_3/)."""
+    folder, name = ["", *re.split(r"[/\\]|: ", place.lower())][-2:]
+    found = _RANK.search(name) or _LAST.search(name) or _RANK.search(folder)
+    return int(found[1]) if found else None

@@ -10,7 +10,8 @@ import codecs
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from io import BufferedIOBase
+from typing import Any
 
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plural
@@ -45,7 +46,7 @@ class _Damaged(ValueError):
 class _Window:
     """A part of the text, and the place in it; what lies before the place is dropped as more is read."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BufferedIOBase) -> None:
         self._stream = stream
         self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
         self.text, self.at, self.ended = "", 0, False
@@ -116,7 +117,7 @@ class JsonDocument:
     skipped. Both are complete when the iteration has ended.
     """
 
-    def __init__(self, stream: BinaryIO, array: str) -> None:
+    def __init__(self, stream: BufferedIOBase, array: str) -> None:
         self.members: dict[str, Any] = {}
         self.warnings: list[SourceWarning] = []
         self._window = _Window(stream)

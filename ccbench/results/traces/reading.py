@@ -66,7 +66,12 @@ class Reader:
 @cache
 def readers() -> tuple[Reader, ...]:
     """Readers in the order they are asked."""
-    return ()
+    from ccbench.results.traces import chakra, chakra_protobuf
+
+    return (
+        Reader("chakra", "Chakra execution traces (JSON)", chakra.recognises, chakra.read),
+        Reader("chakra-et", "Chakra .et", chakra_protobuf.recognises, chakra_protobuf.read),
+    )
 
 
 def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:

@@ -9,6 +9,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.results.importers.words import DTYPES
 from ccbench.results.traces.events import BARRIER, RECV, SEND
+from ccbench.topology.graph import SourceWarning
 
 _VARIANT = re.compile(r"coalesced|base|into|tensor|single|oop|sparse|any_source|monitored|[^a-z]")
 """What PyTorch adds to the name of a collective for a variant of its call, not of what is sent."""
@@ -90,3 +91,14 @@ def rank_named(place: str) -> int | None:
     folder, name = ["", *re.split(r"[/\\]|: ", place.lower())][-2:]
     found = _RANK.search(name) or _LAST.search(name) or _RANK.search(folder)
     return int(found[1]) if found else None
+
+
+def rank_of_file(place: str, warnings: list[SourceWarning]) -> int | None:
+    """The rank in the name of a file, for a trace that does not say whose it is: told in ``warnings``."""
+    rank = rank_named(place)
+    if rank is None:
+        text = "does not say whose it is; end its name with the rank, such as rank3.json"
+        warnings.append(SourceWarning("not_visible", text))
+    else:
+        warnings.append(SourceWarning("assumed", f"taken for rank {rank}, from the file's name"))
+    return rank

@@ -1,0 +1,231 @@
+"""Chakra execution traces as protobuf messages (.et): written by converters and generators, run by ASTRA-sim.
+
+A file is a row of messages, each behind its length: one GlobalMetadata, then Nodes. Field numbers and values
+are those of schema/protobuf/et_def.proto of github.com/mlcommons/chakra, unchanged since its version 0.0.4
+(October 2023). The encoding: protobuf.dev/programming-guides/encoding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from io import BufferedIOBase
+
+from ccbench.errors import UsageError
+from ccbench.results.importers.words import capped
+from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Trace
+from ccbench.results.traces.reading import TraceFile, count, merged
+from ccbench.results.traces.words import buffers, dtype_of, rank_of_file
+from ccbench.topology.graph import SourceWarning
+from ccbench.units import plain
+
+LONGEST_MESSAGE = 64 << 20
+"""Bytes of one message; nodes of real traces have some thousands."""
+
+COMPUTING, SENDING, RECEIVING, COLLECTIVE = 4, 5, 6, 7
+"""NodeType: COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE, COMM_COLL_NODE."""
+
+COLLECTIVES = (
+    "all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all", "reduce_scatter",
+    "reduce_scatter", "barrier",
+)  # fmt: skip
+"""CollectiveCommType from 0 on; 8 is REDUCE_SCATTER_BLOCK."""
+
+OF_THE_HOST = "operators of the host, whose kernels are nodes of their own"
+
+_TENSOR = re.compile(r"Tensor\(([^()]{1,60})\)")
+
+Fields = dict[int, list[int | bytes]]
+"""Field number -> its values: numbers, or the bytes of texts and messages."""
+
+
+def recognises(head: bytes) -> bool:
+    """Tell whether a file begins with a GlobalMetadata: its fields are 1, a text, and 2, attributes."""
+    try:
+        length, start = _varint(head, 0)
+        return set(_fields(head[start : start + length])) in ({1}, {2}, {1, 2})
+    except ValueError:
+        return False
+
+
+def read(file: TraceFile) -> Trace:
+    """Return the communications of one rank, that of the file's name.
+
+    Raises UsageError where the file is of an older schema.
+    """
+    warnings: list[SourceWarning] = []
+    rank = rank_of_file(file.place, warnings)
+    versions: dict[str, str] = {}
+    communications: list[Communication] = []
+    computing: list[tuple[float, float]] = []
+    not_taken: Counter[str] = Counter()
+    for number, message in _messages(file.stream, warnings):
+        try:
+            fields = _fields(message)
+            if number == 1:
+                versions = _versions(fields)
+                continue
+            if 11 in fields and 10 not in fields:
+                raise UsageError("a Chakra trace of a schema before 0.0.4; convert it with a newer chakra")
+            kind = _number(fields, 3)
+            if kind in (SENDING, RECEIVING, COLLECTIVE):
+                found = _communication(fields, rank, number)
+                if isinstance(found, str):
+                    not_taken[found] += 1
+                else:
+                    communications.append(found)
+            elif kind == COMPUTING and (start := _number(fields, 6)):
+                computing.append((start / 1e6, (start + _number(fields, 7)) / 1e6))
+        except ValueError as problem:
+            warnings.append(SourceWarning("damaged_line", f"message {number} is left out: {problem}", number))
+    return Trace(
+        kinds=("chakra-et",),
+        sources=(file.place,),
+        communications=tuple(communications),
+        ranks=() if rank is None else (rank,),
+        groups=tuple(dict.fromkeys(one.group for one in communications)),
+        computing={} if rank is None or not computing else {rank: merged(computing)},
+        not_taken=not_taken,
+        versions=versions,
+        warnings=capped(warnings),
+    )
+
+
+def _versions(metadata: Fields) -> dict[str, str]:
+    version = _attributes(metadata, 2).get("schema", _text(metadata, 1))
+    return {"chakra": plain(version)} if version else {}
+
+
+def _communication(node: Fields, rank: int | None, number: int) -> Communication | str:
+    """Return what ``node`` says, or why it is not taken. Raises ValueError where it is damaged.
+
+    comm_size is in bytes and of what one rank puts in: chakra's src/converter/pytorch_node.py sums the input
+    tensors, and after an all-gather ASTRA-sim's Ring.cc leaves a rank with ranks times comm_size.
+    """
+    attributes = _attributes(node, 10)
+    said = {name: value for name, value in attributes.items() if isinstance(value, int)}
+    kind, partner = _number(node, 3), said.get("comm_dst")
+    if kind == COLLECTIVE and "comm_type" not in said:
+        return OF_THE_HOST
+    if kind == COLLECTIVE and not 0 <= said["comm_type"] < len(COLLECTIVES):
+        return "collectives of unknown types"
+    if kind == COLLECTIVE:
+        collective, partner = COLLECTIVES[said["comm_type"]], None
+    elif kind == SENDING:
+        collective = SEND
+    else:
+        collective, partner = RECV, said.get("comm_src")
+    size = count(said.get("comm_size"))
+    start, duration = _number(node, 6), _number(node, 7)
+    dtypes = {dtype_of(one)[0] for one in _TENSOR.findall(_text(_fields(_bytes(node, 8)), 3))}
+    return Communication(
+        rank=rank,
+        collective=collective,
+        name=plain(_text(node, 2)),
+        # ASTRA-sim lets all ranks take part where a node names no group; how many there are it does not say.
+        group=ProcessGroup(plain(attributes.get("pg_name", "")), 0),
+        dtype=dtypes.pop() if len(dtypes) == 1 else "",
+        input_bytes=size,
+        output_bytes=size if size is not None and None not in buffers(collective, size, 0) else None,
+        peer=count(partner),
+        start_seconds=start / 1e6 if start else None,
+        duration_seconds=duration / 1e6 if duration else None,
+        stream=str(said.get("stream", "")),
+        line=number,
+    )
+
+
+# -- protobuf's encoding ------------------------------------------------------------------------------------
+
+
+def _messages(stream: BufferedIOBase, warnings: list[SourceWarning]) -> Iterator[tuple[int, bytes]]:
+    """Give each message with its number, from 1 on, up to one whose length cannot be."""
+    number = 0
+    while start := stream.read(1):
+        number += 1
+        try:
+            while start[-1] & 0x80 and len(start) < 10 and (more := stream.read(1)):
+                start += more
+            length, _ = _varint(start, 0)
+            if length > LONGEST_MESSAGE:
+                raise ValueError(f"a message of {length} bytes")
+            message = stream.read(length)
+            if len(message) < length:
+                raise ValueError(f"{len(message)} of {length} bytes are here")
+        except ValueError as problem:
+            text = f"nothing is read from message {number} on: {problem}"
+            warnings.append(SourceWarning("truncated", text, number))
+            return
+        yield number, message
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """(number of 64 bits that stands at ``at``, where it ends). Raises ValueError where it has no end."""
+    value = 0
+    for place, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at + place + 1
+    raise ValueError("a number without end")
+
+
+def _fields(message: bytes) -> Fields:
+    """Raises ValueError where the message is damaged."""
+    found: Fields = {}
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        value: int | bytes
+        if key & 7 == 0:
+            value, at = _varint(message, at)
+        else:
+            if key & 7 == 2:
+                length, at = _varint(message, at)
+            elif key & 7 in (1, 5):
+                length = 8 if key & 7 == 1 else 4
+            else:
+                raise ValueError(f"a field of type {key & 7}")
+            value, at = message[at : at + length], at + length
+        found.setdefault(key >> 3, []).append(value)
+    if at > len(message):
+        raise ValueError("a field without end")
+    return found
+
+
+def _number(fields: Fields, number: int) -> int:
+    """The last value counts, as protobuf has it; 0 where there is none."""
+    value = fields.get(number, [0])[-1]
+    if isinstance(value, bytes):
+        raise ValueError(f"field {number} is no number")
+    return value
+
+
+def _bytes(fields: Fields, number: int) -> bytes:
+    value = fields.get(number, [b""])[-1]
+    if isinstance(value, int):
+        raise ValueError(f"field {number} is no text")
+    return value
+
+
+def _text(fields: Fields, number: int) -> str:
+    return _bytes(fields, number).decode("utf-8", "replace")
+
+
+def _attributes(fields: Fields, number: int) -> dict[str, int | str]:
+    """Name -> value of the AttributeProtos in field ``number``; lists and broken numbers are left out."""
+    found: dict[str, int | str] = {}
+    for one in fields.get(number, []):
+        parts = _fields(_bytes({number: [one]}, number))
+        name = _text(parts, 1)
+        for kind in parts.keys() & {7, 9}:  # int32, int64: two's complement of 64 bits
+            value = _number(parts, kind)
+            found[name] = value - (value >> 63 << 64)
+        for kind in parts.keys() & {11, 13, 27}:  # uint32, uint64, bool
+            found[name] = _number(parts, kind)
+        for kind in parts.keys() & {15, 17}:  # sint32, sint64: the lowest bit is the sign
+            value = _number(parts, kind)
+            found[name] = value >> 1 ^ -(value & 1)
+        if 29 in parts:
+            found[name] = _text(parts, 29)
+    return found

@@ -13,7 +13,7 @@ import click
 from ccbench.cli.output import check_writable, duration, say
 from ccbench.errors import UsageError
 from ccbench.report.tables import Table, aligned, columns
-from ccbench.units import format_size
+from ccbench.units import format_size, plural
 
 if TYPE_CHECKING:
     from ccbench.model.calibrated import Base, CalibratedCluster, Measured
@@ -168,15 +168,14 @@ def _base(run: Run, points: RunPoints, machine: str | None, network: str | None)
 
 
 def summary(machine: CalibratedCluster) -> str:
-    """Lines: scales with intervals, held-out error, domain, what is extrapolated."""
-    rows = [
-        (
-            one.term, f"{one.scale:.3f}",
-            f"{one.low:.3f} to {one.high:.3f}" if one.points else "none depends on it", str(one.points),
-        )
-        for one in machine.scales
-    ]  # fmt: skip
-    scales = Table(columns("<scale of", "factor", "95% interval", "points"), rows)
+    """Lines: scales with what tells them, held-out error, domain, what is extrapolated."""
+    from ccbench.model.library.calibration import APART
+
+    rows = []
+    for level in machine.scales:
+        told = plural(level.points, "point") + ", which other scales explain as well" * (level.apart < APART)
+        rows.append((level.term, f"{level.scale:.3f}", told if level.points else "nothing"))
+    scales = Table(columns("<scale of", "factor", "<told by"), rows)
     lines = [f"{machine.name}: {machine.points} points of {machine.ranks} ranks", "", *aligned(scales)]
     held = machine.held_out
     if held is None:

@@ -1,11 +1,11 @@
 """A cluster with its own constants, as a file: what ``ccbench calibrate RUN`` writes and ``predict`` reads.
 
-Measured points of one cluster become scales with intervals, corrections and errors (``calibrate_cluster``);
+Measured points of one cluster become scales, corrections and errors (``calibrate_cluster``);
 predictions on the file are the usual one, and the one with its own constants (``calibrated_points``).
 
 The file holds all that a calibrated prediction needs: the machine (a name of the catalog, or a topology), the
 scaled constants themselves, so that another release with other shipped constants predicts the same, and what
-was left between model and measurement at each size. Scales, intervals and errors are there for people.
+was left between model and measurement at each size. Scales and errors are there for people.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from ccbench.model import Interval, Prediction
 from ccbench.model.cluster import Cluster, ClusterPoint, bound_seconds, cluster_of, library_points
 from ccbench.model.library import LibraryRequest
 from ccbench.model.library.calibration import (
-    CONFIDENCE,
-    RESAMPLES,
     Calibrated,
     Observation,
     ScaleEstimate,
     calibrate,
     floor_seconds,
-    scale_intervals,
+    scale_estimates,
 )
 from ccbench.model.library.constants import CONSTANTS, LibraryConstants, shipped
 from ccbench.model.library.intervals import intervals, octaves_from
@@ -450,7 +448,7 @@ def calibrate_cluster(base: Base, measured: Sequence[Measured], provenance: Prov
         nodes=cluster.nodes,
         network=network,
         measured_as=launched.most_common(1)[0][0],
-        scales=scale_intervals(found, observations),
+        scales=scale_estimates(found, observations),
         measured=tuple(
             MeasuredCollective(
                 *key,
@@ -477,7 +475,7 @@ def _origins(base: Base, provenance: Provenance, points: int) -> dict[str, str]:
     return {
         "machine": f"{kept}, with ranks, nodes and network as given or as the run says",
         "measured_as": f"what run {run} records",
-        "scales": f"fitted to {seen}; {CONFIDENCE:.0%} intervals of {RESAMPLES} linearised resamples",
+        "scales": f"fitted to {seen}",
         "constants": f"shipped ({shipped().learned_on or 'starts'}), times scales",
         "measured": f"measured over scaled model, {seen}",
         "held_out": "fitted to sizes 1, 3, 5 ... and tested at 2, 4, 6 ... of the same run",

@@ -39,7 +39,7 @@ def test_a_run_becomes_a_machine_file_and_a_summary(ccbench: Command, run: Path,
     ended = ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").done
     for said in (
         "latency of Simple",
-        "95% interval",
+        "points, which other scales explain as well",
         "held-out error",
         "measured: all_reduce",
         "extrapolated:",

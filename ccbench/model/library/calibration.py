@@ -5,18 +5,11 @@ enough: the priors decide which scales it moves, overhead at small sizes and rat
 leave is interpolated in log-log, as the mean of a Gaussian process with an exponential kernel (Rasmussen and
 Williams, Gaussian Processes for Machine Learning, 2006, section 4.2.1): it is kept where it was measured, and
 halved for every factor of ``FADING`` away: a calibration says what it saw, and less about what it did not.
-
-The intervals of scales are of a pairs bootstrap (Efron, Annals of Statistics 7 (1979) 1): points are drawn
-with replacement and fitted again. A fit takes up to a second, so the residuals are linearised once, at the
-scales that were found, and each resample takes a few steps of iteratively reweighted least squares on the
-straight lines: the weights are those of the fit's own soft-L1 loss, and its pull towards one stays. Where a
-scale moves the choice of algorithm, or an efficiency meets its limit of one, lines are not straight and the
-interval is a rough one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -35,25 +28,15 @@ LOSS_SCALE = 0.12
 FADING = 4.0
 """Factor in size away from what was measured after which half of the remaining correction is kept."""
 
-FEWEST_TO_RESAMPLE = 3
-"""Of fewer points the resamples are nearly all alike: scales have the intervals of their priors."""
-
 DIFFERENCE = 1e-3
 """Step in log scale for the slopes of the fit: wide enough that a choice of algorithm may change."""
 
-RESAMPLES = 500
-CONFIDENCE = 0.95
-NORMAL = 1.96
-"""Standard deviations of a normal prior within which CONFIDENCE of it lies."""
-
-SEED = 20260
 STEP = 0.01
-"""In log scale, both ways, for the slopes of intervals: wide enough to see past one change of algorithm."""
+"""In log scale, for the slopes that tell scales apart: wide enough to see past one change of algorithm. Both
+ways, for an efficiency moves nothing above its limit of one."""
 
-PAST_A_LIMIT = 0.1
-"""Step downwards where the small one moves nothing: a fit may leave an efficiency above its limit of one."""
-
-REWEIGHTINGS = 5
+APART = 0.2
+"""Least share of a scale's slopes that no mix of the other scales has; below it they could stand for it."""
 
 MATTERS = 0.01
 """A point depends on a scale when one percent of the scale moves its time by this share of a percent."""
@@ -197,99 +180,38 @@ def scaled_by(table: Mapping[str, float], scales: Floats) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class ScaleEstimate:
-    """A factor on one group of the model's constants, with its interval (see ``scale_intervals``).
+    """A factor on one group of the model's constants, and what tells it.
 
     points: how many measured points depend on it; where none does, it is one and says nothing.
+    apart: share of what it does to them that no mix of the others does; below APART it is as good as a guess.
     """
 
     term: str
     scale: float
-    low: float
-    high: float
     points: int
+    apart: float
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
     def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.scale <= self.high:
-            raise MachineError(
-                f"scales: {self.term}: {self.scale} does not lie between {self.low} and {self.high}"
-            )
+        if not 0 <= self.apart <= 1:
+            raise MachineError(f"scales: {self.term}: apart is {self.apart}, no share between 0 and 1")
 
 
-def scale_intervals(calibrated: Calibrated, observations: Sequence[Observation]) -> tuple[ScaleEstimate, ...]:
-    """The scales of ``calibrated``, which was fitted to ``observations``, with 95% intervals.
+def scale_estimates(calibrated: Calibrated, observations: Sequence[Observation]) -> tuple[ScaleEstimate, ...]:
+    """The scales of ``calibrated``, which was fitted to ``observations``, each with what tells it."""
+    found, table = np.log([scale for _, scale in calibrated.scales]), shipped().table
 
-    Intervals are percentiles of the resamples, made wider where they would leave out the scale itself. They
-    are of the points as they are: points that err together (all sizes of one bad day) make them too narrow.
-    """
-    found = np.log([scale for _, scale in calibrated.scales])
-    count, table = len(found), shipped().table
-
-    def residuals(point: Floats) -> Floats:
+    def logs(point: Floats) -> Floats:
         return np.concatenate(log_ratios(observations, scaled_by(table, np.exp(point))))
 
-    here = residuals(found)
-    slopes, limited = _slopes(residuals, found, here)
-    counts = np.count_nonzero(np.abs(slopes) > MATTERS, axis=0)
-
-    # The prior, as in the fit, is one more row for each scale; every resample keeps it.
-    spread = np.array([level.measured_spread for level in LEVELS.values()])
-    lines = np.vstack([slopes, np.diag(LOSS_SCALE / spread)])
-    offsets = np.concatenate([here, LOSS_SCALE * found / spread])
-
-    def moved(drawn: Floats) -> Floats:
-        step = _refitted(lines, offsets, drawn)
-        rising = limited & (step > 0)
-        if rising.any():
-            # Above its limit a scale would move nothing: it stays, and the others are fitted without it.
-            step = np.zeros_like(step)
-            step[~rising] = _refitted(lines[:, ~rising], offsets, drawn)
-        return step
-
-    points, prior = len(here), np.ones(count)
-    if points < FEWEST_TO_RESAMPLE:
-        reach = NORMAL * spread
-        return tuple(
-            ScaleEstimate(term, scale, float(np.exp(x - far)), float(np.exp(x + far)), int(seen))
-            for (term, scale), x, far, seen in zip(
-                calibrated.scales, found, reach, counts.tolist(), strict=True
-            )
-        )
-    random = np.random.default_rng(SEED)
-    draws = random.multinomial(points, np.full(points, 1 / points), size=RESAMPLES).astype(np.float64)
-    steps = np.stack([moved(np.concatenate([drawn, prior])) for drawn in draws])
-    # Only what differs between resamples counts: the fit may have stopped a little before its end.
-    steps -= moved(np.ones(len(offsets)))
-    edges = [100 * (1 - CONFIDENCE) / 2, 100 * (1 + CONFIDENCE) / 2]
-    low, high = np.exp(np.percentile(found + steps, edges, axis=0))
-    return tuple(
-        ScaleEstimate(term, scale, min(scale, float(low[place])), max(scale, float(high[place])), int(seen))
-        for place, ((term, scale), seen) in enumerate(zip(calibrated.scales, counts.tolist(), strict=True))
-    )
-
-
-def _slopes(
-    residuals: Callable[[Floats], Floats], found: Floats, here: Floats
-) -> tuple[Floats, NDArray[np.bool_]]:
-    """Slopes of ``residuals`` at ``found``, where they are ``here``, and which scales only fall there."""
-    columns, limited = [], np.zeros(len(found), dtype=bool)
-    for place, axis in enumerate(np.eye(len(found))):
-        column = (residuals(found + STEP * axis) - residuals(found - STEP * axis)) / (2 * STEP)
-        if np.all(np.abs(column) <= MATTERS):
-            # Perhaps an efficiency at its limit of one, of which only lower values matter.
-            column = (here - residuals(found - PAST_A_LIMIT * axis)) / PAST_A_LIMIT
-            limited[place] = bool(np.any(np.abs(column) > MATTERS))
-        columns.append(column)
-    return np.stack(columns, axis=1), limited
-
-
-def _refitted(lines: Floats, offsets: Floats, counts: Floats) -> Floats:
-    """The step that makes the loss of ``offsets + lines @ step`` least, each row counted so often."""
-    step = np.zeros(lines.shape[1])
-    for _ in range(REWEIGHTINGS):
-        # Soft-L1: 2 (sqrt(1 + z) - 1) of z = (r / scale)^2, whose slope in z is 1 / sqrt(1 + z).
-        weights = counts / np.sqrt(1.0 + ((offsets + lines @ step) / LOSS_SCALE) ** 2)
-        weighted = lines * weights[:, None]
-        step = np.linalg.solve(lines.T @ weighted, -(weighted.T @ offsets))
-    return step
+    steps = STEP * np.eye(len(found))
+    slopes = np.stack([(logs(found + step) - logs(found - step)) / (2 * STEP) for step in steps], axis=1)
+    points = np.count_nonzero(np.abs(slopes) > MATTERS, axis=0)
+    estimates = []
+    for place, (term, scale) in enumerate(calibrated.scales):
+        own, others = slopes[:, place], np.delete(slopes, place, axis=1)
+        left = own - others @ np.linalg.lstsq(others, own, rcond=None)[0]
+        apart = min(1.0, float(np.linalg.norm(left) / np.linalg.norm(own))) if points[place] else 0.0
+        estimates.append(ScaleEstimate(term, scale, int(points[place]), apart))
+    return tuple(estimates)

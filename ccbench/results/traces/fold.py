@@ -1,0 +1,322 @@
+"""From the communications of a job to the cases that cost what they cost, each once, and to a suite of them.
+
+Equal collectives on groups of one shape are one case, with a count. The groups of one shape are taken to
+run at the same time, as the replicas of a training job do. What is left open stays at ccbench's default: a
+trace does not say whether buffers are the same (out of place), nor, mostly, what reductions do (sum).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
+from ccbench.collectives import COLLECTIVES, LONGEST_MATRIX
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.errors import UsageError
+from ccbench.groups import LONGEST_LIST, parse_groups, parse_pair
+from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Trace
+from ccbench.results.traces.join import Instance, instances
+from ccbench.topology.graph import SourceWarning
+from ccbench.units import plain, plural
+
+JOB = "job"
+"""Suite of the cases of a job, and their backend where the trace names none."""
+
+SEND_RECV = "send_recv"
+
+MOST_WORLD = 2**17
+"""Ranks of a job that are told apart in groups."""
+
+
+@dataclass(frozen=True)
+class JobCase:
+    """A case, and the collectives of the job that it stands for.
+
+    remarks: in what the case differs from what the job did, in words.
+    """
+
+    case: Case
+    instances: tuple[Instance, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How often it ran in the part of the job that the trace shows."""
+        return sum(one.count for one in self.instances)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """All cases of a job, those that ran most often first, and why others are none: reason -> how many."""
+
+    cases: tuple[JobCase, ...]
+    not_folded: Mapping[str, int]
+    warnings: tuple[SourceWarning, ...] = ()
+
+
+class _Unfit(Exception):
+    """A communication is no case of ccbench; the message says why."""
+
+
+def fold(trace: Trace) -> Fold:
+    """Return the cases that the communications of ``trace`` are."""
+    found, warnings = instances(trace)
+    cases: dict[Case, list[Instance]] = defaultdict(list)
+    remarks: dict[Case, dict[str, None]] = defaultdict(dict)
+    reasons: Counter[str] = Counter()
+    for name, count in trace.not_taken.items():
+        reasons[name] += count
+    known = _KnownGroups(trace)
+    for one in found:
+        try:
+            case, remark = _case(one, trace, known)
+        except _Unfit as reason:
+            reasons[str(reason)] += one.count
+            continue
+        cases[case].append(one)
+        remarks[case] |= dict.fromkeys(remark)
+    made = [JobCase(case, tuple(ones), tuple(remarks[case])) for case, ones in cases.items()]
+    ordered = sorted(made, key=lambda one: (-one.count, -one.case.size_bytes, one.case.label))
+    return Fold(tuple(ordered), dict(reasons), warnings)
+
+
+class _KnownGroups:
+    """Spelling of the groups of a job: those of one shape together, as ``ccbench.groups`` writes them."""
+
+    def __init__(self, trace: Trace) -> None:
+        listed = [group.ranks for group in trace.groups if group.ranks]
+        listed += [one.group.ranks for one in trace.communications if one.group.ranks]
+        highest = max((max(ranks) for ranks in listed), default=-1)
+        self.world = min(max(trace.world_size, highest + 1), MOST_WORLD)
+        self._listed = tuple(dict.fromkeys(listed))
+        self._spelled: dict[tuple[int, ...], str] = {}
+
+    def spelling(self, group: ProcessGroup) -> tuple[int, str]:
+        """Return (ranks of the case, its groups) for ``group``."""
+        if not group.ranks:
+            # Nobody knows whose neighbours they are: as if they were alone, side by side.
+            return group.size, ""
+        if group.ranks not in self._spelled:
+            self._spelled[group.ranks] = self._spell(group.ranks)
+        return self.world, self._spelled[group.ranks]
+
+    def _spell(self, ranks: tuple[int, ...]) -> str:
+        size, world = len(ranks), self.world
+        stride = ranks[1] - ranks[0] if size > 1 else 1
+        if ranks == tuple(range(world)):
+            return ""
+        if stride > 0 and ranks == tuple(range(ranks[0], ranks[0] + size * stride, stride)):
+            for text in regular_groups(size, stride, world):
+                if ranks in parse_groups(text, world):
+                    return text
+        # Others of the same shape, shifted, as far as the trace lists them.
+        alike = {one for one in self._listed if [r - one[0] for r in one] == [r - ranks[0] for r in ranks]}
+        apart: list[tuple[int, ...]] = [ranks]
+        for one in sorted(alike):
+            if not any(set(one) & set(other) for other in apart):
+                apart.append(one)
+        text = json.dumps(sorted(map(list, apart)))
+        if len(text) > LONGEST_LIST:
+            raise _Unfit(f"its groups of {size} ranks have no pattern and are too many to list")
+        return text
+
+
+def regular_groups(size: int, stride: int, world: int) -> Iterator[str]:
+    """Spell groups of ``size`` ranks, ``stride`` apart, that cover ``world`` ranks; nothing if none do."""
+    if world % (size * stride) == 0:
+        if stride == 1:
+            yield f"rank // {size}"
+        elif size * stride == world:
+            yield f"rank % {stride}"
+        else:
+            yield f"dp of tp{stride}-cp1-ep1-dp{size}-pp{world // (size * stride)}"
+
+
+def _case(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, list[str]]:
+    """Return the case that a collective or message is, with remarks; _Unfit where it is none."""
+    first = one.records[0]
+    if first.collective in (SEND, RECV):
+        return _message(one, trace, known)
+    if first.collective not in COLLECTIVES:
+        raise _Unfit(f"{plain(first.name)}: no collective that ccbench measures")
+    if not first.group.size:
+        raise _Unfit("the trace does not say between which ranks")
+    ranks, groups = known.spelling(first.group)
+    if ranks < 2 or first.group.size < 2:
+        raise _Unfit("of one rank, which sends nothing")
+    name, traffic, remarks = _traffic(one, first.collective)
+    row = COLLECTIVES[name]
+    dtype, item_bytes = _dtype(first, remarks) if row.moves_data else ("uint8", 1)
+    size = _size_bytes(one, name) if row.moves_data else 0
+    count = row.count_for(size, first.group.size, item_bytes)
+    exact = row.size_bytes(count, first.group.size, item_bytes)
+    if exact < size:
+        remarks.append(f"up to {plural(first.group.size * item_bytes - 1, 'byte')} less, in whole blocks")
+    root = NO_ROOT
+    if row.rooted:
+        root = first.group.ranks.index(first.root) if first.root in first.group.ranks else 0
+        if first.root is None:
+            remarks.append("from or to the first rank: the trace does not name the root")
+    op = (first.op or "sum") if row.reduces else NO_OP
+    return Case(
+        JOB, trace.backend or JOB, name, "default", dtype, op, exact, count, ranks,
+        root=root, groups=groups, traffic=traffic,
+    ), remarks  # fmt: skip
+
+
+def _message(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, list[str]]:
+    """Return the case of one message: between the first two ranks that are as far apart."""
+    first, remarks = one.records[0], list[str]()
+    if first.rank is None or first.peer is None or first.rank == first.peer:
+        raise _Unfit("a message whose two ranks the trace does not name")
+    source, target = (first.rank, first.peer) if first.collective == SEND else (first.peer, first.rank)
+    distance = target - source
+    world = max(known.world, source + 1, target + 1)
+    dtype, item_bytes = _dtype(first, remarks)
+    size = max(first.input_bytes or 0, first.output_bytes or 0)
+    pair = f"0>{distance}" if distance > 0 else f"{-distance}>0"
+    count = size // item_bytes
+    return Case(
+        JOB, trace.backend or JOB, SEND_RECV, "default", dtype, NO_OP, count * item_bytes, count, world,
+        pair=pair,
+    ), remarks  # fmt: skip
+
+
+def _dtype(one: Communication, remarks: list[str]) -> tuple[str, int]:
+    """Return the type to measure with and its bytes; one of the same width where ccbench lacks it."""
+    if one.dtype in ITEM_BYTES:
+        return one.dtype, ITEM_BYTES[one.dtype]
+    reduces = COLLECTIVES[one.collective].reduces if one.collective in COLLECTIVES else False
+    stands_for = "float32" if reduces else "uint8"
+    said = f"{plain(one.dtype)} elements" if one.dtype else "the trace does not say the type:"
+    remarks.append(f"{said} measured as {stands_for}")
+    return stands_for, ITEM_BYTES[stands_for]
+
+
+def _size_bytes(one: Instance, name: str) -> int:
+    """nccl-tests' size: the largest buffer of one rank, of all_to_all_v the largest input."""
+    ranks = one.records[0].group.size
+    row, found = COLLECTIVES[name], 0
+    for record in one.records:
+        given, got = record.input_bytes, record.output_bytes
+        if name == UNEVEN:
+            found = max(found, given or 0)
+            continue
+        found = max(found, given or 0, got or 0)
+        # A rank that is not the root, or a trace that names one side, has one block of the larger buffer.
+        blocks = [given if name in ("all_gather", "gather") else None]
+        blocks += [got if name in ("reduce_scatter", "scatter") else None]
+        found = max([found, *(ranks * block for block in blocks if block)])
+    if all(one.input_bytes is None and one.output_bytes is None for one in one.records) and row.moves_data:
+        raise _Unfit("the trace does not say how many bytes")
+    return found
+
+
+def _traffic(one: Instance, name: str) -> tuple[str, str, list[str]]:
+    """Return (collective, traffic, remarks): all_to_all_v where blocks differ and all ranks' are known."""
+    first = one.records[0]
+    ranks = first.group.size
+    if not any(record.input_splits or record.output_splits for record in one.records):
+        return ("all_to_all" if name == UNEVEN else name), "", []
+    if name not in ("all_to_all", UNEVEN):
+        # Blocks of an all_gather or reduce_scatter that differ: as if each were the largest.
+        return name, "", ["blocks of different sizes measured as equal ones, of the same sum"]
+    place = {rank: number for number, rank in enumerate(first.group.ranks)}
+    rows: list[Sequence[int]] = [()] * ranks
+    for record in one.records:
+        number = place.get(record.rank if record.rank is not None else -1)
+        splits = record.input_splits or ((record.input_bytes or 0) // ranks,) * ranks
+        if number is not None and len(splits) == ranks:
+            rows[number] = splits
+    if not all(rows) or not any(map(sum, rows)):
+        text = "uneven blocks measured as equal ones: the trace does not show what all ranks send"
+        return "all_to_all", "", [text]
+    written = json.dumps([list(row) for row in rows])
+    if len(written) > LONGEST_MATRIX:
+        return "all_to_all", "", ["uneven blocks measured as equal ones: too many ranks for a matrix"]
+    return UNEVEN, written, []
+
+
+# -- fewer ranks, and a suite -------------------------------------------------------------------------------
+
+
+def fitted(case: Case, ranks: int) -> tuple[Case, str]:
+    """Return ``case`` on at most ``ranks`` ranks, and in what it differs; '' where it fits as it is.
+
+    Groups keep their size where that fits, and their stride where that does too; a group that is too large
+    becomes one of all ranks, with as many bytes a rank. UsageError where it means nothing on so few.
+    """
+    if case.ranks <= ranks:
+        return case, ""
+    whole = case.groups == "" and not case.pair
+    size = case.group_ranks
+    if case.traffic and size > ranks:
+        raise UsageError(f"{case.label}: uneven traffic of {size} ranks; there are {ranks}")
+    of = f"of the job's {case.ranks} ranks"
+    if case.pair:
+        pair = parse_pair(case.pair)
+        near = abs(pair.source - pair.target) < ranks
+        return replace(case, ranks=ranks, pair=case.pair if near else "0>1"), f"{ranks} {of}" + (
+            "" if near else ", between neighbours instead of ranks further apart"
+        )
+    if whole or size >= ranks:
+        row, item_bytes = COLLECTIVES[case.collective], ITEM_BYTES[case.dtype]
+        count = row.count_for(case.size_bytes, ranks, item_bytes)
+        smaller = replace(case, ranks=ranks, groups="", root=min(case.root, ranks - 1), count=count)
+        kept = "" if size == ranks else f"groups of {ranks} instead of {size}; "
+        return replace(smaller, size_bytes=row.size_bytes(count, ranks, item_bytes)), f"{kept}{ranks} {of}"
+    first = parse_groups(case.groups, case.ranks)[0]
+    stride = first[1] - first[0]
+    fewer = ranks // (size * stride) * size * stride
+    spelled = next(regular_groups(size, stride, fewer), "") if fewer else ""
+    if not spelled or case.groups.startswith("["):
+        fewer, spelled = ranks // size * size, f"rank // {size}"
+        stride = 1 if stride == 1 else 0
+    apart = "" if stride else ", neighbours instead of ranks further apart"
+    groups = "" if fewer == size else spelled
+    return replace(case, ranks=fewer, groups=groups), f"{fewer} {of}{apart}"
+
+
+def suite_text(cases: Sequence[JobCase], name: str, comments: Mapping[Case, str] | None = None) -> str:
+    """Return a suite file that asks for exactly ``cases``; comments: what to say beside the size of each."""
+    alike: dict[Case, list[JobCase]] = defaultdict(list)
+    for one in cases:
+        alike[replace(one.case, size_bytes=0, count=0)].append(one)
+    lines = [
+        "# Question: what does the communication of this job cost here?",
+        "# Each case is a collective of the job, once; beside each size stands how often it ran.",
+        f"question: What does the communication of {_quoted(name)} cost here?".replace('"', ""),
+        "sweep:",
+    ]
+    for blank, members in alike.items():
+        entry = {"collective": blank.collective, "ranks": blank.ranks}
+        if COLLECTIVES[blank.collective].moves_data:
+            entry["dtype"] = blank.dtype
+        entry |= {"op": blank.op} if blank.op != NO_OP else {}
+        entry |= {"root": blank.root} if blank.root > 0 else {}
+        entry |= (
+            {"groups": json.loads(blank.groups) if blank.groups[:1] == "[" else blank.groups}
+            if (blank.groups)
+            else {}
+        )
+        entry |= {"pairs": blank.pair} if blank.pair else {}
+        entry |= {"traffic": [json.loads(blank.traffic)]} if blank.traffic else {}
+        prefix = "  - "
+        for key, value in entry.items():
+            lines.append(f"{prefix}{key}: {value if isinstance(value, int) else json.dumps(value)}")
+            prefix = "    "
+        if not COLLECTIVES[blank.collective].moves_data:
+            continue
+        lines.append("    size:")
+        for one in sorted(members, key=lambda one: one.case.size_bytes):
+            said = (comments or {}).get(one.case, f"{one.count} x")
+            remarks = "".join(f"; {remark}" for remark in one.remarks)
+            lines.append(f"      - {one.case.size_bytes} B  # {said}{remarks}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(plain(name))

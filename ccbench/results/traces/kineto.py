@@ -1,19 +1,16 @@
-"""Traces of the PyTorch profiler (Kineto): JSON with "traceEvents", of CUDA, ROCm and other devices and of Gloo.
+"""Traces of the PyTorch profiler (Kineto): JSON with "traceEvents", of CUDA, ROCm, other devices and Gloo.
 
-A communication is the kernel that ran, or Gloo's event on its worker thread, with what the host asked for: the
-``record_param_comms`` around the launch, written by PyTorch from 2.2 on, else the shapes of the operators around
-it. Sources: pytorch/kineto libkineto/src/output_json.cpp; pytorch/pytorch torch/csrc/profiler/util.cpp,
-torch/csrc/distributed/c10d/Ops.cpp and ProcessGroupNCCL.cpp.
+A communication is the kernel that ran, or Gloo's event on its worker thread, with what the host asked for.
+Source of names and places: pytorch/kineto libkineto/src/output_json.cpp.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from array import array
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -21,30 +18,31 @@ from typing import Any
 import numpy as np
 
 from ccbench.collectives import COLLECTIVES
+from ccbench.results.traces import torch_calls
 from ccbench.results.traces.events import BARRIER, RECV, SEND, Communication, Intervals, ProcessGroup, Trace
+from ccbench.results.traces.groups import MOST_RANKS, Groups
 from ccbench.results.traces.json_stream import JsonDocument
-from ccbench.results.traces.reading import LARGEST_WORLD, TraceFile, count, merged, number
+from ccbench.results.traces.reading import TraceFile, count, merged, number, text
+from ccbench.results.traces.torch_calls import INPUT, LIBRARY_EVENT, OPERATOR, OUTPUT, RECORD, Call
 from ccbench.results.traces.words import collective_of, dtype_of, rank_named, uneven
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, plural
 
-RECORD = "record_param_comms"
 _LIBRARY = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
 _COMMUNICATES = re.compile(
     r"all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|cross_device_reduce|multimem|lamport|deep_ep"
     rf"|nvshmem|{_LIBRARY.pattern}",
     re.IGNORECASE,
 )
-_FUSED_NAMES = re.compile(r"triton_[a-z]{3}_fused")
-"""Inductor names a kernel by all operators near it, also those that run elsewhere."""
+_FUSED = re.compile(r"triton_[a-z]{3}_fused")
+"""Inductor names a kernel by all operators near it, also by those that run elsewhere."""
 
-_LIBRARY_EVENT = re.compile(r"(?:[a-z]?ccl|nccl|[a-z]{1,3}ccl|gloo|ucc|mpi):")
-_OUTPUT_FIRST = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}
-"""Operators ``c10d::`` of these take (output, input, ...)."""
+_DURING_EVENT = re.compile(r"(gloo|mpi):")
+"""Libraries whose events last as long as the transfer; those of others end when it is launched."""
 
 
 def recognises(head: bytes) -> bool:
-    """Tell whether a file begins as a trace of Chrome's format; a bare array of events is one, too."""
+    """Tell whether a file begins as a trace in Chrome's format; a bare array of events is one, too."""
     if head.lstrip()[:1] == b"[":
         return b'"ph"' in head
     return any(word in head for word in (b'"traceEvents"', b'"distributedInfo"', b'"deviceProperties"'))
@@ -52,41 +50,13 @@ def recognises(head: bytes) -> bool:
 
 def read(file: TraceFile) -> Trace:
     """Return what one file says: one rank's communications in the order in which they were asked for."""
-    document = JsonDocument(file.stream, "traceEvents")
-    events = _Events()
-    for number_, event in document:
-        events.take(number_, event)
+    document, events = JsonDocument(file.stream, "traceEvents"), _Events()
+    for place, event in document:
+        events.take(place, event)
     return _Rank(file.place, document.members, events).trace(document.warnings)
 
 
 # -- events -------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True, eq=False)
-class _Call:
-    """An operator or annotation of the host that asks for communication; ``outer`` encloses it.
-
-    answered: its kernel or library event was found.
-    """
-
-    number: int
-    start: float
-    end: float
-    name: str
-    thread: tuple[Any, Any]
-    args: Mapping[str, Any]
-    outer: _Call | None = None
-    answered: bool = False
-
-    def chain(self, at: float) -> Iterator[_Call]:
-        """Give the call and those around it, from the innermost, that last until ``at`` or longer."""
-        call: _Call | None = self
-        for _ in range(64):
-            if call is None:
-                return
-            if call.end >= at:
-                yield call
-            call = call.outer
 
 
 @dataclass(slots=True)
@@ -101,12 +71,24 @@ class _Kernel:
 
 @lru_cache(1 << 16)
 def _communicates(name: str) -> bool:
-    return _COMMUNICATES.search(name) is not None and not _FUSED_NAMES.match(name)
+    return _COMMUNICATES.search(name) is not None and not _FUSED.match(name)
 
 
 @lru_cache(1 << 16)
-def _asks(name: str) -> bool:
-    return name == RECORD or name.startswith("c10d::") or ("::" in name and _communicates(name))
+def _asks(kind: str, name: str) -> bool:
+    """Tell whether an event of the host asks for communication."""
+    if kind == "user_annotation":
+        return LIBRARY_EVENT.match(name) is not None
+    return name == RECORD or name.startswith(OPERATOR) or ("::" in name and _communicates(name))
+
+
+@lru_cache(1 << 10)
+def _kind(category: str) -> str:
+    """The kind of events of a category, "" of those that say nothing about communication."""
+    kind = category.lower().replace("operator", "cpu_op")
+    if kind.endswith(("runtime", "driver")):
+        return "launch"
+    return kind if kind in ("kernel", "cpu_op", "user_annotation") else ""
 
 
 def _id(value: object) -> int | str | None:
@@ -117,21 +99,17 @@ class _Events:
     """What is kept of the events of a file. Times are in microseconds."""
 
     def __init__(self) -> None:
-        self.calls: list[_Call] = []
+        self.calls: list[Call] = []
         self.kernels: list[_Kernel] = []
-        self.launches: dict[int | str, tuple[float, tuple[Any, Any]]] = {}
+        self.launches: dict[object, tuple[float, tuple[object, object]]] = {}
         self.steps: list[tuple[float, float]] = []
         self.computing = array("d")
-        self.worked: dict[tuple[Any, Any], array[float]] = defaultdict(lambda: array("d"))
+        self.worked: dict[object, array[float]] = defaultdict(lambda: array("d"))
 
-    def take(self, number_: int, event: Mapping[str, Any]) -> None:
-        """One event; most are of a kind that says nothing about communication."""
-        kind = event.get("cat")
-        if not isinstance(kind, str):
-            return
-        kind = kind.lower()
-        launch = kind.endswith(("runtime", "driver"))
-        if not launch and kind not in ("kernel", "cpu_op", "operator", "user_annotation"):
+    def take(self, place: int, event: Mapping[str, Any]) -> None:
+        """Keep what an event says about communication, computing or steps; most say nothing."""
+        category = event.get("cat")
+        if not isinstance(category, str) or not (kind := _kind(category)):
             return
         start, duration, name = number(event.get("ts")), number(event.get("dur")), event.get("name")
         if start is None or not isinstance(name, str):
@@ -140,146 +118,20 @@ class _Events:
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
         thread = _id(event.get("pid")), _id(event.get("tid"))
-        if launch:
-            if (correlation := _id(args.get("correlation"))) is not None:
-                self.launches[correlation] = start, thread
+        if kind == "launch":
+            self.launches[_id(args.get("correlation"))] = start, thread
         elif kind == "kernel":
             if "Collective name" in args or _communicates(name):
-                stream = f"{args.get('device', thread[0])}:{args.get('stream', thread[1])}"
-                self.kernels.append(_Kernel(number_, start, end, name, plain(stream), args))
+                stream = plain(f"{_id(args.get('device'))}:{_id(args.get('stream', thread[1]))}")
+                self.kernels.append(_Kernel(place, start, end, name, stream, args))
             else:
                 self.computing.extend((start, end))
         elif name.startswith("ProfilerStep#"):
             self.steps.append((start, end))
-        elif _LIBRARY_EVENT.match(name) if kind == "user_annotation" else _asks(name):
-            self.calls.append(_Call(number_, start, end, name, thread, args))
-        elif kind != "user_annotation":
+        elif _asks(kind, name):
+            self.calls.append(Call(place, start, end, name, thread, args))
+        elif kind == "cpu_op":
             self.worked[thread].extend((start, end))
-
-
-def _nested(calls: Sequence[_Call]) -> dict[tuple[Any, Any], tuple[list[float], list[_Call]]]:
-    """Return the calls of each thread by their start, (starts, calls), each with the one around it."""
-    threads: dict[tuple[Any, Any], tuple[list[float], list[_Call]]] = {}
-    around: dict[tuple[Any, Any], _Call] = {}
-    for call in sorted(calls, key=lambda call: (call.start, -call.end)):
-        outer = around.get(call.thread)
-        while outer is not None and outer.end < call.end:
-            outer = outer.outer
-        call.outer = outer
-        around[call.thread] = call
-        starts, own = threads.setdefault(call.thread, ([], []))
-        starts.append(call.start)
-        own.append(call)
-    return threads
-
-
-# -- what was asked for -------------------------------------------------------------------------------------
-
-
-def _tensors(call: _Call) -> list[tuple[int, int, str]]:
-    """(place, elements, element type) of the arguments that are tensors or lists of tensors."""
-    dims, types = call.args.get("Input Dims"), call.args.get("Input type")
-    if not isinstance(dims, list) or not isinstance(types, list):
-        return []
-    found = []
-    for place, (shape, word) in enumerate(zip(dims, types, strict=False)):
-        if not isinstance(shape, list) or not isinstance(word, str):
-            continue
-        one_element = not shape and dtype_of(word)[1] is not None
-        shapes = [one for one in shape if isinstance(one, list)] if word == "TensorList" else [shape]
-        sizes = [_elements(one) for one in shapes if one or one_element]
-        if sizes and None not in sizes:
-            found.append((place, sum(size for size in sizes if size is not None), word))
-    return found
-
-
-def _elements(shape: Sequence[Any]) -> int | None:
-    total = 1
-    for length in shape:
-        factor = count(length)
-        total = count(total * factor) if factor is not None else None  # type: ignore[assignment]
-        if total is None:
-            return None
-    return total
-
-
-_ROOT_AT = {"broadcast": 2, SEND: 2, RECV: 2, "reduce": 3, "gather": 3, "scatter": 3}
-"""Place of the root or peer among the arguments of ``c10d::`` operators."""
-
-
-def _from_shapes(chain: Sequence[_Call], kernel: str) -> dict[str, Any]:
-    """Return what a record would say, from the operators around a launch, innermost first, and the kernel."""
-    operator = next((call for call in chain if call.name.startswith("c10d::")), None)
-    names = [call.name for call in ([operator] if operator else []) + list(chain)]
-    word = next((name for name in names if collective_of(name)), _kernel_word(kernel))
-    said: dict[str, Any] = {"Collective name": word}
-    if operator is not None:
-        _add_arguments(said, operator)
-    for call in chain:
-        tensors = _tensors(call)
-        if not tensors:
-            continue
-        if call is operator and collective_of(word) in _OUTPUT_FIRST:
-            for place, elements, _ in tensors[:2]:
-                said[("Out msg nelems", "In msg nelems")[place > 0]] = elements
-        elif "In msg nelems" not in said:
-            # Events of libraries have all inputs; operators of others take outputs and buffers after the first.
-            taken = tensors if _LIBRARY_EVENT.match(call.name) else tensors[:1]
-            said["In msg nelems"] = sum(elements for _, elements, _ in taken)
-            if collective_of(word) in ("all_reduce", "broadcast"):
-                said["Out msg nelems"] = said["In msg nelems"]
-        if dtype_of(tensors[0][2])[1] is not None:
-            said.setdefault("dtype", tensors[0][2])
-    if collective_of(word) == RECV:
-        said["Out msg nelems"] = said.pop("In msg nelems", None)
-    return said
-
-
-def _add_arguments(said: dict[str, Any], operator: _Call) -> None:
-    """Add root, splits and whether it is asynchronous from a ``c10d::`` operator (their schemas: Ops.cpp)."""
-    values = operator.args.get("Concrete Inputs")
-    if not isinstance(values, list):
-        return
-    place = _ROOT_AT.get(collective_of(operator.name), len(values))
-    if place < len(values):
-        said["Rank"] = values[place]
-    if operator.name == "c10d::alltoall_base_" and len(values) > 4:
-        said |= {"Out split size": values[3], "In split size": values[4]}
-    flags = [value == "True" for value in values if value in ("True", "False")]
-    if flags:
-        said["Is asynchronized op"] = flags[-1]
-
-
-def _kernel_word(name: str) -> str:
-    """The collective in the name of a kernel, "" where it has none (SendRecv, Generic).
-
-    Algorithm and protocol in NCCL's names are not what ran: one kernel per collective dispatches to the others.
-    """
-    found = re.search(r"all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|_reduce_", name, re.I)
-    if found:
-        return found[0]
-    return "allreduce" if re.search(r"cross_device_reduce|multimem|lamport", name) else ""
-
-
-def _figures(value: object) -> tuple[list[int], bool]:
-    """(whole numbers of a list, as text or not; whether its middle was cut out, as from 31 numbers on)."""
-    parts = value.strip("[] ").split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list):
-        return [], False
-    figures = [count(part) for part in parts]
-    return [figure for figure in figures if figure is not None], "..." in str(parts[-2:-1])
-
-
-def _rank_tuple(value: object, size: int) -> tuple[int, ...]:
-    """Global ranks of a group of ``size``; a cut list is continued where its last rank shows that this is right.
-
-    () where it is not.
-    """
-    ranks, cut = _figures(value)
-    if cut and len(ranks) > 2 and size <= LARGEST_WORLD:
-        whole = range(ranks[0], ranks[0] + size * (ranks[1] - ranks[0]), (ranks[1] - ranks[0]) or 1)
-        ranks = [*whole] if [*whole[: len(ranks) - 1], *whole[-1:]] == ranks else []
-    return tuple(ranks) if len(ranks) == size and len(set(ranks)) == size else ()
 
 
 # -- one rank -----------------------------------------------------------------------------------------------
@@ -294,56 +146,262 @@ class _Rank:
         self.place, self.members, self.events = place, members, events
         self.warnings: list[SourceWarning] = []
         self.not_taken: Counter[str] = Counter()
-        self.world = min(count(self.info.get("world_size")) or 0, LARGEST_WORLD)
+        self.cut_splits = 0
         self.rank = self._own_rank()
-        self.groups: dict[tuple[str, int], ProcessGroup] = {}
-        listed = self.info.get("pg_config")
-        for one in listed if isinstance(listed, list) else ():
+        self.world = min(count(self.info.get("world_size")) or 0, MOST_RANKS)
+        self.groups = Groups()
+        self.listed: dict[str, ProcessGroup] = {}
+        configured = self.info.get("pg_config")
+        for one in configured if isinstance(configured, list) else ():
             if isinstance(one, dict):
-                self._group(one.get("pg_name"), one.get("pg_size"), one.get("ranks"), one.get("pg_desc"))
-        self.threads = _nested(events.calls)
-        self.found: list[tuple[float, Communication]] = []
+                group = self._group(*map(one.get, ("pg_name", "pg_size", "ranks", "pg_desc")))
+                self.listed[group.name] = group
+        self.threads = torch_calls.by_thread(events.calls)
+        self.found: dict[int, tuple[float, Communication]] = {}
+        """Number of an event -> when it was asked for, and what it is."""
 
     def _own_rank(self) -> int:
         rank = count(self.info.get("rank"))
-        if rank is not None and rank < LARGEST_WORLD:
+        if rank is not None and rank < MOST_RANKS:
             return rank
         named = rank_named(self.place)
         source = "by its name" if named is not None else "for want of any other"
-        self.warnings.append(
-            SourceWarning("assumed", f"the file does not say its rank; taken as {named or 0} {source}")
-        )
+        reason = f"the file does not say its rank; taken as rank {named or 0} {source}"
+        self.warnings.append(SourceWarning("assumed", reason))
         return named or 0
 
     def _group(self, name: object, size: object, ranks: object, description: object) -> ProcessGroup:
-        """The group of that name and size, listed before or new."""
-        key = plain(name if isinstance(name, str) else ""), min(count(size) or 0, LARGEST_WORLD)
-        known = self.groups.get(key)
-        if known is None or not known.ranks:
-            listed = _rank_tuple(ranks, key[1])
-            if not listed and key[1] == self.world and not _figures(ranks)[0]:
-                listed = tuple(range(self.world))
-            word = plain(description) if isinstance(description, str) and description != "undefined" else ""
-            known = self.groups[key] = ProcessGroup(*key, listed, word)
-        return known
+        """The group of these words. A cut list of ranks is continued where its last rank fits."""
+        words = [text(name), text(description).replace("undefined", "")]
+        members = min(count(size) or 0, MOST_RANKS)
+        known = self.listed.get(plain(words[0]))
+        if known is not None and known.size == members:
+            return known
+        figures, cut = _figures(ranks)
+        start, stride = (0, 1) if not figures and members == self.world else (-1, -1)
+        if cut and len(figures) > 1 and figures[-1] == figures[0] + (members - 1) * (figures[1] - figures[0]):
+            start, stride = figures[0], figures[1] - figures[0]
+        listed = str(figures) if figures and not cut else ""
+        return self.groups.of(words[0], members, listed, start, stride, words[1])
 
     def _only_group(self, size: int) -> ProcessGroup:
         """The group of an event that names none: where all that fit are of the same ranks, those."""
-        fit = [one for one in self.groups.values() if one.size == size or (not size and one.size > 1)]
-        fit = [one for one in fit if not one.ranks or self.rank in one.ranks]
+        fit = [one for one in self.listed.values() if (one.size == size if size else one.size > 1)]
         if len({one.ranks or one.name for one in fit}) != 1:
             return ProcessGroup("", size)
-        return fit[0] if len(fit) == 1 else ProcessGroup("", fit[0].size, fit[0].ranks)
+        return fit[0] if len(fit) == 1 else replace(fit[0], name="", description="")
 
-    def _communication(self, said: Mapping[str, Any], event: _Kernel | _Call, size: int = 0) -> Communication:
-        """The communication that a record, or what stands for one, describes. size: of its group, 0 unknown."""
-        word = said.get("Collective name")
-        word = plain(word) if isinstance(word, str) else ""
+    def _communication(
+        self, said: Mapping[str, Any], event: _Kernel | Call, timed: bool = True, size: int = 0
+    ) -> Communication:
+        """The communication that a record, or what stands for one, describes. size: of its group, or 0."""
+        word = plain(text(said.get("Collective name")) or event.name)
         collective = collective_of(word)
-        dtype, item = dtype_of(str(said.get("dtype") or "")[:40])
-        inside, outside = (count(said.get(f"{way} msg nelems")) for way in ("In", "Out"))
-        if "Group size" in said:
-            group = self._group(*(said.get(k) for k in ("Process Group Name", "Group size", "Process Group Ranks", "Process Group Description")))
-        else:
-            group = self._only_group(size or _size_of_ratio(collective, inside, outside))
-        ...
+        dtype, item = dtype_of(plain(text(said.get("dtype"))))
+        amounts = [count(said.get(key)) for key in (INPUT, OUTPUT)]
+        inside, outside = (None if one is None or item is None else one * item for one in amounts)
+        if collective == BARRIER:
+            dtype, inside, outside = "", None, None
+        elif collective in (SEND, RECV):  # records have the same number for both
+            inside, outside = (inside, None) if collective == SEND else (None, outside)
+        keys = ("Process Group Name", "Group size", "Process Group Ranks", "Process Group Description")
+        named = "Group size" in said
+        group = self._group(*map(said.get, keys)) if named else self._only_group(size)
+        where = count(said.get("Rank"))
+        member = group.ranks[where] if where is not None and where < len(group.ranks) else None
+        peer = count(said.get("Dst Rank", said.get("Src Rank")))
+        asynchronous = said.get("Is asynchronized op")
+        return Communication(
+            rank=self.rank,
+            collective=collective,
+            name=word,
+            group=group,
+            dtype=dtype,
+            input_bytes=inside,
+            output_bytes=outside,
+            input_splits=self._splits(said.get("In split size"), inside, group.size),
+            output_splits=self._splits(said.get("Out split size"), outside, group.size),
+            root=member if collective in COLLECTIVES and COLLECTIVES[collective].rooted else None,
+            peer=(member if peer is None else peer) if collective in (SEND, RECV) else None,
+            sequence=count(said.get("Seq")),
+            start_seconds=event.start / 1e6 if timed else None,
+            duration_seconds=(event.end - event.start) / 1e6 if timed else None,
+            stream=event.stream if isinstance(event, _Kernel) else plain(f"thread {event.thread[1]}"),
+            asynchronous=asynchronous if isinstance(asynchronous, bool) else None,
+            line=event.number,
+        )
+
+    def _splits(self, value: object, total: int | None, ranks: int) -> tuple[int, ...]:
+        """Bytes of each split; a trace has them in rows of the first dimension, all of one size."""
+        rows, cut = _figures(value)
+        self.cut_splits += cut
+        if cut or not total or (ranks and len(rows) != ranks) or total % (sum(rows) or total + 1):
+            return ()
+        return uneven([row * (total // sum(rows)) for row in rows])
+
+    # -- kernels
+
+    def _take_kernels(self) -> None:
+        """Take each kernel with the record, or the operators, around its launch."""
+        by_id: dict[object, Call] = {_id(call.args.get("External id")): call for call in self.events.calls}
+        for ids in (by_id, self.events.launches):
+            ids.pop(None, None)
+        places = [(*self._launched(kernel, by_id), kernel) for kernel in self.events.kernels]
+        before: dict[object, float] = {}
+        for asked, thread, chain, kernel in sorted(places, key=lambda place: place[0]):
+            call = next((one for one in chain if one.recorded), chain[0] if chain else None)
+            own = kernel.args if "Collective name" in kernel.args else {}
+            if call is not None and call.number in self.found:  # one call, several kernels
+                first, taken = self.found[call.number]
+                end = max(kernel.end / 1e6, (taken.start_seconds or 0.0) + (taken.duration_seconds or 0.0))
+                taken = replace(taken, duration_seconds=end - (taken.start_seconds or 0.0))
+                self.found[call.number] = first, taken
+                continue
+            grouped: list[Call] = []
+            if not own and not any(one.recorded for one in chain) and _LIBRARY.search(kernel.name):
+                grouped = self._grouped(thread, before.get(thread, -1.0), asked)
+            if grouped:
+                taken = _together([self._communication(one.args, kernel) for one in grouped])
+            else:
+                words = {**torch_calls.said(chain, kernel.name), **own}
+                taken = self._communication(words, kernel, size=torch_calls.group_size(words))
+            for one in (*chain, *grouped):
+                one.answered = True
+            before[thread] = asked
+            self.found[kernel.number if call is None else call.number] = asked, taken
+
+    def _launched(self, kernel: _Kernel, by_id: Mapping[object, Call]) -> tuple[float, object, list[Call]]:
+        """(time, thread, calls around) of a kernel's launch; its own time where the trace has no launch."""
+        launch = self.events.launches.get(_id(kernel.args.get("correlation")))
+        if launch is None:
+            call = by_id.get(_id(kernel.args.get("External id")))
+            return kernel.start, None, call.chain(call.start) if call and call.start <= kernel.start else []
+        calls = self.threads.get(launch[1], [])
+        last = bisect_right(calls, launch[0], key=lambda call: call.start) - 1
+        return *launch, calls[last].chain(launch[0]) if last >= 0 else []
+
+    def _grouped(self, thread: object, after: float, until: float) -> list[Call]:
+        """Records of a thread since its last launch, without kernels: the end of their group launches."""
+        calls = self.threads.get(thread, [])
+        first, last = (bisect_right(calls, at, key=lambda call: call.start) for at in (after, until))
+        return [call for call in calls[first:last] if call.recorded and not call.answered]
+
+    # -- events of libraries on the host
+
+    def _take_library_events(self) -> None:
+        """Take events of Gloo, which runs on the host; of others what was asked for, without kernels."""
+        on_device = bool(self.events.kernels or self.events.computing)
+        around = {id(call.outer) for call in self.events.calls}
+        waiting: dict[object, deque[Call]] = defaultdict(deque)
+        sizes: dict[object, int] = {}
+        described = []
+        for call in sorted(self.events.calls, key=lambda call: call.start):
+            if call.answered or not (call.recorded or LIBRARY_EVENT.match(call.name)):
+                if call.name.startswith(OPERATOR) and id(call) not in around:
+                    waiting[torch_calls.fit(call)].append(call)
+                continue
+            chain = call.chain(call.start)
+            if len(chain) == 1 and (operators := waiting.get(torch_calls.fit(call))):
+                chain.append(operators.popleft())  # it handed the work to this event's thread
+            words = torch_calls.said(chain)
+            described.append((call, min(one.start for one in chain), words))
+            # A worker thread of Gloo belongs to one process group.
+            sizes[call.thread] = torch_calls.group_size(words) or sizes.get(call.thread, 0)
+        for call, asked, words in described:
+            timed = _DURING_EVENT.match(call.name) is not None
+            taken = self._communication(words, call, timed, sizes[call.thread])
+            if timed or not on_device:
+                self.found[call.number] = asked, taken
+            elif taken.collective not in ("", BARRIER):
+                self.not_taken["asked for on the host, no kernel in the trace"] += 1
+
+    # -- the whole
+
+    def trace(self, told: Sequence[SourceWarning]) -> Trace:
+        """Return all of it. told: warnings of reading."""
+        self._take_kernels()
+        self._take_library_events()
+        if self.cut_splits:
+            lists = plural(self.cut_splits, "list")
+            reason = f"{lists} of splits cut after 30 ranks; taken as even"
+            self.warnings.append(SourceWarning("assumed", reason))
+        ordered = sorted(self.found.values(), key=lambda found: (found[0], found[1].line))
+        taken = tuple(communication for _, communication in ordered)
+        backend, nccl = self.info.get("backend"), self.info.get("nccl_version")
+        devices = self.members.get("deviceProperties")
+        models = Counter(
+            plain(one.get("name", ""))
+            for one in (devices if isinstance(devices, list) else ())
+            if isinstance(one, dict)
+        )
+        return Trace(
+            kinds=("kineto",),
+            sources=(self.place,),
+            communications=taken,
+            ranks=(self.rank,),
+            world_size=self.world,
+            backend=plain(backend) if isinstance(backend, str) else "",
+            groups=tuple(
+                dict.fromkeys([*self.listed.values(), *(one.group for one in taken if one.group.name)])
+            ),
+            computing={self.rank: self._computing()},
+            steps={self.rank: np.array(sorted(self.events.steps), float).reshape(-1, 2) / 1e6},
+            not_taken=dict(self.not_taken),
+            versions={"NCCL": plain(nccl)} if isinstance(nccl, str) else {},
+            facts={"devices": ", ".join(f"{many} x {name}" for name, many in models.items())}
+            if models
+            else {},
+            warnings=(*told, *self.warnings),
+        )
+
+    def _computing(self) -> Intervals:
+        """Kernels that do not communicate; without any, operators but for those that communicate."""
+        if self.events.computing:
+            return merged(np.array(self.events.computing).reshape(-1, 2) / 1e6)
+        parts = [np.empty((0, 2))]
+        for thread, times in self.events.worked.items():
+            calls = [(call.start, call.end) for call in self.threads.get(thread, []) if call.outer is None]
+            parts.append(_without(merged(np.array(times).reshape(-1, 2)), merged(calls)))
+        return merged(np.concatenate(parts) / 1e6)
+
+
+def _together(parts: Sequence[Communication]) -> Communication:
+    """Return what one kernel ran for several calls as one: amounts added, send_recv where both ways went."""
+    first = parts[0]
+    names, peers = {part.collective for part in parts}, {part.peer for part in parts}
+    inside, outside = ([part.input_bytes for part in parts], [part.output_bytes for part in parts])
+    return first if len(parts) == 1 else replace(
+        first,
+        collective=first.collective if len(names) == 1 else "send_recv" if names == {SEND, RECV} else "",
+        name=plain(f"{first.name} and {len(parts) - 1} more"),
+        group=first.group if len({part.group for part in parts}) == 1 else ProcessGroup("", 0),
+        dtype=first.dtype if len({part.dtype for part in parts}) == 1 else "",
+        input_bytes=_sum(inside),
+        output_bytes=_sum(outside),
+        input_splits=(),
+        output_splits=(),
+        peer=peers.pop() if len(peers) == 1 else None,
+    )  # fmt: skip
+
+
+def _sum(amounts: Sequence[int | None]) -> int | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None
+
+
+def _figures(value: object) -> tuple[list[int], bool]:
+    """(whole numbers of a list, as text or not; whether its middle is cut out, as from 31 numbers on)."""
+    parts = value.strip("[] ").split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list):
+        return [], False
+    return [figure for figure in map(count, parts) if figure is not None], "..." in str(parts[-2:-1])
+
+
+def _without(intervals: Intervals, taken: Intervals) -> Intervals:
+    """Return the parts of ``intervals`` that are in none of ``taken``; both are merged."""
+    times = np.concatenate((intervals.T.ravel(), taken.T.ravel()))
+    steps = np.repeat([1, -1, -2, 2], [len(intervals)] * 2 + [len(taken)] * 2)
+    order = np.argsort(times, kind="stable")
+    times, inside = times[order], np.cumsum(steps[order]) == 1
+    kept = inside[:-1] & (np.diff(times) > 0)
+    return np.column_stack((times[:-1][kept], times[1:][kept]))

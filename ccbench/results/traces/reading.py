@@ -66,11 +66,12 @@ class Reader:
 @cache
 def readers() -> tuple[Reader, ...]:
     """Readers in the order they are asked."""
-    from ccbench.results.traces import chakra, chakra_protobuf
+    from ccbench.results.traces import chakra, chakra_protobuf, kineto
 
     return (
         Reader("chakra", "Chakra execution traces (JSON)", chakra.recognises, chakra.read),
         Reader("chakra-et", "Chakra .et", chakra_protobuf.recognises, chakra_protobuf.read),
+        Reader("kineto", "PyTorch profiler (Kineto) JSON", kineto.recognises, kineto.read),
     )
 
 
@@ -196,7 +197,12 @@ def _opened(
         warnings.append(SourceWarning("truncated", f"{plain(place, 200)}: the archive ends in the middle"))
 
 
-# -- numbers that a file says -------------------------------------------------------------------------------
+# -- values that a file says --------------------------------------------------------------------------------
+
+
+def text(value: object) -> str:
+    """The text that a file says; "" for anything else."""
+    return value if isinstance(value, str) else ""
 
 
 def count(value: object) -> int | None:

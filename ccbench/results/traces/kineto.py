@@ -24,7 +24,7 @@ from ccbench.results.traces.groups import MOST_RANKS, Groups
 from ccbench.results.traces.json_stream import JsonDocument
 from ccbench.results.traces.reading import TraceFile, count, merged, number, text
 from ccbench.results.traces.torch_calls import INPUT, LIBRARY_EVENT, OPERATOR, OUTPUT, RECORD, Call
-from ccbench.results.traces.words import collective_of, dtype_of, rank_named, uneven
+from ccbench.results.traces.words import collective_of, dtype_of, rank_of_file, uneven
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, plural
 
@@ -147,7 +147,8 @@ class _Rank:
         self.warnings: list[SourceWarning] = []
         self.not_taken: Counter[str] = Counter()
         self.cut_splits = 0
-        self.rank = self._own_rank()
+        rank = count(self.info.get("rank"))
+        self.rank = rank_of_file(place, self.warnings) or 0 if rank is None else min(rank, MOST_RANKS)
         self.world = min(count(self.info.get("world_size")) or 0, MOST_RANKS)
         self.groups = Groups()
         self.listed: dict[str, ProcessGroup] = {}
@@ -159,16 +160,6 @@ class _Rank:
         self.threads = torch_calls.by_thread(events.calls)
         self.found: dict[int, tuple[float, Communication]] = {}
         """Number of an event -> when it was asked for, and what it is."""
-
-    def _own_rank(self) -> int:
-        rank = count(self.info.get("rank"))
-        if rank is not None and rank < MOST_RANKS:
-            return rank
-        named = rank_named(self.place)
-        source = "by its name" if named is not None else "for want of any other"
-        reason = f"the file does not say its rank; taken as rank {named or 0} {source}"
-        self.warnings.append(SourceWarning("assumed", reason))
-        return named or 0
 
     def _group(self, name: object, size: object, ranks: object, description: object) -> ProcessGroup:
         """The group of these words. A cut list of ranks is continued where its last rank fits."""

@@ -18,10 +18,10 @@ from typing import Any
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.importers.words import capped
 from ccbench.results.traces.events import BARRIER, RECV, SEND, Communication, ProcessGroup, Trace
-from ccbench.results.traces.groups import Groups
+from ccbench.results.traces.groups import Groups, rank_of
 from ccbench.results.traces.json_stream import JsonDocument
-from ccbench.results.traces.reading import TraceFile, count, rank_list
-from ccbench.results.traces.words import collective_of, dtype_of, rank_of_file, uneven
+from ccbench.results.traces.reading import TraceFile, count
+from ccbench.results.traces.words import collective_of, dtype_of, uneven
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain
 
@@ -171,7 +171,8 @@ class _Job:
             names = ", ".join(sorted(f"{one.name!r} ({one.description})" for one in assumed))
             text = f"operators of c10d name no group: they are of {names}, the only one of its size"
             warnings.append(SourceWarning("assumed", text))
-        rank = self._rank(calls, place, warnings)
+        places = [(call.own, call.communication.group) for call in calls if call.own is not None]
+        rank = rank_of(places, self.listed.values(), place, warnings)
         return tuple(_placed(call, rank) for call in calls)
 
     def _group(self, told: ProcessGroup) -> ProcessGroup:
@@ -182,23 +183,6 @@ class _Job:
             return self.listed.get(told.name, told)
         alike = [one for one in self.listed.values() if told.size in (0, one.size)]
         return alike[0] if len(alike) == 1 else told
-
-    def _rank(self, calls: Sequence[_Call], place: str, warnings: list[SourceWarning]) -> int | None:
-        """This rank: by its places in groups, by being in all listed groups, else by the file's name."""
-        owns = [(call.own, call.communication.group.ranks) for call in calls if call.own is not None]
-        seen = Counter(ranks[own] for own, ranks in owns if own < len(ranks))
-        if owns and not seen:
-            seen = Counter(own for own, _ in owns)
-            text = "tells its place in groups but not their ranks: its place is taken for its rank"
-            warnings.append(SourceWarning("assumed", text))
-        if len(seen) > 1:
-            text = f"says to be of ranks {rank_list(sorted(seen))}; the one it says most is taken"
-            warnings.append(SourceWarning("contradiction", text))
-        if seen:
-            return seen.most_common(1)[0][0]
-        everywhere = [set(one.ranks) for one in self.listed.values() if one.ranks]
-        only = set.intersection(*everywhere) if everywhere else set()
-        return only.pop() if len(only) == 1 else rank_of_file(place, warnings)
 
 
 def _placed(call: _Call, rank: int | None) -> Communication:

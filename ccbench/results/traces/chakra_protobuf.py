@@ -34,6 +34,9 @@ COLLECTIVES = (
 
 OF_THE_HOST = "operators of the host, whose kernels are nodes of their own"
 
+ALL = "default_pg"
+"""PyTorch's name of the group of all ranks."""
+
 _TENSOR = re.compile(r"Tensor\(([^()]{1,60})\)")
 
 Fields = dict[int, list[int | bytes]]
@@ -124,7 +127,9 @@ def _communication(node: Fields, rank: int | None, number: int) -> Communication
         collective=collective,
         name=plain(_text(node, 2)),
         # ASTRA-sim lets all ranks take part where a node names no group; how many there are it does not say.
-        group=ProcessGroup(plain(attributes.get("pg_name", "")), 0),
+        group=ProcessGroup(
+            plain(attributes.get("pg_name", "")), 0, (), "" if "pg_name" in attributes else ALL
+        ),
         dtype=dtypes.pop() if len(dtypes) == 1 else "",
         input_bytes=size,
         output_bytes=size if size is not None and None not in buffers(collective, size, 0) else None,

@@ -49,7 +49,8 @@ class Communication:
     start_seconds, duration_seconds: on the rank's clock; None where the trace has no times (a trace of what
     was asked, or timing was off). The duration is that of the transfer as the device or thread saw it, with
     waiting for other ranks. stream: one at a time runs on it. asynchronous: the host went on meanwhile.
-    count: how often, where the trace has sums instead of single events. line: 1-based, or the event's number.
+    count: how often, where the trace has sums instead of single events. state: scheduled, started or
+    completed, in a dump of calls that may hang. line: 1-based, or the event's number.
     """
 
     rank: int | None
@@ -72,7 +73,26 @@ class Communication:
     count: int = 1
     algorithm: str = ""
     protocol: str = ""
+    state: str = ""
     line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one rank came in one group, in a trace of a job that hangs or runs.
+
+    rank: global where the group lists its ranks, else the place in the group. collective: "" where the group
+    counts all of its collectives together. enqueued, completed: how many, None where the trace does not say.
+    place: host and process of the rank, or its file. trouble: what the trace says is wrong with the rank.
+    """
+
+    rank: int
+    group: ProcessGroup
+    collective: str = ""
+    enqueued: int | None = None
+    completed: int | None = None
+    place: str = ""
+    trouble: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,8 +103,8 @@ class Trace:
     world_size: ranks of the job; 0 where not known. backend: nccl, gloo, ...; "" where not said.
     computing: rank -> intervals in which it computed (kernels or operators that are no communication).
     steps: rank -> intervals of its steps of training, where the job marked them (ProfilerStep#).
-    not_taken: why communications were seen but not taken -> how many. versions, facts: what the files say
-    besides (``nccl``, device models, hosts, lag of process groups in a flight recorder's dump).
+    not_taken: why communications were seen but not taken -> how many. progress: of a job that hung or runs.
+    versions, facts: what the files say besides (``nccl``, device models, hosts).
     """
 
     kinds: tuple[str, ...]
@@ -97,6 +117,7 @@ class Trace:
     computing: Mapping[int, Intervals] = field(default_factory=dict, hash=False, compare=False)
     steps: Mapping[int, Intervals] = field(default_factory=dict, hash=False, compare=False)
     not_taken: Mapping[str, int] = field(default_factory=dict, hash=False)
+    progress: tuple[Progress, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
     facts: Mapping[str, str] = field(default_factory=dict, hash=False)
     warnings: tuple[SourceWarning, ...] = ()

@@ -19,8 +19,9 @@ import numpy as np
 from ccbench.errors import UsageError
 from ccbench.results.importers.words import LARGEST_SIZE, whole
 from ccbench.results.traces.events import Intervals, ProcessGroup, Trace
+from ccbench.results.traces.groups import by_use, rank_list
 from ccbench.topology.graph import SourceWarning
-from ccbench.units import plain, plural, shown
+from ccbench.units import plain, shown
 
 HEAD_BYTES = 1 << 16
 """What a file is recognised by."""
@@ -66,13 +67,15 @@ class Reader:
 @cache
 def readers() -> tuple[Reader, ...]:
     """Readers in the order they are asked."""
-    from ccbench.results.traces import chakra, chakra_protobuf, kineto
+    from ccbench.results.traces import chakra, chakra_protobuf, flight_recorder, kineto
 
-    return (
-        Reader("chakra", "Chakra execution traces (JSON)", chakra.recognises, chakra.read),
-        Reader("chakra-et", "Chakra .et", chakra_protobuf.recognises, chakra_protobuf.read),
-        Reader("kineto", "PyTorch profiler (Kineto) JSON", kineto.recognises, kineto.read),
+    forms = (
+        ("kineto", "PyTorch profiler (Kineto) JSON", kineto),
+        ("chakra", "Chakra execution traces (JSON)", chakra),
+        ("chakra-et", "Chakra .et", chakra_protobuf),
+        ("flight-recorder", "Flight Recorder JSON", flight_recorder),
     )
+    return tuple(Reader(name, form, module.recognises, module.read) for name, form, module in forms)
 
 
 def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:
@@ -260,7 +263,7 @@ def joined(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> T
         for what, gathered in by_rank.items():
             for rank, intervals in getattr(trace, what).items():
                 gathered.setdefault(rank, []).append(intervals)
-    return Trace(
+    trace = Trace(
         kinds=tuple(dict.fromkeys(kind for trace in kept for kind in trace.kinds)),
         sources=tuple(dict.fromkeys(source for trace in traces for source in trace.sources)),
         communications=tuple(one for trace in kept for one in trace.communications),
@@ -271,10 +274,12 @@ def joined(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> T
         computing={rank: merged(np.concatenate(all_)) for rank, all_ in by_rank["computing"].items()},
         steps={rank: np.unique(np.concatenate(all_), axis=0) for rank, all_ in by_rank["steps"].items()},
         not_taken=dict(sum((Counter(trace.not_taken) for trace in kept), Counter())),
+        progress=tuple(one for trace in kept for one in trace.progress),
         versions={name: value for trace in reversed(kept) for name, value in trace.versions.items()},
         facts={name: value for trace in reversed(kept) for name, value in trace.facts.items()},
         warnings=tuple(dict.fromkeys(told)),
     )
+    return by_use(trace)
 
 
 LARGEST_WORLD = 1 << 20
@@ -328,11 +333,3 @@ def _group_contradictions(groups: Sequence[ProcessGroup]) -> Iterator[SourceWarn
 
 def _contradiction(text: str) -> SourceWarning:
     return SourceWarning("contradiction", text)
-
-
-def rank_list(ranks: Sequence[int]) -> str:
-    """Ranks as text, runs shortened, at most six of them: ``rank 2``, ``0-3, 5``."""
-    starts = [i for i, rank in enumerate(ranks) if not i or rank != ranks[i - 1] + 1]
-    ends = [*(i - 1 for i in starts[1:]), len(ranks) - 1]
-    runs = [str(ranks[a]) if a == b else f"{ranks[a]}-{ranks[b]}" for a, b in zip(starts, ends, strict=False)]
-    return ", ".join(runs[:6]) + (f" and {plural(len(runs) - 6, 'more run')}" if len(runs) > 6 else "")

@@ -1,0 +1,141 @@
+"""Jobs that hang: the ranks that are behind in a process group, and calls that differ between ranks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+
+from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Progress, Trace
+from ccbench.results.traces.groups import rank_list
+from ccbench.topology.graph import Finding
+from ccbench.units import format_size
+
+WHERE_IT_IS = "look at what it does: its stack (py-spy dump), its log, its host"
+
+_SIZED_ALIKE = {"all_reduce", "all_gather", "reduce_scatter", "broadcast"}
+"""Collectives whose largest buffer has the same size on every rank."""
+
+Calls = dict[tuple[ProcessGroup, int], list[Communication]]
+"""(group, sequence number) -> the call of each rank; sends and receives are not among them."""
+
+
+def lag(trace: Trace) -> tuple[Finding, ...]:
+    """Return what keeps the job of ``trace`` from going on; nothing where the trace has no progress."""
+    rows: dict[tuple[ProcessGroup, str], list[Progress]] = defaultdict(list)
+    for one in trace.progress:
+        rows[one.group, one.collective].append(one)
+    calls: Calls = defaultdict(list)
+    groups = {one.group for one in trace.progress}
+    for call in trace.communications:
+        if call.sequence is not None and call.group in groups and call.collective not in (SEND, RECV):
+            calls[call.group, call.sequence].append(call)
+    found = [*_troubles(trace.progress), *_differing(calls)]
+    for (group, collective), ranks in rows.items():
+        silent = {one.rank for one in trace.progress if one.trouble and one.group == group}
+        here = [one for one in ranks if one.rank not in silent]
+        found += _behind(group, collective, here, set(trace.ranks) - silent, calls)
+    return tuple(found)
+
+
+def _behind(
+    group: ProcessGroup, collective: str, rows: Sequence[Progress], dumped: Collection[int], calls: Calls
+) -> Iterator[Finding]:
+    """Give what is wrong in one group: ranks behind, a call not completed, ranks of which nothing is here."""
+    came = {one.rank: one.enqueued for one in rows if one.enqueued is not None}
+    came |= {rank: 0 for rank in group.ranks if rank not in came and rank in dumped and came}
+    front = max(came.values(), default=0)
+    late = sorted(rank for rank, number in came.items() if number < front)
+    what = f" {collective}" if collective else ""
+    name = _named(group)
+    running = all(one.completed is None for one in rows)
+    if late:
+        behind = ", ".join(f"{_ranks(alike)} made {number}" for number, alike in _alike(came, late))
+        yield Finding(
+            severity="doubt" if running else "problem",
+            kind="rank_behind",
+            devices=tuple(f"rank {rank}" for rank in late),
+            subject=f"{_ranks(late).capitalize()} {'is' if len(late) == 1 else 'are'} behind in {name}",
+            evidence=f"others made {front}{what} calls, {behind}{_call(calls, group, front)}",
+            # A library's counts are read one rank after the other (docs.nvidia.com/deeplearning/nccl, RAS).
+            advice="ask again: whoever does not move is stuck" if running else WHERE_IT_IS,
+        )
+    elif open_ := sorted(one.rank for one in rows if one.completed is not None and one.completed < front):
+        yield Finding(
+            severity="doubt",
+            kind="not_completed",
+            devices=tuple(f"rank {rank}" for rank in open_),
+            subject=f"All ranks of {name} made call {front}, and {_ranks(open_)} did not complete it",
+            evidence=_call(calls, group, front).lstrip("; "),
+            advice="where that lasts, the links or a device fail: see the library's log",
+        )
+    absent = sorted(set(group.ranks) - came.keys()) if came and not running else []
+    if absent:
+        yield Finding(
+            severity="doubt",
+            kind="no_dump",
+            devices=tuple(f"rank {rank}" for rank in absent),
+            subject=f"Nothing is here of {_ranks(absent)} of {name}",
+            evidence=f"{len(came)} of {group.size} ranks left a dump",
+            advice="give all dumps; a rank that left none may have died first",
+        )
+
+
+def _differing(calls: Calls) -> Iterator[Finding]:
+    """The first call of each group that is not the same on all ranks."""
+    told = set()
+    for (group, sequence), ranks in sorted(calls.items(), key=lambda row: row[0][1]):
+        alike: dict[str, list[int]] = defaultdict(list)
+        for call in ranks:
+            alike[_shape(call)].append(call.rank if call.rank is not None else -1)
+        if len(alike) > 1 and group not in told:
+            told.add(group)
+            seen = "; ".join(f"{shape} on {_ranks(sorted(same))}" for shape, same in alike.items())
+            fewest = min(alike.values(), key=len)
+            yield Finding(
+                severity="problem",
+                kind="calls_differ",
+                devices=tuple(f"rank {rank}" for rank in sorted(fewest)),
+                subject=f"Call {sequence} of {_named(group)} is not the same on all ranks",
+                evidence=seen,
+                advice="ranks took different ways through the program, or have different sizes of data",
+            )
+
+
+def _troubles(progress: Sequence[Progress]) -> Iterator[Finding]:
+    for one in progress:
+        if one.trouble:
+            yield Finding(
+                severity="problem",
+                kind="rank_in_trouble",
+                devices=(f"rank {one.rank}",),
+                subject=f"Rank {one.rank} of {_named(one.group)} is {one.trouble}",
+                evidence=one.place,
+                advice=WHERE_IT_IS,
+            )
+
+
+def _shape(call: Communication) -> str:
+    sizes = [one for one in (call.input_bytes, call.output_bytes) if one is not None]
+    if call.collective not in _SIZED_ALIKE or not sizes:
+        return call.collective
+    return f"{call.collective} of {format_size(max(sizes))}"
+
+
+def _call(calls: Calls, group: ProcessGroup, sequence: int) -> str:
+    made = calls.get((group, sequence))
+    return f"; call {sequence} is {_shape(made[0])}" if made else ""
+
+
+def _alike(came: dict[int, int], late: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """(number of calls, the ``late`` ranks that made as many), fewest first."""
+    numbers = sorted({came[rank] for rank in late})
+    return [(number, [rank for rank in late if came[rank] == number]) for number in numbers]
+
+
+def _named(group: ProcessGroup) -> str:
+    described = f" ({group.description})" if group.description else ""
+    return f"process group {group.name!r}{described}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {rank_list(ranks)}"

@@ -15,7 +15,8 @@ from io import BufferedIOBase
 from ccbench.errors import UsageError
 from ccbench.results.importers.words import capped
 from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Trace
-from ccbench.results.traces.reading import TraceFile, count, merged
+from ccbench.results.traces.intervals import merged
+from ccbench.results.traces.reading import TraceFile, count
 from ccbench.results.traces.words import buffers, dtype_of, rank_of_file
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain

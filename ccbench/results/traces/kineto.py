@@ -21,8 +21,9 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.results.traces import torch_calls
 from ccbench.results.traces.events import BARRIER, RECV, SEND, Communication, Intervals, ProcessGroup, Trace
 from ccbench.results.traces.groups import MOST_RANKS, Groups
+from ccbench.results.traces.intervals import merged, without
 from ccbench.results.traces.json_stream import JsonDocument
-from ccbench.results.traces.reading import TraceFile, count, merged, number, text
+from ccbench.results.traces.reading import TraceFile, count, number, text
 from ccbench.results.traces.torch_calls import INPUT, LIBRARY_EVENT, OPERATOR, OUTPUT, RECORD, Call
 from ccbench.results.traces.words import collective_of, dtype_of, rank_of_file, uneven
 from ccbench.topology.graph import SourceWarning
@@ -352,7 +353,7 @@ class _Rank:
         parts = [np.empty((0, 2))]
         for thread, times in self.events.worked.items():
             calls = [(call.start, call.end) for call in self.threads.get(thread, []) if call.outer is None]
-            parts.append(_without(merged(np.array(times).reshape(-1, 2)), merged(calls)))
+            parts.append(without(merged(np.array(times).reshape(-1, 2)), merged(calls)))
         return merged(np.concatenate(parts) / 1e6)
 
 
@@ -386,13 +387,3 @@ def _figures(value: object) -> tuple[list[int], bool]:
     if not isinstance(parts, list):
         return [], False
     return [figure for figure in map(count, parts) if figure is not None], "..." in str(parts[-2:-1])
-
-
-def _without(intervals: Intervals, taken: Intervals) -> Intervals:
-    """Return the parts of ``intervals`` that are in none of ``taken``; both are merged."""
-    times = np.concatenate((intervals.T.ravel(), taken.T.ravel()))
-    steps = np.repeat([1, -1, -2, 2], [len(intervals)] * 2 + [len(taken)] * 2)
-    order = np.argsort(times, kind="stable")
-    times, inside = times[order], np.cumsum(steps[order]) == 1
-    kept = inside[:-1] & (np.diff(times) > 0)
-    return np.column_stack((times[:-1][kept], times[1:][kept]))

@@ -6,20 +6,17 @@ import gzip
 import io
 import tarfile
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ccbench.errors import UsageError
 from ccbench.results.importers.words import LARGEST_SIZE, whole
-from ccbench.results.traces.events import Intervals, ProcessGroup, Trace
-from ccbench.results.traces.groups import by_use, rank_list
+from ccbench.results.traces.events import Trace
+from ccbench.results.traces.one_job import one_job
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, shown
 
@@ -106,7 +103,7 @@ def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:
             raise UsageError(f"{plain(path, 200)}: {reason.removeprefix(f'{plain(path, 200)}: ')}")
     if not traces:
         raise UsageError("no trace was named; name files of torch.profiler, or folders of them")
-    return joined(traces, warnings)
+    return one_job(traces, warnings)
 
 
 def _unknown(head: bytes) -> str:
@@ -224,112 +221,3 @@ def number(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return figure if abs(figure) < float("inf") else None
-
-
-def merged(intervals: Iterable[tuple[float, float]] | Intervals) -> Intervals:
-    """Return ``intervals`` sorted by start, those that overlap or touch as one."""
-    rows = np.asarray(intervals if isinstance(intervals, np.ndarray) else list(intervals), float).reshape(
-        -1, 2
-    )
-    if not len(rows):
-        return rows
-    rows = rows[np.argsort(rows[:, 0], kind="stable")]
-    ends = np.maximum.accumulate(rows[:, 1])
-    first = np.concatenate(([True], rows[1:, 0] > ends[:-1]))
-    last = np.concatenate((first[1:], [True]))
-    return np.column_stack((rows[first, 0], ends[last]))
-
-
-# -- several files ------------------------------------------------------------------------------------------
-
-
-def joined(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> Trace:
-    """Return ``traces`` of one job as one; contradictions and missing ranks are told in its warnings."""
-    told = [*warnings, *(one for trace in traces for one in trace.warnings)]
-    kept = list(_each_once(traces, told))
-    ranks = sorted({rank for trace in kept for rank in trace.ranks})
-    sizes = sorted({trace.world_size for trace in kept if trace.world_size})
-    if len(sizes) > 1:
-        told.append(_contradiction(f"jobs of {' and of '.join(map(str, sizes))} ranks; the largest is taken"))
-    world = max([*sizes, 0])
-    groups = tuple(dict.fromkeys(group for trace in kept for group in trace.groups))
-    told += _group_contradictions(groups)
-    missing = sorted(set(range(world)) - set(ranks)) if world <= LARGEST_WORLD else []
-    if missing and ranks:
-        text = f"{len(ranks)} of {world} ranks are here, not {rank_list(missing)}"
-        told.append(SourceWarning("not_visible", f"{text}; nobody can tell their part"))
-    by_rank: dict[str, dict[int, list[Intervals]]] = {"computing": {}, "steps": {}}
-    for trace in kept:
-        for what, gathered in by_rank.items():
-            for rank, intervals in getattr(trace, what).items():
-                gathered.setdefault(rank, []).append(intervals)
-    trace = Trace(
-        kinds=tuple(dict.fromkeys(kind for trace in kept for kind in trace.kinds)),
-        sources=tuple(dict.fromkeys(source for trace in traces for source in trace.sources)),
-        communications=tuple(one for trace in kept for one in trace.communications),
-        ranks=tuple(ranks),
-        world_size=world,
-        backend=next((trace.backend for trace in kept if trace.backend), ""),
-        groups=groups,
-        computing={rank: merged(np.concatenate(all_)) for rank, all_ in by_rank["computing"].items()},
-        steps={rank: np.unique(np.concatenate(all_), axis=0) for rank, all_ in by_rank["steps"].items()},
-        not_taken=dict(sum((Counter(trace.not_taken) for trace in kept), Counter())),
-        progress=tuple(one for trace in kept for one in trace.progress),
-        versions={name: value for trace in reversed(kept) for name, value in trace.versions.items()},
-        facts={name: value for trace in reversed(kept) for name, value in trace.facts.items()},
-        warnings=tuple(dict.fromkeys(told)),
-    )
-    return by_use(trace)
-
-
-LARGEST_WORLD = 1 << 20
-"""Ranks of the largest job whose missing ranks are listed."""
-
-
-def _each_once(traces: Sequence[Trace], told: list[SourceWarning]) -> Iterator[Trace]:
-    """Give ``traces`` without copies, and of kinds that recorded the same ranks the communications of one.
-
-    Kept is the kind that has most durations: the others say again what it says.
-    """
-    seen: dict[tuple[str, int], Trace] = {}
-    timed: dict[str, int] = {}
-    for trace in traces:
-        durations = sum(one.duration_seconds is not None for one in trace.communications)
-        timed[trace.kinds[0]] = timed.get(trace.kinds[0], 0) + durations
-    best = max(timed, key=lambda kind: timed[kind])
-    covered = {rank for trace in traces if trace.kinds[0] == best for rank in trace.ranks}
-    for trace in traces:
-        kind, where = trace.kinds[0], trace.sources[0]
-        other = next((seen[kind, rank] for rank in trace.ranks if (kind, rank) in seen), None)
-        seen |= {(kind, rank): trace for rank in trace.ranks}
-        if other is not None:
-            same = other.communications == trace.communications
-            what = "the second is left out: it says the same" if same else "both are counted"
-            told.append(
-                _contradiction(f"{plain(other.sources[0])} and {plain(where)} are of one rank; {what}")
-            )
-            if same:
-                continue
-        if kind != best and covered & set(trace.ranks) and trace.communications:
-            text = f"{plain(where)}: the same communications as {best} has; those of {best} are taken"
-            told.append(SourceWarning("assumed", text))
-            yield replace(trace, communications=())
-        else:
-            yield trace
-
-
-def _group_contradictions(groups: Sequence[ProcessGroup]) -> Iterator[SourceWarning]:
-    """Give a warning for each name under which a rank is in two groups of different ranks."""
-    known: dict[tuple[str, int], ProcessGroup] = {}
-    told = set()
-    for group in groups:
-        for rank in group.ranks:
-            other = known.setdefault((group.name, rank), group)
-            if other.ranks != group.ranks and group.name not in told:
-                told.add(group.name)
-                lists = f"{rank_list(other.ranks)} and {rank_list(group.ranks)}"
-                yield _contradiction(f"process group {shown(group.name)} is of ranks {lists}")
-
-
-def _contradiction(text: str) -> SourceWarning:
-    return SourceWarning("contradiction", text)

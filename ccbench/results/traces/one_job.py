@@ -1,0 +1,158 @@
+"""Traces of several files as one of a job, with what is missing or contradicts itself told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ccbench.results.traces.events import RECV, SEND, Communication, Intervals, ProcessGroup, Trace
+from ccbench.results.traces.groups import MOST_RANKS, by_use, rank_list
+from ccbench.results.traces.intervals import merged
+from ccbench.topology.graph import SourceWarning
+from ccbench.units import plain, shown
+
+_AHEAD = 8
+"""Calls that one tool may have recorded and another not, one after the other."""
+
+_BEGINNINGS = 64
+"""Places where the calls of one tool are looked for in those of another."""
+
+
+def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> Trace:
+    """Return ``traces``, one of each file and at least one, as one. warnings: of reading the files."""
+    told = [*warnings, *(one for trace in traces for one in trace.warnings)]
+    kept = _each_once(traces, told)
+    ranks = sorted({rank for trace in kept for rank in trace.ranks})
+    sizes = sorted({trace.world_size for trace in kept if trace.world_size})
+    world = max([*sizes, 0])
+    if len(sizes) > 1:
+        told.append(_contradiction(f"jobs of {' and of '.join(map(str, sizes))} ranks; the largest is taken"))
+    groups = tuple(dict.fromkeys(group for trace in kept for group in trace.groups))
+    told += _group_contradictions(groups)
+    missing = sorted(set(range(min(world, MOST_RANKS))) - set(ranks))
+    if missing and ranks:
+        reason = (
+            f"of {world} ranks there is no trace of {rank_list(missing)}; who waited for them is not seen"
+        )
+        told.append(SourceWarning("not_visible", reason))
+    whole = Trace(
+        kinds=tuple(dict.fromkeys(kind for trace in kept for kind in trace.kinds)),
+        sources=tuple(dict.fromkeys(source for trace in traces for source in trace.sources)),
+        communications=tuple(one for trace in kept for one in trace.communications),
+        ranks=tuple(ranks),
+        world_size=world,
+        backend=next((trace.backend for trace in kept if trace.backend), ""),
+        groups=groups,
+        computing={rank: merged(rows) for rank, rows in _by_rank(kept, "computing").items()},
+        steps={rank: np.unique(rows, axis=0) for rank, rows in _by_rank(kept, "steps").items()},
+        not_taken=dict(sum((Counter(trace.not_taken) for trace in kept), Counter[str]())),
+        progress=tuple(one for trace in kept for one in trace.progress),
+        versions={name: value for trace in reversed(kept) for name, value in trace.versions.items()},
+        facts={name: value for trace in reversed(kept) for name, value in trace.facts.items()},
+        warnings=tuple(dict.fromkeys(told)),
+    )
+    return by_use(whole)
+
+
+def _by_rank(traces: Sequence[Trace], what: str) -> dict[int, Intervals]:
+    """Rank -> the intervals ``what`` of all traces."""
+    found: dict[int, list[Any]] = {}
+    for trace in traces:
+        for rank, intervals in getattr(trace, what).items():
+            found.setdefault(rank, []).append(intervals)
+    return {rank: np.concatenate(several) for rank, several in found.items()}
+
+
+def _each_once(traces: Sequence[Trace], told: list[SourceWarning]) -> list[Trace]:
+    """Return ``traces`` without copies, with each communication once; those of one rank in the order of time.
+
+    Where several kinds recorded a rank, the communications are those of the kind with most durations, and
+    others tell what it does not know of their groups.
+    """
+    kept: dict[object, Trace] = {}
+    for trace in traces:
+        same = kept.setdefault((trace.kinds, trace.ranks, trace.communications or trace.sources), trace)
+        if same is not trace:
+            told.append(_contradiction(f"{_place(trace)} says the same as {_place(same)}; it is left out"))
+    ordered = sorted(kept.values(), key=_begin)
+    of_rank: dict[object, Trace] = {}
+    durations: Counter[tuple[str, ...]] = Counter()
+    for trace in ordered:
+        durations[trace.kinds] += sum(one.duration_seconds is not None for one in trace.communications)
+        for rank in trace.ranks:
+            other = of_rank.setdefault((trace.kinds, rank), trace)
+            if other is not trace:
+                reason = f"{_place(other)} and {_place(trace)} are both of rank {rank}; both are counted"
+                told.append(_contradiction(reason))
+    best = max(durations, key=lambda kinds: durations[kinds])
+    result = [trace for trace in ordered if trace.kinds == best]
+    for trace in (trace for trace in ordered if trace.kinds != best):
+        also = [place for place, one in enumerate(result) if not {*one.ranks}.isdisjoint(trace.ranks)]
+        for place in also:
+            result[place] = completed(result[place], trace)
+        result.append(replace(trace, communications=()) if also else trace)
+    return result
+
+
+def _begin(trace: Trace) -> float:
+    starts = (one.start_seconds for one in trace.communications[:1])
+    return next((start for start in starts if start is not None), 0.0)
+
+
+def completed(trace: Trace, other: Trace) -> Trace:
+    """Return ``trace`` with the groups that ``other`` knows of the same rank's calls.
+
+    Both have them in one order; ``other`` may have begun earlier, and lack sends. Nothing is taken where
+    no part of it has nine in ten of the calls without a group.
+    """
+    own, calls = trace.communications, other.communications
+    listed = {group.name: group for group in trace.groups if group.ranks}
+    begins = [place for place, there in enumerate(calls) if own and _same(own[0], there)]
+    for begin in begins[:_BEGINNINGS]:
+        found: list[Communication] = []
+        at, open_, lacking = begin, 0, 0
+        for one in own:
+            ahead = range(at, min(at + _AHEAD, len(calls)))
+            place = next((place for place in ahead if _same(one, calls[place])), None)
+            there = one if place is None else calls[place]
+            at = at if place is None else place + 1
+            counted = not one.group.ranks and one.collective not in (SEND, RECV)
+            open_, lacking = open_ + counted, lacking + (counted and place is None)
+            if not one.group.ranks:
+                one = replace(one, group=listed.get(there.group.name, there.group))
+            found.append(one)
+        if lacking * 10 <= open_:
+            return replace(trace, communications=tuple(found))
+    return trace
+
+
+def _same(one: Communication, other: Communication) -> bool:
+    """Tell whether two tools may mean one call. Flight Recorder has Gloo's reduce_scatter as all_reduce."""
+    names = {one.collective, other.collective}
+    sizes = {one.input_bytes, other.input_bytes} - {None}
+    return (len(names) == 1 or names == {"reduce_scatter", "all_reduce"}) and len(sizes) < 2
+
+
+def _group_contradictions(groups: Sequence[ProcessGroup]) -> Iterator[SourceWarning]:
+    """Give a warning for each name under which a rank is in two groups of different ranks."""
+    known: dict[tuple[str, int], ProcessGroup] = {}
+    told = set()
+    for group in groups:
+        for rank in group.ranks:
+            other = known.setdefault((group.name, rank), group)
+            if other.ranks != group.ranks and group.name not in told:
+                told.add(group.name)
+                lists = f"{rank_list(other.ranks)} and {rank_list(group.ranks)}"
+                yield _contradiction(f"process group {shown(group.name)} is of ranks {lists}")
+
+
+def _place(trace: Trace) -> str:
+    return plain(trace.sources[0], 200)
+
+
+def _contradiction(reason: str) -> SourceWarning:
+    return SourceWarning("contradiction", reason)

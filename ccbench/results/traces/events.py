@@ -99,7 +99,8 @@ class Progress:
 class Trace:
     """The files of one job, or one file of it.
 
-    kinds: forms of the files, such as ``kineto``. sources: files as given. ranks: whose events are here.
+    kinds: forms of the files, such as ``kineto``. sources: files as given. communications: of each rank in
+    the order of its calls, which is one for all ranks of a group. ranks: whose events are here.
     world_size: ranks of the job; 0 where not known. backend: nccl, gloo, ...; "" where not said.
     computing: rank -> intervals in which it computed (kernels or operators that are no communication).
     steps: rank -> intervals of its steps of training, where the job marked them (ProfilerStep#).

@@ -62,7 +62,7 @@ def _key(one: Communication) -> Hashable:
 
 def _joined(by_rank: Mapping[int, list[Communication]], warnings: list[SourceWarning]) -> Iterator[Instance]:
     ranks = sorted(by_rank)
-    ordered = [_in_order(by_rank[rank]) for rank in ranks]
+    ordered = [by_rank[rank] for rank in ranks]
     if all(one.sequence is not None for records in ordered for one in records):
         by_number: dict[tuple[int, int], list[Communication]] = defaultdict(list)
         for records in ordered:
@@ -90,13 +90,6 @@ def _joined(by_rank: Mapping[int, list[Communication]], warnings: list[SourceWar
             f"{min(lengths)} communications, others {most}; the trace of some begins later or ends earlier"
         )
         warnings.append(SourceWarning("truncated", text))
-
-
-def _in_order(records: list[Communication]) -> list[Communication]:
-    """Records of one rank as they began; as the file has them where it has no times."""
-    if all(one.start_seconds is not None for one in records):
-        return sorted(records, key=lambda one: (one.start_seconds, one.line))
-    return sorted(records, key=lambda one: one.line)
 
 
 def _alike(one: Communication) -> Hashable:

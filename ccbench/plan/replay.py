@@ -1,0 +1,361 @@
+"""Where the time of a job's communication went: transfer, waiting, competing; what each case takes alone.
+
+The time of a collective on a rank is transfer and waiting for the ranks that came later. The rank that came
+last does not wait, so the shortest of the ranks' times is the transfer, whatever their clocks say; what
+others took longer they waited. All sums are of one step, the mean over its steps and over the ranks that were
+recorded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.cases import Case
+from ccbench.model import Prediction
+from ccbench.results.points import Point
+from ccbench.results.traces.events import Communication, Intervals, Trace
+from ccbench.results.traces.fold import Fold, JobCase
+from ccbench.results.traces.join import Instance
+from ccbench.results.traces.reading import merged
+from ccbench.units import format_seconds, plural
+
+Floats = NDArray[np.float64]
+
+LATE_SHARE, LATE_SECONDS = 0.1, 10e-6
+"""A rank came last where the next one waited this much longer: of the transfer, and at least this long."""
+
+MOSTLY = 0.5
+"""Share from which on one rank, or one reason, is named for all."""
+
+
+@dataclass(frozen=True)
+class Alone:
+    """What one case takes without the job around it.
+
+    point: measured here, None where it was not. prediction: of the machine asked for. best: likewise with the
+    algorithm that the model finds fastest, seconds. remark: in what case and job differ, and why it was not
+    measured.
+    """
+
+    point: Point | None = None
+    prediction: Prediction | None = None
+    best_seconds: float | None = None
+    remark: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """The measured time, else the predicted one."""
+        if self.point is not None and self.point.median_seconds is not None:
+            return self.point.median_seconds
+        return self.prediction.predicted_seconds if self.prediction else None
+
+
+@dataclass(frozen=True)
+class CaseTime:
+    """A case of the job. Seconds are of one launch, shares of the job's communication time.
+
+    seconds: median of what the ranks' records say, with waiting. transfer_seconds: median of the least over
+    ranks, None where one rank alone was recorded. waiting_share: of ``seconds`` summed up. last: rank that
+    came last most often, with how often; of ``decided`` collectives in which one clearly did.
+    """
+
+    job: JobCase
+    alone: Alone
+    share: float | None = None
+    seconds: float | None = None
+    transfer_seconds: float | None = None
+    waiting_share: float | None = None
+    last: tuple[int, int] | None = None
+    decided: int = 0
+
+    @property
+    def ratio(self) -> float | None:
+        """Time of the transfer in the job over the time alone; where ranks are missing with their waiting."""
+        job = self.transfer_seconds if self.transfer_seconds is not None else self.seconds
+        return job / self.alone.seconds if job is not None and self.alone.seconds else None
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One step of the job, in seconds: the mean over steps and recorded ranks.
+
+    communication = waiting + competing + slower + wire; None where the trace cannot tell them apart. waiting:
+    for ranks that came later. wire: what the transfers take alone, as measured or predicted; without either
+    the whole transfer. competing: longer than that while the rank computed or another collective ran; slower:
+    longer without. exposed: communication while the rank did not compute; computing: all of it.
+    waiting_for: rank -> its part of ``waiting``.
+    """
+
+    steps: int
+    ranks: int
+    seconds: float
+    communication_seconds: float
+    exposed_seconds: float | None = None
+    computing_seconds: float | None = None
+    waiting_seconds: float | None = None
+    competing_seconds: float | None = None
+    slower_seconds: float | None = None
+    wire_seconds: float | None = None
+    waiting_for: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A job's communication, taken apart.
+
+    step: None where the trace has no times. what_if: (what, seconds of transfer a step). compared: what
+    ``Alone`` is from, in words, '' for nothing.
+    """
+
+    trace: Trace
+    fold: Fold
+    cases: tuple[CaseTime, ...]
+    step: StepTime | None
+    what_if: tuple[tuple[str, float], ...] = ()
+    compared: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: how long a step communicates, and where that goes."""
+        ran = sum(one.job.count for one in self.cases)
+        if self.step is None:
+            return (
+                f"{plural(ran, 'communication')} in {plural(len(self.cases), 'case')}; the trace has no times"
+            )
+        step = self.step
+        whole = format_seconds(step.communication_seconds)
+        begin = f"of {whole} of communication {'a step' if step.steps > 1 else 'in all'}"
+        exposed = step.exposed_seconds
+        hidden = ""
+        if exposed is not None and step.computing_seconds:
+            hidden = f"; {format_seconds(exposed)} of it no computing hides"
+        if step.waiting_seconds is None:
+            return f"{begin} nobody can say what is waiting, because only one rank was recorded{hidden}"
+        parts = [f"{format_seconds(step.waiting_seconds)} {_whom(step)}"] * (step.waiting_seconds > 0)
+        if step.competing_seconds:
+            parts.append(f"{format_seconds(step.competing_seconds)} compete with computing or each other")
+        if step.slower_seconds:
+            parts.append(
+                f"{format_seconds(step.slower_seconds)} take longer than alone for no visible reason"
+            )
+        name = "the wire" if self.compared else "transfer (nothing to compare with: is it the wire?)"
+        parts.append(f"{format_seconds(step.wire_seconds or 0.0)} {'are' if self.compared else 'is'} {name}")
+        return f"{begin} {', '.join(parts)}{hidden}"
+
+
+def _whom(step: StepTime) -> str:
+    total = sum(step.waiting_for.values())
+    if step.waiting_for:
+        rank, seconds = max(step.waiting_for.items(), key=lambda item: item[1])
+        if seconds > MOSTLY * (step.waiting_seconds or 0.0):
+            return f"wait for rank {rank}"
+        if seconds > MOSTLY * total:
+            return f"wait for each other, mostly for rank {rank}"
+    return "wait for each other"
+
+
+def replay(
+    trace: Trace,
+    fold: Fold,
+    alone: Mapping[Case, Alone],
+    what_if: Sequence[tuple[str, Mapping[Case, float]]] = (),
+    compared: str = "",
+) -> Replay:
+    """Return where the time of the communication of ``trace`` went.
+
+    alone: of cases of the fold. what_if: name -> seconds of each case there.
+    """
+    timed = [one for job in fold.cases for one in job.instances if _durations(one)]
+    total = sum(sum(_durations(one)) * one.count for one in timed)
+    cases = tuple(_case_time(job, alone.get(job.case, Alone()), total) for job in fold.cases)
+    step = _step_time(trace, fold, alone) if total > 0 else None
+    steps = step.steps if step else 1
+    found = []
+    for name, seconds in what_if:
+        known = [job for job in fold.cases if job.case in seconds]
+        if known and len(known) == len(fold.cases):
+            found.append((name, sum(job.count * seconds[job.case] for job in known) / steps))
+    return Replay(trace, fold, cases, step, tuple(found), compared)
+
+
+def _durations(one: Instance) -> list[float]:
+    """Seconds of each rank's record; [] where not all have one."""
+    found = [record.duration_seconds for record in one.records if record.duration_seconds is not None]
+    return found if len(found) == len(one.records) else []
+
+
+def transfer_seconds(one: Instance) -> float | None:
+    """The least of the ranks' times; None where fewer than two ranks of it were recorded."""
+    found = _durations(one)
+    return min(found) if len(found) > 1 else None
+
+
+def last_rank(one: Instance) -> int | None:
+    """The rank that came last: it took clearly less long than all others. None where none did."""
+    found = sorted(
+        (seconds, record.rank) for seconds, record in zip(_durations(one), one.records, strict=False)
+    )
+    if len(found) < 2:
+        return None
+    (least, rank), (second, _) = found[:2]
+    return rank if second - least > max(LATE_SECONDS, LATE_SHARE * least) else None
+
+
+def _case_time(job: JobCase, alone: Alone, total_seconds: float) -> CaseTime:
+    timed = [(one, _durations(one)) for one in job.instances]
+    timed = [(one, found) for one, found in timed if found]
+    if not timed:
+        return CaseTime(job, alone)
+    spent = sum(sum(found) * one.count for one, found in timed)
+    transfers = [(one, found) for one, found in timed if len(found) > 1]
+    last = Counter(rank for one, _ in transfers if (rank := last_rank(one)) is not None)
+    joined_spent = sum(map(sum, (found for _, found in transfers)))
+    waited = sum(sum(found) - len(found) * min(found) for _, found in transfers)
+    return CaseTime(
+        job,
+        alone,
+        share=spent / total_seconds if total_seconds else None,
+        seconds=median(seconds for _, found in timed for seconds in found),
+        transfer_seconds=median(min(found) for _, found in transfers) if transfers else None,
+        waiting_share=waited / joined_spent if joined_spent else None,
+        last=last.most_common(1)[0] if last else None,
+        decided=last.total(),
+    )
+
+
+# -- one step -----------------------------------------------------------------------------------------------
+
+
+def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone]) -> StepTime:
+    """Take apart the mean step; of a trace without steps, all of it as one."""
+    where = {id(record): (job, one) for job in fold.cases for one in job.instances for record in one.records}
+    by_rank: dict[int | None, list[Communication]] = defaultdict(list)
+    for record in trace.communications:
+        if id(record) in where and record.duration_seconds is not None:
+            by_rank[record.rank].append(record)
+    ranks = len(by_rank)
+    steps = max((len(trace.steps.get(rank, ())) for rank in by_rank if rank is not None), default=0)
+    sums: dict[str, float] = defaultdict(float)
+    waiting_for: dict[int, float] = defaultdict(float)
+    tells, computes = True, True
+    for rank, records in by_rank.items():
+        inside = _inside(records, trace.steps.get(rank) if rank is not None and steps else None)
+        busy = trace.computing.get(rank) if rank is not None else None
+        has_times = all(one.start_seconds is not None for one in inside)
+        computes &= busy is not None and has_times
+        spans = _spans(inside) if has_times else np.empty((0, 2))
+        others = busy if busy is not None else np.empty((0, 2))
+        sums["exposed"] += length(merged(spans)) - float(overlaps(merged(spans), others).sum())
+        sums["computing"] += length(_clipped(others, trace.steps.get(rank) if rank is not None else None))
+        beside = overlaps(spans, others) if has_times else np.zeros(len(inside))
+        if has_times:
+            beside = np.maximum(beside, _other_streams(inside, spans))
+        for record, covered in zip(inside, beside, strict=True):
+            job, one = where[id(record)]
+            taken = (record.duration_seconds or 0.0) * record.count
+            sums["communication"] += taken
+            transfer = transfer_seconds(one)
+            if transfer is None:
+                tells &= job.case.group_ranks < 2
+                continue
+            transfer *= record.count
+            sums["waiting"] += taken - transfer
+            last = last_rank(one)
+            if last is not None and last != rank:
+                waiting_for[last] += taken - transfer
+            usual = alone.get(job.case, Alone()).seconds
+            wire = transfer if usual is None else min(transfer, usual * record.count)
+            competes = covered > MOSTLY * (record.duration_seconds or 0.0)
+            sums["wire"] += wire
+            sums["competing" if competes else "slower"] += transfer - wire
+    mean = max(ranks, 1) * max(steps, 1)
+    each = {name: seconds / mean for name, seconds in sums.items()}
+    named = {rank: waiting_for[rank] / mean for rank in waiting_for}
+    parts = {f"{name}_seconds": each.get(name, 0.0) for name in ("waiting", "competing", "slower", "wire")}
+    return StepTime(
+        steps=max(steps, 1),
+        ranks=ranks,
+        seconds=_whole_seconds(trace, by_rank, steps),
+        communication_seconds=each.get("communication", 0.0),
+        exposed_seconds=each["exposed"] if computes else None,
+        computing_seconds=each["computing"] if computes else None,
+        waiting_for=named if tells else {},
+        **(parts if tells else {}),
+    )
+
+
+def _whole_seconds(trace: Trace, by_rank: Mapping[int | None, Sequence[Communication]], steps: int) -> float:
+    """Mean length of a step; of a trace without steps, from the first communication's start to the end."""
+    found = []
+    for rank, records in by_rank.items():
+        marked = trace.steps.get(rank) if rank is not None else None
+        if steps and marked is not None and len(marked):
+            found.append(length(marked) / len(marked))
+        elif not steps and all(one.start_seconds is not None for one in records):
+            spans = _spans(records)
+            found.append(float(spans[:, 1].max() - spans[:, 0].min()))
+    return sum(found) / len(found) if found else 0.0
+
+
+def _inside(records: Sequence[Communication], steps: Intervals | None) -> list[Communication]:
+    """Records that began in a step; all where there are none, or without times."""
+    if steps is None or not len(steps) or any(one.start_seconds is None for one in records):
+        return list(records)
+    begins = np.array([one.start_seconds for one in records], float)
+    place = np.searchsorted(steps[:, 0], begins, side="right") - 1
+    inside = (place >= 0) & (begins < steps[np.maximum(place, 0), 1])
+    return [one for one, is_inside in zip(records, inside, strict=True) if is_inside]
+
+
+def _spans(records: Iterable[Communication]) -> Intervals:
+    spans = [
+        (one.start_seconds or 0.0, (one.start_seconds or 0.0) + (one.duration_seconds or 0.0))
+        for one in records
+    ]
+    return np.array(spans, float).reshape(-1, 2)
+
+
+def _clipped(intervals: Intervals, within: Intervals | None) -> Intervals:
+    """Parts of ``intervals`` that lie in ``within``; all of them without it."""
+    if within is None or not len(within) or not len(intervals):
+        return intervals
+    starts = np.maximum(intervals[:, None, 0], within[None, :, 0]).ravel()
+    ends = np.minimum(intervals[:, None, 1], within[None, :, 1]).ravel()
+    return merged(np.column_stack((starts, ends))[ends > starts])
+
+
+def _other_streams(records: Sequence[Communication], spans: Intervals) -> Floats:
+    """Seconds of each record in which a communication on another stream of its rank ran."""
+    found = np.zeros(len(records))
+    streams = {one.stream for one in records}
+    for stream in streams if len(streams) > 1 else ():
+        own = np.array([one.stream == stream for one in records])
+        found[own] = overlaps(spans[own], merged(spans[~own]))
+    return found
+
+
+def length(intervals: Intervals) -> float:
+    """Sum of the lengths, in seconds."""
+    return float((intervals[:, 1] - intervals[:, 0]).sum()) if len(intervals) else 0.0
+
+
+def overlaps(spans: Intervals, others: Intervals) -> Floats:
+    """Seconds of each of ``spans`` that lie in ``others``, which are sorted and apart."""
+    if not len(spans) or not len(others):
+        return np.zeros(len(spans))
+    before = np.concatenate(([0.0], np.cumsum(others[:, 1] - others[:, 0])))
+
+    def covered(moments: Floats) -> Floats:
+        """Return the seconds of ``others`` before each moment."""
+        place = np.maximum(np.searchsorted(others[:, 0], moments, side="right") - 1, 0)
+        inside = np.minimum(moments, others[place, 1]) - others[place, 0]
+        found: Floats = np.where(moments > others[0, 0], before[place] + inside, 0.0)
+        return found
+
+    return covered(spans[:, 1]) - covered(spans[:, 0])

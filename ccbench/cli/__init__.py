@@ -26,6 +26,7 @@ from ccbench.cli.importing import import_files
 from ccbench.cli.listing import list_names
 from ccbench.cli.output import WatchedStream, drop, drop_if_broken, open_closed_streams, say, watched_stdout
 from ccbench.cli.predict import plan, predict
+from ccbench.cli.replay import replay
 from ccbench.cli.report import report
 from ccbench.cli.run import run
 from ccbench.cli.schedule import schedule
@@ -49,8 +50,8 @@ def commands() -> None:
 
 
 for _command in (
-    run, report, compare, import_files, predict, calibrate, topo, schedule, tune, history, plan, doctor,
-    list_names,
+    run, report, compare, import_files, predict, calibrate, topo, schedule, tune, history, plan, replay,
+    doctor, list_names,
 ):  # fmt: skip
     commands.add_command(_command)
 

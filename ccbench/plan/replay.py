@@ -17,8 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.cases import Case
-from ccbench.model import Prediction
-from ccbench.results.points import Point
 from ccbench.results.traces.events import Communication, Intervals, Trace
 from ccbench.results.traces.fold import Fold, JobCase
 from ccbench.results.traces.join import Instance
@@ -36,24 +34,24 @@ MOSTLY = 0.5
 
 @dataclass(frozen=True)
 class Alone:
-    """What one case takes without the job around it.
+    """Seconds that one case takes without the job around it; None where that is not known.
 
-    point: measured here, None where it was not. prediction: of the machine asked for. best: likewise with the
-    algorithm that the model finds fastest, seconds. remark: in what case and job differ, and why it was not
-    measured.
+    measured, low, high: here, with its interval. predicted, bound: by the model. best: predicted with the
+    algorithm that is fastest there. remark: in what this case differs from the job's, or why it has no time.
     """
 
-    point: Point | None = None
-    prediction: Prediction | None = None
+    measured_seconds: float | None = None
+    low_seconds: float | None = None
+    high_seconds: float | None = None
+    predicted_seconds: float | None = None
+    bound_seconds: float | None = None
     best_seconds: float | None = None
     remark: str = ""
 
     @property
     def seconds(self) -> float | None:
         """The measured time, else the predicted one."""
-        if self.point is not None and self.point.median_seconds is not None:
-            return self.point.median_seconds
-        return self.prediction.predicted_seconds if self.prediction else None
+        return self.predicted_seconds if self.measured_seconds is None else self.measured_seconds
 
 
 @dataclass(frozen=True)
@@ -164,24 +162,31 @@ def replay(
     trace: Trace,
     fold: Fold,
     alone: Mapping[Case, Alone],
-    what_if: Sequence[tuple[str, Mapping[Case, float]]] = (),
     compared: str = "",
+    machine: str = "",
 ) -> Replay:
     """Return where the time of the communication of ``trace`` went.
 
-    alone: of cases of the fold. what_if: name -> seconds of each case there.
+    alone: of cases of the fold. compared: see Replay. machine: of the predictions.
     """
     timed = [one for job in fold.cases for one in job.instances if _durations(one)]
     total = sum(sum(_durations(one)) * one.count for one in timed)
     cases = tuple(_case_time(job, alone.get(job.case, Alone()), total) for job in fold.cases)
     step = _step_time(trace, fold, alone) if total > 0 else None
     steps = step.steps if step else 1
-    found = []
-    for name, seconds in what_if:
-        known = [job for job in fold.cases if job.case in seconds]
-        if known and len(known) == len(fold.cases):
-            found.append((name, sum(job.count * seconds[job.case] for job in known) / steps))
-    return Replay(trace, fold, cases, step, tuple(found), compared)
+    what_if = []
+    for name, attribute in (
+        ("every collective takes its bound", "bound_seconds"),
+        (f"on {machine}, by the model", "predicted_seconds"),
+        ("likewise, with the algorithms that are fastest there", "best_seconds"),
+    ):
+        seconds = [getattr(alone.get(job.case), attribute, None) for job in fold.cases]
+        if seconds and all(one is not None for one in seconds):
+            # As for the step: of one rank, so that a collective counts for each rank that recorded it.
+            often = [sum(one.count * len(one.records) for one in job.instances) for job in fold.cases]
+            spent = sum(n * (each or 0.0) for n, each in zip(often, seconds, strict=True))
+            what_if.append((name, spent / max(1, len(trace.ranks)) / steps))
+    return Replay(trace, fold, cases, step, tuple(what_if), compared)
 
 
 def _durations(one: Instance) -> list[float]:

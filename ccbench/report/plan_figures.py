@@ -39,6 +39,7 @@ from ccbench.units import format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 TIME = Axis("time of a step", "seconds", "linear")
 
@@ -52,7 +53,15 @@ _KIND_OF_AXIS = {"etp": "ep", "edp": "dp", "dp-cp": "dp", "cp-dp": "dp"}
 
 COMPUTING_COLOUR = BLUE
 COLOURS = {"tp": VERMILION, "pp": ORANGE, "dp": PINK, "ep": GREEN, "cp": SKY}
-KIND_COLOURS = dict(zip(KINDS, (BLUE, SKY, VERMILION, PINK, ORANGE, GREEN), strict=True))
+COMPUTED, TRANSFERRED, WAITED = "computing", "transfer", "waiting for other ranks"
+"""Pieces of a recorded step."""
+
+KIND_COLOURS = {
+    **dict(zip(KINDS, (BLUE, SKY, VERMILION, PINK, ORANGE, GREEN), strict=True)),
+    COMPUTED: BLUE,
+    TRANSFERRED: GREEN,
+    WAITED: VERMILION,
+}
 """Of the pieces of a timeline; the pipeline's bubble is grey, for what nobody works in."""
 
 UNREADABLE = (ORANGE, SKY)
@@ -104,8 +113,8 @@ class PlanFigure:
     figure: Figure
     body: Bars | Timeline
 
-    def render(self, form: str) -> bytes:
-        """Return the figure as a file of ``form`` (png, svg or pdf); the same plan gives the same bytes."""
+    def canvas(self) -> Canvas:
+        """Return the drawn figure."""
 
         def draw(axes: Axes) -> None:
             if isinstance(self.body, Bars):
@@ -113,7 +122,11 @@ class PlanFigure:
             else:
                 _draw_timeline(self.figure, self.body, axes)
 
-        return picture_bytes(lambda: canvas_of(self.figure, draw), form)
+        return canvas_of(self.figure, draw)
+
+    def render(self, form: str) -> bytes:
+        """Return the figure as a file of ``form`` (png, svg or pdf); the same plan gives the same bytes."""
+        return picture_bytes(self.canvas, form)
 
 
 @dataclass(frozen=True)
@@ -291,7 +304,7 @@ def _draw_timeline(figure: Figure, drawn: Timeline, axes: Axes) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_axisbelow(True)
     axes.grid(visible=True, axis="x", color=FAINT, linewidth=0.6)
-    kinds = [kind for kind in KINDS if any(piece.kind == kind for piece in drawn.pieces)]
+    kinds = [kind for kind in KIND_COLOURS if any(piece.kind == kind for piece in drawn.pieces)]
     for kind in kinds:
         mine = [piece for piece in drawn.pieces if piece.kind == kind]
         lengths = [one.end_seconds - one.begin_seconds for one in mine]

@@ -173,7 +173,7 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
         raise suite.origin.error(("sweep",), _why_empty(suite, context))
     if suite.order == "interleaved":
         cases = _interleaved(cases, suite.seed)
-    return _selected(cases, context.only)
+    return selected(cases, context.only)
 
 
 def left_out(suite: Suite, context: ExpansionContext) -> Counter[str]:
@@ -355,7 +355,8 @@ _SIZE = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\s*(?:[KMGT]i?)?B\b")
 """A size as plans and reports show it; labels have bytes."""
 
 
-def _selected(cases: tuple[Case, ...], only: str | None) -> tuple[Case, ...]:
+def selected(cases: tuple[Case, ...], only: str | None) -> tuple[Case, ...]:
+    """Return the cases whose label has every word of ``only``, all without one. UsageError where none has."""
     if not (only or "").strip():
         return cases
     sizes = [parse_size(found[0]) for found in _SIZE.finditer(only or "")]

@@ -1,0 +1,240 @@
+"""``ccbench replay``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccbench.cli.output import as_json, check_writable, print_json, say, screen_width
+from ccbench.cli.run import RESULTS
+from ccbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ccbench.cases import Case
+    from ccbench.plan.replay import Alone
+    from ccbench.results import Point
+    from ccbench.results.traces.fold import Fold, JobCase
+
+
+@click.command(short_help="Say what the communication of a recorded job costs, there and elsewhere.")
+@click.argument("traces", nargs=-1, required=True, metavar="TRACE...", type=click.Path(path_type=Path))
+@click.option("--plan", is_flag=True, help="Show the job's cases and their share; run nothing.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="A suite of the cases (.yaml), or a page (.html)."
+)
+@click.option("--backend", help="Measure each case once on this backend.")
+@click.option("--ranks", type=click.IntRange(min=2), help="Ranks to measure or predict on, at most.")
+@click.option("--machine", help="Machine to predict for: a name, a file, or 'detect'.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Machines the ranks are spread over.")
+@click.option("--network", metavar="NET", help="Network between them, such as ib-ndr-400x8.")
+@click.option("--launch", metavar="COMMAND", help="Command that starts ranks, such as 'mpirun -n 16'.")
+@click.option("--only", metavar="TEXT", help="Only cases whose line has every word of TEXT.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+@as_json
+def replay(traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: bool, **asked: Any) -> int:
+    """Say where the time of a job's collectives went, from its TRACEs, and what they take alone.
+
+    Traces are files or folders of torch.profiler (Kineto), Chakra, Flight Recorder (JSON), NCCL Inspector or
+    aicb, of one rank or several; docs/replay.md says how to record them. With --backend each case is
+    measured here, with --machine predicted.
+    """
+    from ccbench.plan.replay import replay as taken_apart
+    from ccbench.report.replay_text import replay_document, replay_lines
+    from ccbench.report.writing import write_file
+    from ccbench.results.traces.fold import fold, suite_text
+    from ccbench.results.traces.reading import read_traces
+    from ccbench.runner.workers.rendezvous import launched_process
+
+    if launched_process(os.environ) is not None:
+        raise UsageError(
+            "replay starts its ranks itself: run it once, with --launch 'mpirun -n 16' --ranks 16"
+        )
+    ending = output.suffix.lower() if output else ""
+    if output and ending not in (".yaml", ".yml", ".html"):
+        raise UsageError(f"-o {output}: end it in .yaml for a suite or .html for a page")
+    if output:
+        check_writable(output, "-o")
+    trace = read_traces(traces)
+    folded = _only(fold(trace), asked["only"])
+    name = ", ".join(dict.fromkeys(path.name for path in traces[:3]))
+    code, compared = 0, ""
+    alone: dict[Case, Alone] = {}
+    if folded.cases and not plan and asked["machine"]:
+        alone, compared = _predicted(folded, asked), f"predicted for {asked['machine']}"
+    if folded.cases and not plan and asked["backend"]:
+        code, measured_by, measured = _measured(folded, name, asked)
+        compared = ", ".join(filter(None, (measured_by, compared)))
+        for case, one in measured.items():
+            there = alone.get(case)
+            alone[case] = (
+                one
+                if there is None
+                else replace(
+                    there,
+                    measured_seconds=one.measured_seconds,
+                    low_seconds=one.low_seconds,
+                    high_seconds=one.high_seconds,
+                    remark="; ".join(dict.fromkeys(filter(None, (one.remark, there.remark)))),
+                )
+            )
+    result = taken_apart(trace, folded, alone, compared, asked["machine"] or "this machine")
+    if as_json:
+        print_json(replay_document(result))
+    else:
+        click.echo("\n".join(replay_lines(result, screen_width())))
+    if output and ending == ".html":
+        from ccbench.report.replay_page import replay_page
+
+        write_file(output, replay_page(result, name).encode())
+        say(f"wrote {output}")
+    elif output:
+        comments = {
+            one.job.case: f"{one.job.count} x" + (f", {one.share:.1%}" if one.share is not None else "")
+            for one in result.cases
+        }
+        write_file(output, suite_text(_on(folded.cases, asked["ranks"]), name, comments).encode())
+        say(f"wrote {output}; measure it with: ccbench run {output}")
+    return code
+
+
+def _only(folded: Fold, only: str | None) -> Fold:
+    """The cases whose label has every word of ``only``, as in ``ccbench run``. UsageError where none has."""
+    from ccbench.suite.expansion import selected
+
+    chosen = set(selected(tuple(one.case for one in folded.cases), only)) if folded.cases else set()
+    return replace(folded, cases=tuple(one for one in folded.cases if one.case in chosen))
+
+
+def _on(cases: Sequence[JobCase], ranks: int | None) -> list[JobCase]:
+    """Cases on at most ``ranks`` ranks, marked; those that mean nothing there are left out."""
+    from ccbench.results.traces.fold import fitted
+
+    found = []
+    for one in cases:
+        try:
+            case, remark = fitted(one.case, ranks or one.case.ranks)
+        except UsageError:
+            continue
+        found.append(replace(one, case=case, remarks=(*one.remarks, *filter(None, [remark]))))
+    return found
+
+
+def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
+    """What the model says of each case on --machine, on as many nodes as hold its ranks unless --nodes says.
+
+    A case of more ranks than --nodes have is priced on fewer, and marked.
+    """
+    from ccbench.model.context import named_context
+    from ccbench.model.library import ALGORITHMS
+    from ccbench.plan.replay import Alone
+    from ccbench.results.traces.fold import fitted
+
+    context = named_context(asked["machine"], asked["network"])
+    if context.gpus is None or not context.gpus.gpus:
+        raise UsageError(
+            f"--machine {asked['machine']}: has no GPUs; a host is priced with --backend simulated as well"
+        )
+    each = len(context.gpus.gpus)
+    found = {}
+    for one in folded.cases:
+        most = asked["ranks"] or (asked["nodes"] * each if asked["nodes"] else one.case.ranks)
+        try:
+            case, remark = fitted(one.case, most)
+        except UsageError as error:
+            found[one.case] = Alone(remark=f"not priced: {error}")
+            continue
+        case = replace(case, backend="nccl", nodes=-(-case.ranks // each))
+        if case.nodes > 1 and not asked["network"]:
+            raise UsageError(
+                f"--machine {asked['machine']}: {case.ranks} ranks need {case.nodes} of it; say what joins "
+                "them: --network ib-ndr-400x8, or fewer: --ranks"
+            )
+        default = context.predict(case)
+        if default is None:
+            found[one.case] = Alone(remark=f"{case.collective}: the model has no price")
+            continue
+        ways = (context.predict(replace(case, algorithm=name)) for name in ALGORITHMS)
+        best = min([default.predicted_seconds, *(way.predicted_seconds for way in ways if way)])
+        found[one.case] = Alone(
+            predicted_seconds=default.predicted_seconds,
+            bound_seconds=default.bound_seconds,
+            best_seconds=best,
+            remark=remark,
+        )
+    return found
+
+
+def _measured(folded: Fold, name: str, asked: Mapping[str, Any]) -> tuple[int, str, dict[Case, Alone]]:
+    """Measure each case once. Return the exit code, words for where, and what each took."""
+    from ccbench.machine.host import Terminated
+    from ccbench.plan.replay import Alone
+    from ccbench.results import load_run
+    from ccbench.results.traces.fold import fitted, suite_text
+    from ccbench.runner.planning import RunOptions, automatic_ranks
+    from ccbench.runner.progress import progress_for
+    from ccbench.runner.run import run_suite
+    from ccbench.suite.model import read_suite
+
+    backend, launch = asked["backend"], asked["launch"] or ""
+    if launch and not asked["ranks"]:
+        raise UsageError(f"--launch {launch}: say with --ranks how many ranks it starts")
+    most = asked["ranks"] or automatic_ranks((backend,))
+    here: dict[Case, tuple[Case, str]] = {}
+    refused: dict[Case, Alone] = {}
+    for one in folded.cases:
+        try:
+            here[one.case] = fitted(one.case, most)
+        except UsageError as error:  # noqa: PERF203  # each case that does not fit is told
+            refused[one.case] = Alone(remark=f"not measured: {error}")
+    if not here:
+        return 0, "", refused
+    jobs = [replace(one, case=here[one.case][0]) for one in folded.cases if one.case in here]
+    suite = read_suite(suite_text(jobs, name), place="the job's suite", name="replay")
+    options = RunOptions(
+        backends=(backend,),
+        machine=asked["machine"],
+        nodes=asked["nodes"],
+        network=asked["network"],
+        launch=launch,
+        results_root=RESULTS,
+    )
+    try:
+        outcome = run_suite(suite, options, progress_for(sys.stderr, asked["quiet"]))
+    except Terminated as stop:
+        return stop.exit_code, "", refused
+    say(f"run folder: {outcome.folder}")
+    points = {_asked_of(point): point for point in load_run(outcome.folder).points}
+    found = dict(refused)
+    for whole, (case, remark) in here.items():
+        point = points.get(_asked_of(case))
+        if point is None or point.median_seconds is None:
+            why = (point.detail or point.status.value) if point else f"{backend} has no such case"
+            found[whole] = Alone(remark=f"not measured: {why}")
+            continue
+        found[whole] = Alone(
+            point.median_seconds,
+            point.low_seconds,
+            point.high_seconds,
+            point.predicted_seconds,
+            point.bound_seconds,
+            remark=remark,
+        )
+    return outcome.exit_code, f"measured on {backend}, {outcome.folder}", found
+
+
+_OF_A_RUN = ("backend", "processes", "nodes")
+"""Axes that a run adds to the cases of a job."""
+
+
+def _asked_of(one: Case | Point) -> tuple[Any, ...]:
+    """What a case of the job and the point measured for it have in common."""
+    from ccbench.cases import IDENTITY
+
+    return tuple(getattr(one, axis.name) for axis in IDENTITY if axis.name not in _OF_A_RUN)

@@ -1,0 +1,166 @@
+"""The page of a recorded job: verdict, one step over time, the costliest cases, the table of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ccbench.plan.replay import CaseTime, Replay, transfer_seconds
+from ccbench.plan.timeline import Piece, Timeline
+from ccbench.report.case_table import stored
+from ccbench.report.drawing import BLUE, GREEN, GREY, PINK, VERMILION, picture_address
+from ccbench.report.figure import Axis, Figure
+from ccbench.report.page import PageContent, RunPart, render_page
+from ccbench.report.plan_figures import COMPUTED, TRANSFERRED, WAITED, Bars, Layer, PlanFigure
+from ccbench.report.replay_text import case_table, remarks_of
+from ccbench.topology.graph import Finding
+from ccbench.units import format_seconds, format_size, plain, plural
+
+MOST_LANES = 16
+MOST_PIECES = 6000
+MOST_CASES = 3
+"""Ranks, intervals and cases that are drawn; the table has all cases."""
+
+SENTENCES = 1000
+"""Characters of the longest sentence of a trace that is shown."""
+
+
+def replay_page(replay: Replay, name: str) -> str:
+    """Return the whole file as text. Raises MissingDependency without jinja2 or plotly."""
+    findings = [
+        Finding("doubt", one.kind, (), plain(one.text, SENTENCES), "", one.kind.replace("_", " "))
+        for one in (*replay.trace.warnings, *replay.fold.warnings)
+    ]
+    for reason, count in replay.fold.not_folded.items():
+        findings.append(
+            Finding("note", "not_a_case", (), plain(reason, SENTENCES), "", f"{count} are no case")
+        )
+    what_if = (f"What if {what}: {format_seconds(each)} of transfer a step." for what, each in replay.what_if)
+    drawn = [
+        ("The job", _timeline(replay), (f"{replay.verdict[:1].upper()}{replay.verdict[1:]}.", *what_if)),
+        ("Its costliest cases", _bars(replay), (f"Alone: {replay.compared}.",) if replay.compared else ()),
+    ]
+    parts = [
+        RunPart(
+            name=heading,
+            facts=f"{', '.join(replay.trace.kinds)} · {plural(len(replay.trace.ranks), 'rank')} recorded",
+            sentences=sentences,
+            findings=tuple(findings) if not place else (),
+            picture=_picture(figure) if figure else None,
+        )
+        for place, (heading, figure, sentences) in enumerate(drawn)
+        if figure or not place
+    ]
+    return render_page(
+        PageContent(
+            title=plain(f"replay of {name}"),
+            runs=tuple(parts),
+            sections=(),
+            table=_rows(replay),
+            table_text="Times of one launch; shares are of the job's communication time.",
+        )
+    )
+
+
+def _picture(figure: PlanFigure) -> tuple[str, str]:
+    return picture_address(figure.canvas), f"{figure.figure.title}: {figure.figure.subtitle}"
+
+
+def _timeline(replay: Replay) -> PlanFigure | None:
+    """Return the step of median length, of the first ranks; None without times."""
+    trace = replay.trace
+    ranks = [rank for rank in trace.ranks[:MOST_LANES] if any(True for _ in _sent(replay, rank))]
+    steps = [trace.steps[rank] for rank in ranks if rank in trace.steps and len(trace.steps[rank])]
+    if not ranks:
+        return None
+    place = 0
+    if steps:
+        lengths = steps[0][:, 1] - steps[0][:, 0]
+        place = int(np.argsort(lengths)[len(lengths) // 2])
+    pieces: list[Piece] = []
+    for lane, rank in enumerate(ranks):
+        found = [*_computed(replay, rank), *_sent(replay, rank)]
+        own = trace.steps.get(rank)
+        if own is not None and len(own) > place:
+            begin, end = own[place]
+        else:
+            begin, end = min(one[0] for one in found), max(one[1] for one in found)
+        inside = [one for one in found if one[1] > begin and one[0] < end]
+        pieces += [
+            Piece(lane, max(start, begin) - begin, min(until, end) - begin, kind)
+            for start, until, kind in inside[:MOST_PIECES]
+        ]
+    step = "a step" if steps else "the recorded time"
+    more = f", the first {len(ranks)} of {len(trace.ranks)} ranks" if len(trace.ranks) > len(ranks) else ""
+    figure = Figure(
+        "step", "plan", f"{step.capitalize()} over time", f"each rank by its own clock{more}",
+        Axis(f"time from the begin of {step}", "seconds", "linear"), Axis("", "rank", "linear"),
+    )  # fmt: skip
+    return PlanFigure(figure, Timeline(tuple(f"rank {rank}" for rank in ranks), tuple(pieces), ""))
+
+
+def _computed(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
+    for begin, end in replay.trace.computing.get(rank, ()):
+        yield float(begin), float(end), COMPUTED
+
+
+def _sent(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
+    """Give (begin, end, kind) of what a rank sent, its waiting first, as far as that can be told."""
+    for one in (one for case in replay.cases for one in case.job.instances):
+        least = transfer_seconds(one)
+        for record in one.records:
+            begin, seconds = record.start_seconds, record.duration_seconds
+            if record.rank == rank and begin is not None and seconds is not None:
+                waited = 0.0 if least is None else seconds - least
+                if waited > 0:
+                    yield begin, begin + waited, WAITED
+                yield begin + waited, begin + seconds, TRANSFERRED
+
+
+def _bars(replay: Replay) -> PlanFigure | None:
+    """Return bars of the costliest cases: in the job, alone, predicted, at the bound."""
+    cases = sorted(replay.cases, key=lambda one: -(one.share or 0.0))[:MOST_CASES]
+    bars = [bar for one in cases for bar in _bars_of(one)]
+    if not bars:
+        return None
+    looks = {"transfer": GREEN, "waiting": VERMILION, "alone": BLUE, "predicted": PINK, "bound": GREY}
+    layers = [
+        Layer(name, colour, tuple(values.get(name, 0.0) for _, values in bars))
+        for name, colour in looks.items()
+    ]
+    figure = Figure(
+        "cases", "plan", "What the costliest cases take", "one launch, in the job and alone",
+        Axis("", "ranks", "linear"), Axis("time of a launch", "seconds", "linear"),
+    )  # fmt: skip
+    tops = tuple(format_seconds(sum(values.values())) for _, values in bars)
+    used = tuple(layer for layer in layers if any(layer.values))
+    return PlanFigure(figure, Bars(tuple(name for name, _ in bars), used, tops=tops))
+
+
+def _bars_of(one: CaseTime) -> Iterator[tuple[str, dict[str, float]]]:
+    """Give (name, layer -> seconds) of each bar of a case."""
+    title = f"{one.job.case.collective} {format_size(one.job.case.size_bytes)}"
+    if one.seconds is not None:
+        transfer = one.seconds if one.transfer_seconds is None else min(one.transfer_seconds, one.seconds)
+        yield f"{title}\nin the job", {"transfer": transfer, "waiting": one.seconds - transfer}
+    for name, word in (("measured", "alone"), ("predicted", "predicted"), ("bound", "bound")):
+        seconds = getattr(one.alone, f"{name}_seconds")
+        if seconds is not None:
+            yield f"{title}\n{word}", {word: seconds}
+
+
+def _rows(replay: Replay) -> dict[str, Any]:
+    """Every case as the page's table takes it."""
+    table = case_table(replay)
+    cells = list(zip(*table.rows, strict=True))
+    columns = [
+        {"header": plain(one.title), "csv": plain(one.title), "right": one.right, **stored(list(texts))}
+        for one, texts in zip(table.columns, cells, strict=False)
+    ]
+    ordered = sorted(replay.cases, key=lambda one: -(one.share or 0.0))
+    told = [plain("; ".join(remarks_of(one)), SENTENCES) for one in ordered]
+    if any(told):
+        columns.append({"header": "remark", "csv": "remark", "right": False, **stored(told)})
+    return {"columns": columns, "rows": len(ordered), "status": stored(["ok"] * len(ordered)), "baseline": []}

@@ -1,0 +1,137 @@
+"""A job's communication as text and plain values: verdict, table of cases, what cannot be said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ccbench.plan.replay import CaseTime, Replay
+from ccbench.report.tables import Column, Table, fitted_lines, wrapped
+from ccbench.units import format_ratio, format_seconds, format_size, percent, plain, plural
+
+MOST_WARNINGS = 8
+"""That the screen shows; --json has all."""
+
+RANKS_UNTOLD = "one rank of each was recorded: times of the job are with waiting for others"
+
+
+def replay_lines(replay: Replay, width: int) -> Iterator[str]:
+    """Give everything for a screen of ``width`` columns."""
+    trace, step = replay.trace, replay.step
+    job = [", ".join(trace.kinds), f"{plural(len(trace.ranks), 'rank')} recorded" if trace.ranks else ""]
+    job += [f"of {trace.world_size}" if trace.world_size else "", trace.backend]
+    yield f"job: {' '.join(filter(None, job))}"
+    yield from wrapped(replay.verdict, width)
+    yield ""
+    yield from fitted_lines(case_table(replay), width)
+    told = [RANKS_UNTOLD] * (step is not None and step.waiting_seconds is None)
+    told += [
+        f"what if: {name}: {format_seconds(seconds)} of transfer a step" for name, seconds in replay.what_if
+    ]
+    told += [f"alone: {replay.compared}"] * bool(replay.compared)
+    told += [f"not a case, {count} x: {reason}" for reason, count in replay.fold.not_folded.items()]
+    remarks = dict.fromkeys(text for one in replay.cases for text in remarks_of(one))
+    told += [f"remark: {text}" for text in remarks]
+    warnings = [one.text for one in (*trace.warnings, *replay.fold.warnings)]
+    told += [f"warning: {text}" for text in warnings[:MOST_WARNINGS]]
+    told += [f"warning: {len(warnings) - MOST_WARNINGS} more"] * (len(warnings) > MOST_WARNINGS)
+    for line in told:
+        yield from wrapped(line, width)
+
+
+def remarks_of(one: CaseTime) -> tuple[str, ...]:
+    """Return in what the case differs from what the job did, and why it has no time."""
+    return tuple(filter(None, (*one.job.remarks, one.alone.remark)))
+
+
+def case_table(replay: Replay) -> Table:
+    """Every case of the job, that which takes most of its time first; columns without any value left out."""
+    cases = sorted(replay.cases, key=lambda one: -(one.share or 0.0))
+    cells = [_cells(one, replay) for one in cases]
+    shown = [title for title in cells[0] if any(row[title] for row in cells)] if cells else []
+    told = {
+        "case": Column("case", right=False, keep=9, tells=True),
+        "ranks": Column("ranks", right=False, keep=6),
+        "mark": Column("", right=False, keep=9),
+    }
+    return Table(
+        tuple(told.get(title, Column(title)) for title in shown),
+        [tuple(row[title] for title in shown) for row in cells],
+    )
+
+
+def _cells(one: CaseTime, replay: Replay) -> dict[str, str]:
+    """Cells of one case by the title of their column; '' for what is not known."""
+    case, alone = one.job.case, one.alone
+    words = [case.collective, case.dtype if case.size_bytes else ""]
+    words += [case.op if case.op not in ("none", "sum") else "", f"root {case.root}" * (case.root > 0)]
+    words += [f"pair {case.pair}" * bool(case.pair), "uneven" * bool(case.traffic)]
+    groups = f"{case.group_ranks} of {case.ranks}" if case.group_ranks < case.ranks else str(case.ranks)
+    return {
+        "case": " ".join(filter(None, words)),
+        "size": format_size(case.size_bytes),
+        "ranks": groups,
+        "count": str(one.job.count),
+        "share": "" if one.share is None else percent(one.share),
+        "in the job": _seconds(one.seconds),
+        "transfer": _seconds(one.transfer_seconds),
+        "waiting": "" if one.waiting_share is None else percent(one.waiting_share),
+        "last": f"rank {one.last[0]} ({one.last[1]} of {one.decided})" if one.last else "",
+        "alone": _seconds(alone.measured_seconds),
+        "predicted": _seconds(alone.predicted_seconds),
+        "bound": _seconds(alone.bound_seconds),
+        "job/alone": format_ratio(one.ratio) if one.ratio is not None else "",
+        "mark": "*" if remarks_of(one) else "",
+    }
+
+
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else format_seconds(seconds)
+
+
+def replay_document(replay: Replay) -> dict[str, Any]:
+    """Plain values for JSON; docs/replay.md names the keys."""
+    trace, step = replay.trace, replay.step
+    return {
+        "verdict": replay.verdict,
+        "kinds": list(trace.kinds),
+        "backend": plain(trace.backend),
+        "world_size": trace.world_size,
+        "ranks": list(trace.ranks),
+        "step": None if step is None else vars(step) | {"waiting_for": dict(step.waiting_for)},
+        "cases": [_case_document(one) for one in replay.cases],
+        "what_if": [{"what": name, "transfer_seconds": seconds} for name, seconds in replay.what_if],
+        "compared": replay.compared,
+        "not_folded": dict(replay.fold.not_folded),
+        "facts": {plain(name): plain(value) for name, value in trace.facts.items()},
+        "warnings": [
+            {"kind": one.kind, "text": plain(one.text, 1000), "line": one.line}
+            for one in (*trace.warnings, *replay.fold.warnings)
+        ],
+    }
+
+
+def _case_document(one: CaseTime) -> dict[str, Any]:
+    case = one.job.case
+    times = {name: value for name, value in vars(one.alone).items() if name != "remark"}
+    return {
+        "case_id": case.case_id,
+        "label": case.label,
+        "collective": case.collective,
+        "dtype": case.dtype,
+        "size_bytes": case.size_bytes,
+        "ranks": case.ranks,
+        "group_ranks": case.group_ranks,
+        "groups": case.groups,
+        "count": one.job.count,
+        "share": one.share,
+        "job_seconds": one.seconds,
+        "transfer_seconds": one.transfer_seconds,
+        "waiting_share": one.waiting_share,
+        "last_rank": one.last[0] if one.last else None,
+        "last_count": one.last[1] if one.last else 0,
+        "decided": one.decided,
+        "ratio": one.ratio,
+        "remarks": list(remarks_of(one)),
+        **times,
+    }

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from ccbench.cases import Case
 from ccbench.results.traces.events import Communication, Intervals, Trace
 from ccbench.results.traces.fold import Fold, JobCase
+from ccbench.results.traces.intervals import merged
 from ccbench.results.traces.join import Instance
-from ccbench.results.traces.reading import merged
 from ccbench.units import format_seconds, plural
 
 Floats = NDArray[np.float64]
@@ -134,7 +134,8 @@ class Replay:
         if exposed is not None and step.computing_seconds:
             hidden = f"; {format_seconds(exposed)} of it no computing hides"
         if step.waiting_seconds is None:
-            return f"{begin} nobody can say what is waiting, because only one rank was recorded{hidden}"
+            why = "only one rank was recorded" if step.ranks < 2 else "not all of it is of known ranks"
+            return f"{begin} nobody can say what is waiting: {why}{hidden}"
         parts = [f"{format_seconds(step.waiting_seconds)} {_whom(step)}"] * (step.waiting_seconds > 0)
         if step.competing_seconds:
             parts.append(f"{format_seconds(step.competing_seconds)} compete with computing or each other")

@@ -12,7 +12,7 @@ from ccbench.units import format_ratio, format_seconds, format_size, percent, pl
 MOST_WARNINGS = 8
 """That the screen shows; --json has all."""
 
-RANKS_UNTOLD = "one rank of each was recorded: times of the job are with waiting for others"
+WITH_WAITING = "where one rank alone was recorded, its time in the job is with waiting for others"
 
 
 def replay_lines(replay: Replay, width: int) -> Iterator[str]:
@@ -24,7 +24,7 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
     yield from wrapped(replay.verdict, width)
     yield ""
     yield from fitted_lines(case_table(replay), width)
-    told = [RANKS_UNTOLD] * (step is not None and step.waiting_seconds is None)
+    told = [WITH_WAITING] * (step is not None and any(one.transfer_seconds is None for one in replay.cases))
     told += [
         f"what if: {name}: {format_seconds(seconds)} of transfer a step" for name, seconds in replay.what_if
     ]

@@ -53,9 +53,9 @@ def instances(trace: Trace) -> tuple[tuple[Instance, ...], tuple[SourceWarning, 
 
 def _key(one: Communication) -> Hashable:
     """What is equal for records of ranks that communicate with each other."""
-    if one.collective in (SEND, RECV) and one.peer is not None:
+    if one.collective in (SEND, RECV):
         ends = (one.rank, one.peer) if one.collective == SEND else (one.peer, one.rank)
-        return "message", ends
+        return "message", ends, one.collective if one.peer is None else ""
     # Two groups may have the same ranks, and count by themselves.
     return one.group.name, one.group.ranks or one.group.size
 

@@ -169,7 +169,7 @@ class _Rank:
         known = self.listed.get(plain(words[0]))
         if known is not None and known.size == members:
             return known
-        figures, cut = _figures(ranks)
+        figures, cut = torch_calls.figures(ranks)
         start, stride = (0, 1) if not figures and members == self.world else (-1, -1)
         if cut and len(figures) > 1 and figures[-1] == figures[0] + (members - 1) * (figures[1] - figures[0]):
             start, stride = figures[0], figures[1] - figures[0]
@@ -225,7 +225,7 @@ class _Rank:
 
     def _splits(self, value: object, total: int | None, ranks: int) -> tuple[int, ...]:
         """Bytes of each split; a trace has them in rows of the first dimension, all of one size."""
-        rows, cut = _figures(value)
+        rows, cut = torch_calls.figures(value)
         self.cut_splits += cut
         if cut or not total or (ranks and len(rows) != ranks) or total % (sum(rows) or total + 1):
             return ()
@@ -379,11 +379,3 @@ def _together(parts: Sequence[Communication]) -> Communication:
 def _sum(amounts: Sequence[int | None]) -> int | None:
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if known else None
-
-
-def _figures(value: object) -> tuple[list[int], bool]:
-    """(whole numbers of a list, as text or not; whether its middle is cut out, as from 31 numbers on)."""
-    parts = value.strip("[] ").split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list):
-        return [], False
-    return [figure for figure in map(count, parts) if figure is not None], "..." in str(parts[-2:-1])

@@ -18,7 +18,7 @@ from ccbench.results.importers.words import LARGEST_SIZE, whole
 from ccbench.results.traces.events import Trace
 from ccbench.results.traces.one_job import one_job
 from ccbench.topology.graph import SourceWarning
-from ccbench.units import plain, shown
+from ccbench.units import plain, plural, shown
 
 HEAD_BYTES = 1 << 16
 """What a file is recognised by."""
@@ -83,6 +83,7 @@ def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:
     """
     traces: list[Trace] = []
     warnings: list[SourceWarning] = []
+    told: dict[SourceWarning, list[str]] = {}
     for path in map(str, paths):
         before, reason = len(traces), "no file in it"
         for file in trace_files(path, warnings):
@@ -97,12 +98,16 @@ def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:
                     raise UsageError(reason) from None
                 warnings.append(SourceWarning("unsupported", reason))
                 continue
-            told = (replace(one, text=f"{plain(file.place, 200)}: {one.text}") for one in trace.warnings)
-            traces.append(replace(trace, warnings=tuple(told)))
+            traces.append(replace(trace, warnings=()))
+            for one in trace.warnings:
+                told.setdefault(one, []).append(plain(file.place, 200))
         if len(traces) == before:
             raise UsageError(f"{plain(path, 200)}: {reason.removeprefix(f'{plain(path, 200)}: ')}")
     if not traces:
         raise UsageError("no trace was named; name files of torch.profiler, or folders of them")
+    for one, places in told.items():
+        more = f" and {plural(len(places) - 1, 'more file')}" if len(places) > 1 else ""
+        warnings.append(replace(one, text=f"{places[0]}{more}: {one.text}"))
     return one_job(traces, warnings)
 
 

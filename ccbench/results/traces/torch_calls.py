@@ -157,9 +157,21 @@ def _elements(shape: object, word: object) -> int | None:
 
 def group_size(words: Mapping[str, Any]) -> int:
     """Ranks of a group by what one rank gives and gets, 0 where that does not tell."""
+    collective = collective_of(text(words.get("Collective name")))
+    if collective == "all_to_all":
+        splits, cut = figures(words.get("In split size"))
+        return 0 if cut else len(splits)
     amounts = [count(words.get(key)) or 0 for key in (INPUT, OUTPUT)]
-    told = collective_of(text(words.get("Collective name"))) in ("all_gather", "reduce_scatter")
+    told = collective in ("all_gather", "reduce_scatter")
     return max(amounts) // min(amounts) if told and min(amounts) and max(amounts) % min(amounts) == 0 else 0
+
+
+def figures(value: object) -> tuple[list[int], bool]:
+    """(whole numbers of a list, as text or not; whether its middle is cut out, as from 31 numbers on)."""
+    parts = value.strip("[] ").split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list):
+        return [], False
+    return [figure for figure in map(count, parts) if figure is not None], "..." in str(parts[-2:-1])
 
 
 def collective_in(kernel: str) -> str:

@@ -100,5 +100,5 @@ def rank_of_file(place: str, warnings: list[SourceWarning]) -> int | None:
         text = "does not say whose it is; end its name with the rank, such as rank3.json"
         warnings.append(SourceWarning("not_visible", text))
     else:
-        warnings.append(SourceWarning("assumed", f"taken for rank {rank}, from the file's name"))
+        warnings.append(SourceWarning("assumed", "its rank is taken from the file's name"))
     return rank

@@ -212,7 +212,7 @@ def test_the_rank_of_the_files_name_is_told() -> None:
     called = operator("c10d::broadcast_", [[tensor(8)], "<Object>", 1, 0, True, -1], 8)
     trace = trace_of(groups(WORLD), called, place="et_rank3.json.gz")
     assert (trace.ranks, only(trace).root) == ((3,), 1)
-    assert ("assumed", "taken for rank 3, from the file's name") in [
+    assert ("assumed", "its rank is taken from the file's name") in [
         (one.kind, one.text) for one in trace.warnings
     ]
     assert trace_of(called).warnings[0].kind == "not_visible"

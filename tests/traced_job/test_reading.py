@@ -21,7 +21,7 @@ RANKS = range(JOB.ranks)
 
 
 def calls_of_a_step(rank: int) -> Counter[tuple[str, tuple[int, ...], int, int]]:
-    """(collective, ranks, bytes given, bytes got) of the calls of a rank in a step of ``JOB`` -> how often."""
+    """(collective, ranks, bytes given, bytes got) of calls of a rank in a step of ``JOB`` -> how often."""
     tp = tuple(range(rank - rank % 2, rank - rank % 2 + 2))
     dp = tuple(one for one in RANKS if one % 2 == rank % 2)
     sent, got = (

@@ -288,7 +288,7 @@ def suite_text(cases: Sequence[JobCase], name: str, comments: Mapping[Case, str]
     lines = [
         "# Question: what does the communication of this job cost here?",
         "# Each case is a collective of the job, once; beside each size stands how often it ran.",
-        f"question: What does the communication of {_quoted(name)} cost here?".replace('"', ""),
+        f"question: {json.dumps(f'What does the communication of {plain(name)} cost here?')}",
         "sweep:",
     ]
     for blank, members in alike.items():
@@ -316,7 +316,3 @@ def suite_text(cases: Sequence[JobCase], name: str, comments: Mapping[Case, str]
             remarks = "".join(f"; {remark}" for remark in one.remarks)
             lines.append(f"      - {one.case.size_bytes} B  # {said}{remarks}")
     return "\n".join(lines) + "\n"
-
-
-def _quoted(name: str) -> str:
-    return json.dumps(plain(name))

@@ -1,0 +1,63 @@
+"""Jobs made up for tests: ranks with clocks of their own, collectives of known transfer and lateness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ccbench.results.traces.events import Communication, ProcessGroup, Trace
+
+WORLD = ProcessGroup("0", 4, (0, 1, 2, 3), "default_pg")
+
+
+def call(
+    rank: int | None = 0, collective: str = "all_reduce", size_bytes: int = 4096, **told: Any
+) -> Communication:
+    """Return one record; input and output are ``size_bytes`` unless told otherwise."""
+    given: dict[str, Any] = {
+        "name": f"nccl:{collective}", "group": WORLD, "dtype": "float32",
+        "input_bytes": size_bytes, "output_bytes": size_bytes,
+    }  # fmt: skip
+    return Communication(rank, collective, **{**given, **told})
+
+
+def trace(records: Sequence[Communication], **told: Any) -> Trace:
+    """Return a trace of ``records`` by NCCL, of the ranks that they name."""
+    ranks = sorted({one.rank for one in records if one.rank is not None})
+    given: dict[str, Any] = {"ranks": tuple(ranks), "world_size": 4, "backend": "nccl"}
+    return Trace(("kineto",), ("made",), tuple(records), **{**given, **told})
+
+
+def job(
+    steps: int = 5,
+    transfer_seconds: float = 0.010,
+    late: Mapping[int, float] | None = None,
+    computing_seconds: float = 0.050,
+    clock: Callable[[int], float] = lambda rank: 1000.0 * rank,
+    hidden_seconds: float = 0.0,
+) -> Trace:
+    """Return a job of four ranks that compute, then reduce, ``steps`` times.
+
+    late: rank -> seconds that it computes longer than the others. hidden_seconds: of the transfer, at its
+    end, what computing of the same rank covers.
+    """
+    late = late or {}
+    longest = computing_seconds + max(late.values(), default=0.0)
+    step_seconds = longest + transfer_seconds
+    records, computing, marked = [], {}, {}
+    for rank in WORLD.ranks:
+        busy = computing_seconds + late.get(rank, 0.0)
+        begins = [clock(rank) + number * step_seconds for number in range(steps)]
+        for number, begin in enumerate(begins):
+            end = begin + step_seconds
+            start = begin + busy
+            records.append(
+                call(rank, line=number, start_seconds=start, duration_seconds=end - start, stream="20")
+            )
+        own = [(begin, begin + busy) for begin in begins]
+        own += [(begin + step_seconds - hidden_seconds, begin + step_seconds) for begin in begins]
+        computing[rank] = np.array(sorted(one for one in own if one[1] > one[0]))
+        marked[rank] = np.array([(begin, begin + step_seconds) for begin in begins])
+    return trace(records, computing=computing, steps=marked)

@@ -1,0 +1,212 @@
+"""Equal collectives become cases, and these a suite that asks for just them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.backends import open_backend
+from ccbench.cases import IDENTITY, Case
+from ccbench.errors import UsageError
+from ccbench.groups import parse_groups
+from ccbench.results.traces.events import ProcessGroup
+from ccbench.results.traces.fold import fitted, fold, suite_text
+from ccbench.results.traces.reading import read_traces
+from ccbench.suite.expansion import ExpansionContext, expand
+from ccbench.suite.model import read_suite
+from tests.results.traces.jobs import WORLD, call, trace
+from tests.results.traces.recorded import expected, needs_traces, path_of
+
+
+def only_case(*records, **told):
+    (one,) = fold(trace(records, **told)).cases
+    return one
+
+
+def of(case: Case) -> tuple:
+    """What a suite can ask of a case."""
+    return tuple(getattr(case, axis.name) for axis in IDENTITY if axis.name != "backend")
+
+
+def expanded(text: str, backend: str = "nccl") -> list[Case]:
+    context = ExpansionContext(
+        (backend,), (backend,), None, 2, lambda name, collective: open_backend(name).algorithms(collective)
+    )
+    return list(expand(read_suite(text), context))
+
+
+def test_equal_collectives_are_one_case_with_a_count():
+    records = [call(rank, size_bytes=size) for rank in range(4) for size in (64, 128, 64)]
+    found = fold(trace(records))
+    assert [(one.case.size_bytes, one.count) for one in found.cases] == [(64, 2), (128, 1)]
+    assert found.not_folded == {}
+
+
+@pytest.mark.parametrize(
+    ("collective", "given_bytes", "got_bytes", "size_bytes"),
+    [
+        ("all_reduce", 4096, 4096, 4096),
+        ("all_gather", 1024, 4096, 4096),
+        ("all_gather", 1024, None, 4096),
+        ("reduce_scatter", 4096, 1024, 4096),
+        ("reduce_scatter", None, 1024, 4096),
+        ("broadcast", 4096, 4096, 4096),
+        ("gather", 1024, None, 4096),
+        ("scatter", None, 1024, 4096),
+        ("all_to_all", 4096, 4096, 4096),
+    ],
+)
+def test_sizes_are_nccl_tests_own(collective, given_bytes, got_bytes, size_bytes):
+    one = only_case(call(0, collective, input_bytes=given_bytes, output_bytes=got_bytes))
+    assert one.case.size_bytes == size_bytes
+    assert one.case.ranks == 4
+
+
+@pytest.mark.parametrize(
+    ("ranks", "world", "groups"),
+    [
+        (range(8), 8, ""),
+        ((2, 3), 8, "rank // 2"),
+        ((1, 5), 8, "rank % 4"),
+        ((1, 3), 8, "dp of tp2-cp1-ep1-dp2-pp2"),
+        ((1, 2), 8, "[[1, 2]]"),
+        ((0, 1, 4), 8, "[[0, 1, 4]]"),
+    ],
+)
+def test_groups_are_spelled_as_suites_have_them(ranks, world, groups):
+    group = ProcessGroup("g", len(ranks), tuple(ranks))
+    one = only_case(call(ranks[0], group=group), world_size=world)
+    assert one.case.groups == groups
+    assert one.case.ranks == world
+    assert tuple(ranks) in parse_groups(groups, world)
+
+
+def test_groups_of_one_shape_are_one_case():
+    pairs = [ProcessGroup(str(n), 2, (2 * n, 2 * n + 1)) for n in range(2)]
+    one = only_case(*(call(rank, group=pairs[rank // 2]) for rank in range(4)))
+    assert (one.case.groups, one.count) == ("rank // 2", 2)
+
+
+def test_a_group_without_known_ranks_is_alone():
+    one = only_case(call(None, group=ProcessGroup("tp", 8)), world_size=0)
+    assert (one.case.ranks, one.case.groups) == (8, "")
+
+
+def test_uneven_blocks_are_a_matrix_where_all_ranks_are_known():
+    splits = [(0, 4, 4, 4), (8, 0, 4, 4), (4, 4, 0, 4), (4, 4, 4, 0)]
+    records = [
+        call(rank, "all_to_all", input_bytes=sum(row), output_bytes=16, input_splits=row)
+        for rank, row in enumerate(splits)
+    ]
+    one = only_case(*records)
+    assert one.case.collective == "all_to_all_v"
+    assert one.case.traffic == str([list(row) for row in splits])
+    assert one.case.size_bytes == 16
+    lacking = only_case(*records[:2])
+    assert (lacking.case.collective, lacking.case.traffic) == ("all_to_all", "")
+    assert "does not show what all ranks send" in lacking.remarks[0]
+
+
+def test_messages_fold_by_their_distance():
+    records = [call(0, "send", 64, peer=1), call(2, "send", 64, peer=3), call(3, "send", 64, peer=2)]
+    found = {one.case.pair: one.count for one in fold(trace(records)).cases}
+    assert found == {"0>1": 2, "1>0": 1}
+
+
+def test_what_is_no_case_is_counted_with_its_reason():
+    records = [
+        call(0, "", name="mystery"),
+        call(0, group=ProcessGroup("", 0)),
+        call(0, "send", 8),
+        call(0, group=ProcessGroup("lone", 1, (0,))),
+        call(0, input_bytes=None, output_bytes=None),
+    ]
+    found = fold(trace(records, not_taken={"waits": 7}))
+    assert found.cases == ()
+    assert sum(found.not_folded.values()) == 12
+    assert len(found.not_folded) == 6
+
+
+def test_a_type_that_ccbench_lacks_is_measured_by_its_bytes_and_marked():
+    one = only_case(call(0, "all_gather", dtype="Bool"))
+    assert one.case.dtype == "uint8"
+    assert one.remarks == ("Bool elements measured as uint8",)
+    assert only_case(call(0, dtype="")).case.dtype == "float32"
+
+
+SHAPES = st.sampled_from([(tuple(range(8)),), ((0, 1),), ((0, 4),), ((1, 3),), ((0, 3, 5),)])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier", "all_to_all"]
+            ),
+            st.integers(1, 2**20),
+            SHAPES,
+            st.sampled_from(["float32", "bfloat16", "int64"]),
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_the_suite_asks_for_exactly_these_cases(asked):
+    records = []
+    for collective, size, (ranks,), dtype in asked:
+        group = ProcessGroup(str(ranks), len(ranks), ranks)
+        whole = size * 8 * len(ranks)
+        records.append(call(ranks[0], collective, whole, dtype=dtype, group=group))
+    cases = fold(trace(records, world_size=8)).cases
+    assert {of(one) for one in expanded(suite_text(cases, "a job"))} == {of(one.case) for one in cases}
+
+
+def test_the_suite_has_pairs_traffic_roots_and_its_name_in_one_line():
+    splits = [(0, 4, 4, 4), (8, 0, 4, 4), (4, 4, 0, 4), (4, 4, 4, 0)]
+    records = [
+        call(rank, "all_to_all", input_bytes=sum(row), output_bytes=16, input_splits=row)
+        for rank, row in enumerate(splits)
+    ]
+    records += [call(1, "broadcast", root=2), call(0, "send", 64, peer=2)]
+    cases = fold(trace(records)).cases
+    text = suite_text(cases, 'evil"\nsweep: []')
+    assert {of(one) for one in expanded(text)} == {of(one.case) for one in cases}
+    assert {one.case.root for one in cases} == {-1, 2}
+
+
+@given(
+    st.integers(2, 16), SHAPES, st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast"])
+)
+def test_fewer_ranks_keep_the_bytes_of_a_rank_and_say_so(ranks, shape, collective):
+    group = ProcessGroup("g", len(shape[0]), shape[0])
+    case = only_case(call(shape[0][0], collective, 2**20, group=group), world_size=16).case
+    found, remark = fitted(case, ranks)
+    assert found.ranks <= max(ranks, 2)
+    assert found.group_ranks == min(case.group_ranks, ranks)
+    assert (remark == "") == (found == case)
+    assert 0 <= case.size_bytes - found.size_bytes < 64
+    assert fitted(found, ranks) == (found, "")
+
+
+def test_uneven_traffic_of_more_ranks_is_refused():
+    case = Case("job", "nccl", "all_to_all_v", "default", "float32", "none", 16, 1, 4, traffic="[[1]]")
+    with pytest.raises(UsageError, match="uneven traffic of 4 ranks; there are 2"):
+        fitted(case, 2)
+
+
+@needs_traces
+@pytest.mark.parametrize("name", ["kineto/a100x2_ddp_metadata.json.gz"])
+def test_real_traces_have_the_cases_that_their_manifest_counts(name):
+    found = fold(read_traces([path_of(name)]))
+    assert len(found.cases) == expected(name)["distinct_cases"]
+    assert sum(one.count for one in found.cases) == expected(name)["communication_kernels"]
+    cases = {of(replace(one.case)) for one in found.cases}
+    assert {of(one) for one in expanded(suite_text(found.cases, name))} == cases
+
+
+def test_the_world_is_as_large_as_the_highest_rank():
+    one = only_case(call(0, group=replace(WORLD, ranks=(0, 1, 2, 9))), world_size=0)
+    assert one.case.ranks == 10

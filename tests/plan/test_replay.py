@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.plan.replay import Alone, last_rank, length, overlaps, replay
+from ccbench.plan.replay import Alone, Replay, StepTime, last_rank, length, overlaps, replay
+from ccbench.results.traces.events import Trace
 from ccbench.results.traces.fold import fold
 from ccbench.results.traces.intervals import merged
 from tests.results.traces.jobs import call, job, trace
 
 
-def taken_apart(made, seconds=None, **told):
+def step_of(result: Replay) -> StepTime:
+    assert result.step is not None
+    return result.step
+
+
+def taken_apart(made: Trace, seconds: float | None = None) -> Replay:
     found = fold(made)
     alone = {} if seconds is None else {one.case: Alone(measured_seconds=seconds) for one in found.cases}
-    return replay(made, found, alone, "measured" if alone else "", **told)
+    return replay(made, found, alone, "measured" if alone else "")
 
 
-def test_transfer_and_waiting_are_what_was_planted():
+def test_transfer_and_waiting_are_what_was_planted() -> None:
     result = taken_apart(job(steps=5, transfer_seconds=0.010, late={2: 0.030}))
     (one,) = result.cases
     assert one.transfer_seconds == pytest.approx(0.010)
     assert one.last == (2, 5)
-    step = result.step
+    step = step_of(result)
     assert (step.steps, step.ranks) == (5, 4)
     assert step.seconds == pytest.approx(0.090)
     # Three of four ranks wait 30 ms.
@@ -36,27 +43,27 @@ def test_transfer_and_waiting_are_what_was_planted():
     assert "22.5 ms wait for rank 2" in result.verdict
 
 
-def test_a_transfer_longer_than_alone_competes_where_computing_covers_it():
+def test_a_transfer_longer_than_alone_competes_where_computing_covers_it() -> None:
     hidden = taken_apart(job(transfer_seconds=0.010, hidden_seconds=0.010), seconds=0.004)
-    assert hidden.step.wire_seconds == pytest.approx(0.004)
-    assert hidden.step.competing_seconds == pytest.approx(0.006)
-    assert hidden.step.slower_seconds == 0.0
-    assert hidden.step.exposed_seconds == pytest.approx(0.0, abs=1e-9)
+    assert step_of(hidden).wire_seconds == pytest.approx(0.004)
+    assert step_of(hidden).competing_seconds == pytest.approx(0.006)
+    assert step_of(hidden).slower_seconds == 0.0
+    assert step_of(hidden).exposed_seconds == pytest.approx(0.0, abs=1e-9)
     assert "6 ms compete with computing" in hidden.verdict
     seen = taken_apart(job(transfer_seconds=0.010), seconds=0.004)
-    assert seen.step.slower_seconds == pytest.approx(0.006)
-    assert seen.step.competing_seconds == 0.0
-    assert seen.step.exposed_seconds == pytest.approx(0.010)
+    assert step_of(seen).slower_seconds == pytest.approx(0.006)
+    assert step_of(seen).competing_seconds == 0.0
+    assert step_of(seen).exposed_seconds == pytest.approx(0.010)
 
 
-def test_communication_on_another_stream_competes_too():
+def test_communication_on_another_stream_competes_too() -> None:
     records = [
         replace(one, stream=stream, sequence=None, group=replace(one.group, name=stream))
         for one in job(steps=1).communications
         for stream in ("20", "21")
     ]
     result = taken_apart(trace(records), seconds=0.004)
-    assert result.step.competing_seconds == pytest.approx(2 * 0.006)
+    assert step_of(result).competing_seconds == pytest.approx(2 * 0.006)
 
 
 @given(
@@ -64,56 +71,64 @@ def test_communication_on_another_stream_competes_too():
     st.floats(1e-4, 0.1),
     st.dictionaries(st.integers(0, 3), st.floats(1e-3, 0.1), max_size=3),
 )
-def test_the_parts_add_up_and_clocks_change_nothing(clocks, transfer, late):
-    plain = taken_apart(job(3, transfer, late), seconds=transfer / 2).step
-    moved = taken_apart(job(3, transfer, late, clock=lambda rank: clocks[rank]), seconds=transfer / 2).step
-    parts = plain.waiting_seconds + plain.competing_seconds + plain.slower_seconds + plain.wire_seconds
-    assert parts == pytest.approx(plain.communication_seconds)
-    assert moved.waiting_seconds == pytest.approx(plain.waiting_seconds, abs=1e-6)
-    assert moved.wire_seconds == pytest.approx(plain.wire_seconds, abs=1e-6)
-    assert 0 <= plain.exposed_seconds <= plain.communication_seconds * (1 + 1e-9)
-    assert sum(plain.waiting_for.values()) <= plain.waiting_seconds * (1 + 1e-9)
+def test_the_parts_add_up_and_clocks_change_nothing(
+    clocks: list[float], transfer: float, late: dict[int, float]
+) -> None:
+    def parts(made: Trace) -> list[float]:
+        step = step_of(taken_apart(made, seconds=transfer / 2))
+        found = (step.waiting_seconds, step.competing_seconds, step.slower_seconds, step.wire_seconds)
+        told = [one for one in found if one is not None]
+        assert sum(told) == pytest.approx(step.communication_seconds)
+        assert step.exposed_seconds is not None
+        assert 0 <= step.exposed_seconds <= step.communication_seconds * (1 + 1e-9)
+        assert sum(step.waiting_for.values()) <= told[0] * (1 + 1e-9)
+        return told
+
+    plain = parts(job(3, transfer, late))
+    assert len(plain) == 4
+    assert parts(job(3, transfer, late, clock=lambda rank: clocks[rank])) == pytest.approx(plain, abs=1e-6)
 
 
-def test_of_one_rank_waiting_is_not_guessed():
+def test_of_one_rank_waiting_is_not_guessed() -> None:
     whole = job(late={2: 0.030})
     alone = [one for one in whole.communications if one.rank == 0]
     result = taken_apart(replace(whole, communications=tuple(alone), ranks=(0,)))
-    assert result.step.waiting_seconds is None
+    assert step_of(result).waiting_seconds is None
     assert result.cases[0].transfer_seconds is None
     assert "nobody can say what is waiting: only one rank was recorded" in result.verdict
 
 
-def test_without_times_there_is_no_step():
+def test_without_times_there_is_no_step() -> None:
     result = taken_apart(trace([call(rank) for rank in range(4)]))
     assert result.step is None
     assert result.verdict == "1 communication in 1 case; the trace has no times"
 
 
-def test_the_rank_that_came_last_must_be_clearly_so():
+def test_the_rank_that_came_last_must_be_clearly_so() -> None:
     (one,) = fold(job(steps=1, late={3: 0.0005})).cases[0].instances
     assert last_rank(one) is None
     (one,) = fold(job(steps=1, late={3: 0.002})).cases[0].instances
     assert last_rank(one) == 3
 
 
-def test_communication_outside_of_steps_is_not_counted_in_them():
+def test_communication_outside_of_steps_is_not_counted_in_them() -> None:
     made = job(steps=4)
     half = {rank: steps[:2] for rank, steps in made.steps.items()}
     result = taken_apart(replace(made, steps=half))
-    assert result.step.steps == 2
-    assert result.step.communication_seconds == pytest.approx(0.010)
+    assert step_of(result).steps == 2
+    assert step_of(result).communication_seconds == pytest.approx(0.010)
 
 
-def test_what_if_counts_a_step_of_one_rank():
+def test_what_if_counts_a_step_of_one_rank() -> None:
     made = job(steps=5)
     found = fold(made)
     alone = {one.case: Alone(predicted_seconds=0.003, bound_seconds=0.001) for one in found.cases}
     result = replay(made, found, alone, "predicted for a machine", "a machine")
-    assert [(what.split(",")[0], seconds) for what, seconds in result.what_if] == [
-        ("every collective takes its bound", pytest.approx(0.001)),
-        ("on a machine", pytest.approx(0.003)),
+    assert [what.split(",")[0] for what, _ in result.what_if] == [
+        "every collective takes its bound",
+        "on a machine",
     ]
+    assert [seconds for _, seconds in result.what_if] == pytest.approx([0.001, 0.003])
 
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), max_size=12).map(
@@ -122,7 +137,7 @@ INTERVALS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), max_size=
 
 
 @given(INTERVALS, INTERVALS)
-def test_overlaps_are_those_of_every_moment(spans, others):
+def test_overlaps_are_those_of_every_moment(spans: Any, others: Any) -> None:
     apart = merged(others)
     moments = np.arange(0, 70) + 0.5
     covered = {m for m in moments if any(begin < m < end for begin, end in apart)}

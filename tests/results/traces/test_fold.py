@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,8 +14,8 @@ from ccbench.backends import open_backend
 from ccbench.cases import IDENTITY, Case
 from ccbench.errors import UsageError
 from ccbench.groups import parse_groups
-from ccbench.results.traces.events import ProcessGroup
-from ccbench.results.traces.fold import fitted, fold, suite_text
+from ccbench.results.traces.events import Communication, ProcessGroup
+from ccbench.results.traces.fold import JobCase, fitted, fold, suite_text
 from ccbench.results.traces.reading import read_traces
 from ccbench.suite.expansion import ExpansionContext, expand
 from ccbench.suite.model import read_suite
@@ -21,12 +23,12 @@ from tests.results.traces.jobs import WORLD, call, trace
 from tests.results.traces.recorded import expected, needs_traces, path_of
 
 
-def only_case(*records, **told):
+def only_case(*records: Communication, **told: Any) -> JobCase:
     (one,) = fold(trace(records, **told)).cases
     return one
 
 
-def of(case: Case) -> tuple:
+def of(case: Case) -> tuple[Any, ...]:
     """What a suite can ask of a case."""
     return tuple(getattr(case, axis.name) for axis in IDENTITY if axis.name != "backend")
 
@@ -38,7 +40,7 @@ def expanded(text: str, backend: str = "nccl") -> list[Case]:
     return list(expand(read_suite(text), context))
 
 
-def test_equal_collectives_are_one_case_with_a_count():
+def test_equal_collectives_are_one_case_with_a_count() -> None:
     records = [call(rank, size_bytes=size) for rank in range(4) for size in (64, 128, 64)]
     found = fold(trace(records))
     assert [(one.case.size_bytes, one.count) for one in found.cases] == [(64, 2), (128, 1)]
@@ -59,7 +61,9 @@ def test_equal_collectives_are_one_case_with_a_count():
         ("all_to_all", 4096, 4096, 4096),
     ],
 )
-def test_sizes_are_nccl_tests_own(collective, given_bytes, got_bytes, size_bytes):
+def test_sizes_are_nccl_tests_own(
+    collective: str, given_bytes: int | None, got_bytes: int | None, size_bytes: int
+) -> None:
     one = only_case(call(0, collective, input_bytes=given_bytes, output_bytes=got_bytes))
     assert one.case.size_bytes == size_bytes
     assert one.case.ranks == 4
@@ -76,7 +80,7 @@ def test_sizes_are_nccl_tests_own(collective, given_bytes, got_bytes, size_bytes
         ((0, 1, 4), 8, "[[0, 1, 4]]"),
     ],
 )
-def test_groups_are_spelled_as_suites_have_them(ranks, world, groups):
+def test_groups_are_spelled_as_suites_have_them(ranks: Sequence[int], world: int, groups: str) -> None:
     group = ProcessGroup("g", len(ranks), tuple(ranks))
     one = only_case(call(ranks[0], group=group), world_size=world)
     assert one.case.groups == groups
@@ -84,18 +88,18 @@ def test_groups_are_spelled_as_suites_have_them(ranks, world, groups):
     assert tuple(ranks) in parse_groups(groups, world)
 
 
-def test_groups_of_one_shape_are_one_case():
+def test_groups_of_one_shape_are_one_case() -> None:
     pairs = [ProcessGroup(str(n), 2, (2 * n, 2 * n + 1)) for n in range(2)]
     one = only_case(*(call(rank, group=pairs[rank // 2]) for rank in range(4)))
     assert (one.case.groups, one.count) == ("rank // 2", 2)
 
 
-def test_a_group_without_known_ranks_is_alone():
+def test_a_group_without_known_ranks_is_alone() -> None:
     one = only_case(call(None, group=ProcessGroup("tp", 8)), world_size=0)
     assert (one.case.ranks, one.case.groups) == (8, "")
 
 
-def test_uneven_blocks_are_a_matrix_where_all_ranks_are_known():
+def test_uneven_blocks_are_a_matrix_where_all_ranks_are_known() -> None:
     splits = [(0, 4, 4, 4), (8, 0, 4, 4), (4, 4, 0, 4), (4, 4, 4, 0)]
     records = [
         call(rank, "all_to_all", input_bytes=sum(row), output_bytes=16, input_splits=row)
@@ -110,13 +114,13 @@ def test_uneven_blocks_are_a_matrix_where_all_ranks_are_known():
     assert "does not show what all ranks send" in lacking.remarks[0]
 
 
-def test_messages_fold_by_their_distance():
+def test_messages_fold_by_their_distance() -> None:
     records = [call(0, "send", 64, peer=1), call(2, "send", 64, peer=3), call(3, "send", 64, peer=2)]
     found = {one.case.pair: one.count for one in fold(trace(records)).cases}
     assert found == {"0>1": 2, "1>0": 1}
 
 
-def test_what_is_no_case_is_counted_with_its_reason():
+def test_what_is_no_case_is_counted_with_its_reason() -> None:
     records = [
         call(0, "", name="mystery"),
         call(0, group=ProcessGroup("", 0)),
@@ -130,7 +134,7 @@ def test_what_is_no_case_is_counted_with_its_reason():
     assert len(found.not_folded) == 6
 
 
-def test_a_type_that_ccbench_lacks_is_measured_by_its_bytes_and_marked():
+def test_a_type_that_ccbench_lacks_is_measured_by_its_bytes_and_marked() -> None:
     one = only_case(call(0, "all_gather", dtype="Bool"))
     assert one.case.dtype == "uint8"
     assert one.remarks == ("Bool elements measured as uint8",)
@@ -154,7 +158,7 @@ SHAPES = st.sampled_from([(tuple(range(8)),), ((0, 1),), ((0, 4),), ((1, 3),), (
         max_size=12,
     )
 )
-def test_the_suite_asks_for_exactly_these_cases(asked):
+def test_the_suite_asks_for_exactly_these_cases(asked: list[Any]) -> None:
     records = []
     for collective, size, (ranks,), dtype in asked:
         group = ProcessGroup(str(ranks), len(ranks), ranks)
@@ -164,7 +168,7 @@ def test_the_suite_asks_for_exactly_these_cases(asked):
     assert {of(one) for one in expanded(suite_text(cases, "a job"))} == {of(one.case) for one in cases}
 
 
-def test_the_suite_has_pairs_traffic_roots_and_its_name_in_one_line():
+def test_the_suite_has_pairs_traffic_roots_and_its_name_in_one_line() -> None:
     splits = [(0, 4, 4, 4), (8, 0, 4, 4), (4, 4, 0, 4), (4, 4, 4, 0)]
     records = [
         call(rank, "all_to_all", input_bytes=sum(row), output_bytes=16, input_splits=row)
@@ -180,7 +184,7 @@ def test_the_suite_has_pairs_traffic_roots_and_its_name_in_one_line():
 @given(
     st.integers(2, 16), SHAPES, st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast"])
 )
-def test_fewer_ranks_keep_the_bytes_of_a_rank_and_say_so(ranks, shape, collective):
+def test_fewer_ranks_keep_the_bytes_of_a_rank_and_say_so(ranks: int, shape: Any, collective: str) -> None:
     group = ProcessGroup("g", len(shape[0]), shape[0])
     case = only_case(call(shape[0][0], collective, 2**20, group=group), world_size=16).case
     found, remark = fitted(case, ranks)
@@ -191,7 +195,7 @@ def test_fewer_ranks_keep_the_bytes_of_a_rank_and_say_so(ranks, shape, collectiv
     assert fitted(found, ranks) == (found, "")
 
 
-def test_uneven_traffic_of_more_ranks_is_refused():
+def test_uneven_traffic_of_more_ranks_is_refused() -> None:
     case = Case("job", "nccl", "all_to_all_v", "default", "float32", "none", 16, 1, 4, traffic="[[1]]")
     with pytest.raises(UsageError, match="uneven traffic of 4 ranks; there are 2"):
         fitted(case, 2)
@@ -199,7 +203,7 @@ def test_uneven_traffic_of_more_ranks_is_refused():
 
 @needs_traces
 @pytest.mark.parametrize("name", ["kineto/a100x2_ddp_metadata.json.gz"])
-def test_real_traces_have_the_cases_that_their_manifest_counts(name):
+def test_real_traces_have_the_cases_that_their_manifest_counts(name: str) -> None:
     found = fold(read_traces([path_of(name)]))
     assert len(found.cases) == expected(name)["distinct_cases"]
     assert sum(one.count for one in found.cases) == expected(name)["communication_kernels"]
@@ -207,6 +211,6 @@ def test_real_traces_have_the_cases_that_their_manifest_counts(name):
     assert {of(one) for one in expanded(suite_text(found.cases, name))} == cases
 
 
-def test_the_world_is_as_large_as_the_highest_rank():
+def test_the_world_is_as_large_as_the_highest_rank() -> None:
     one = only_case(call(0, group=replace(WORLD, ranks=(0, 1, 2, 9))), world_size=0)
     assert one.case.ranks == 10

@@ -64,13 +64,24 @@ class Reader:
 @cache
 def readers() -> tuple[Reader, ...]:
     """Readers in the order they are asked."""
-    from ccbench.results.traces import chakra, chakra_protobuf, flight_recorder, kineto
+    from ccbench.results.traces import (
+        aicb,
+        chakra,
+        chakra_protobuf,
+        flight_recorder,
+        kineto,
+        nccl_inspector,
+        nccl_ras,
+    )
 
     forms = (
         ("kineto", "PyTorch profiler (Kineto) JSON", kineto),
         ("chakra", "Chakra execution traces (JSON)", chakra),
         ("chakra-et", "Chakra .et", chakra_protobuf),
         ("flight-recorder", "Flight Recorder JSON", flight_recorder),
+        ("nccl-inspector", "NCCL Inspector JSON lines", nccl_inspector),
+        ("nccl-ras", "ncclras JSON", nccl_ras),
+        ("aicb", "aicb CSV", aicb),
     )
     return tuple(Reader(name, form, module.recognises, module.read) for name, form, module in forms)
 

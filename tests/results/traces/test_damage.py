@@ -1,0 +1,226 @@
+"""Trace files that are cut off, damaged or hostile: one line each, and nothing in them is executed."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.errors import UsageError
+from ccbench.results.traces.events import Trace
+from ccbench.results.traces.lag import lag
+from ccbench.results.traces.reading import read_traces, readers
+from tests.results.traces import test_aicb as aicb
+from tests.results.traces import test_chakra as chakra
+from tests.results.traces import test_chakra_protobuf as et
+from tests.results.traces import test_flight_recorder as fr
+from tests.results.traces import test_nccl_inspector as inspector
+from tests.results.traces import test_nccl_ras as ras
+from tests.results.traces.recorded import needs_traces, path_of
+
+REAL = (
+    "chakra/gloo_4ranks_rank0.json.gz",
+    "chakra/resnet_2gpu_1.1.0.json.gz",
+    "chakra/feeder_tests_trace.tar.gz",
+    "flight_recorder/gloo_4ranks_rank1.json",
+    "aicb/A100_example.csv",
+)
+
+SMALL: dict[str, bytes] = {
+    "chakra": json.dumps(
+        {
+            "schema": "1.1.1-chakra.0.0.4",
+            "nodes": [
+                chakra.groups(chakra.WORLD),
+                chakra.record("all_to_allv", 4, 1, 40, splits=([1, 2, 3, 4], [4, 3, 2, 1])),
+                chakra.operator("c10d::send", [[chakra.tensor(8)], "<Object>", 1, 0], 5),
+            ],
+        }
+    ).encode(),
+    "chakra-et": et.lengths(
+        et.METADATA,
+        et.node(4, 5, 6),
+        et.node(7, 1, 2, comm_type=2, comm_size=77, pg_name="dp"),
+        et.node(5, comm_size=8, comm_dst=1),
+    ),
+    "flight-recorder": json.dumps(
+        {
+            "version": "2.10",
+            "entries": [fr.entry(), fr.entry("nccl:send 0->1", 2, is_p2p=True)],
+            "pg_config": fr.WORLD,
+            "pg_status": {"0": {"last_enqueued_collective": "3"}},
+        }
+    ).encode(),
+    "nccl-inspector": "\n".join(
+        map(json.dumps, [inspector.record(), inspector.record("AllGather")])
+    ).encode(),
+    "nccl-ras": json.dumps(
+        {
+            "nccl_version": "2.29.1",
+            "communicators": [{"hash": "a", "size": 2, "ranks": [ras.rank(0), ras.rank(1, 2)]}],
+        }
+    ).encode(),
+    "aicb": "\n".join(
+        [aicb.COLUMNS, aicb.row(), aicb.row("all_reduce"), aicb.row("epoch_end", 0, 5)]
+    ).encode(),
+}
+
+
+def read_all(data: bytes, folder: Path, name: str = "a_rank3") -> Trace | None:
+    """Read a file of ``data`` as a user's; None where it was refused, in one line."""
+    (folder / name).write_bytes(data)
+    try:
+        trace = read_traces([folder / name])
+    except UsageError as error:
+        refused = str(error)
+    else:
+        refused = ""
+    assert refused.isprintable()
+    if refused:
+        return None
+    for one in trace.warnings:
+        assert one.text.isprintable()
+    for finding in lag(trace):
+        assert str(finding).isprintable()
+    return trace
+
+
+def whole(name: str) -> bytes:
+    return Path(path_of(name)).read_bytes()
+
+
+@needs_traces
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_trace_that_is_cut_off_gives_what_came_before(name: str, tmp_path: Path) -> None:
+    data = whole(name)
+    complete = read_all(data, tmp_path)
+    assert complete is not None
+    found = [read_all(data[:end], tmp_path) for end in range(0, len(data), len(data) // 9)]
+    counts = [len(one.communications) if one else 0 for one in found]
+    assert counts == sorted(counts)
+    assert max(counts) <= len(complete.communications)
+    assert any(one is not None and any(w.kind == "truncated" for w in one.warnings) for one in found)
+
+
+@needs_traces
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_trace_may_be_cut_off_at_every_4_kib(name: str, tmp_path: Path) -> None:
+    data = whole(name)
+    for end in range(0, len(data), 4096):
+        read_all(data[:end], tmp_path)
+
+
+@pytest.mark.parametrize("form", SMALL)
+def test_a_small_trace_is_read_by_the_reader_of_its_form(form: str, tmp_path: Path) -> None:
+    trace = read_all(SMALL[form], tmp_path)
+    assert trace is not None
+    assert trace.kinds == (form,)
+    assert trace.communications or trace.progress
+    assert form in {reader.name for reader in readers()}
+
+
+@pytest.mark.parametrize("form", SMALL)
+def test_a_small_trace_may_be_cut_off_anywhere(form: str, tmp_path: Path) -> None:
+    complete = read_all(SMALL[form], tmp_path)
+    assert complete is not None
+    for end in range(0, len(SMALL[form]), 3):
+        trace = read_all(SMALL[form][:end], tmp_path)
+        assert trace is None or len(trace.communications) <= len(complete.communications)
+
+
+@pytest.mark.parametrize("form", SMALL)
+def test_bytes_of_a_small_trace_may_be_others(form: str, tmp_path: Path) -> None:
+    for at in range(0, len(SMALL[form]), 7):
+        read_all(with_byte(SMALL[form], at, SMALL[form][at] ^ 1 << at % 8), tmp_path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("form", SMALL)
+def test_any_byte_of_a_small_trace_may_be_another(form: str, tmp_path: Path) -> None:
+    for at in range(len(SMALL[form])):
+        for value in (0x00, 0x22, 0x7F, 0xFF, SMALL[form][at] ^ 1):
+            read_all(with_byte(SMALL[form], at, value), tmp_path)
+
+
+def with_byte(data: bytes, at: int, value: int) -> bytes:
+    return data[:at] + bytes([value]) + data[at + 1 :]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("form", SMALL)
+@settings(max_examples=1000, deadline=None)
+@given(data=st.data())
+def test_any_part_of_a_small_trace_may_be_anything(
+    form: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    text = SMALL[form]
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, len(text)))
+    read_all(text[:start] + data.draw(st.binary(max_size=30)) + text[end:], tmp_path_factory.getbasetemp())
+
+
+HOSTILE: tuple[Any, ...] = (
+    None, True, -1, 0, 2**63, 10**400, 1e308, -0.5, "", "x" * 9000, "\x1b[31m\n<script>", "../../passwd",
+    [], [[]], [[[[[[[[1]]]]]]]], {}, {"a": {"b": 1}}, [None] * 1000, ["x"] * 10, "[0, 1", "9" * 5000,
+)  # fmt: skip
+
+
+def mutants(value: Any, build: Callable[[Any], Any]) -> list[Any]:
+    """``value`` with each of its parts, one at a time, replaced by each hostile value."""
+    made = [build(hostile) for hostile in HOSTILE]
+    if isinstance(value, dict):
+        for key in value:
+            made += mutants(value[key], lambda part, key=key: build({**value, key: part}))  # type: ignore[misc]
+    elif isinstance(value, list):
+        for at in range(len(value)):
+            made += mutants(
+                value[at],
+                lambda part, at=at: build([*value[:at], part, *value[at + 1 :]]),  # type: ignore[misc]
+            )
+    return made
+
+
+@pytest.mark.parametrize("form", ["chakra", "flight-recorder", "nccl-ras", "nccl-inspector"])
+def test_any_value_may_be_of_any_type(form: str, tmp_path: Path) -> None:
+    lines = SMALL[form].split(b"\n")
+    for one in mutants(json.loads(lines[0]), lambda whole: whole):
+        read_all(json.dumps(one).encode(), tmp_path)
+
+
+def test_a_deep_or_endless_document_is_one_line(tmp_path: Path) -> None:
+    for data in (
+        b'{"schema": "1", "nodes": ' + b"[" * 200_000,
+        b'{"schema": "1", "nodes": [' + b'{"name": ' * 100_000,
+        b'{"pg_config": {}, "entries": [{"profiling_name": "' + b"a" * 3_000_000,
+        b"\x05\x0a\x030.0" + b"\xff" * 100_000,
+        b"comm_type,comm_group,msg_size\n" + b"," * 3_000_000,
+        b'{"header": 1, "coll_perf": ' + b"{" * 3_000_000,
+    ):
+        read_all(data, tmp_path)
+
+
+def test_a_group_of_more_ranks_than_there_can_be_is_not_listed(tmp_path: Path) -> None:
+    text = SMALL["chakra"].replace(b'"group_size\\": 4', b'"group_size\\": 4000000000000')
+    text = text.replace(b'\\"group_size\\": 4', b'\\"group_size\\": 4000000000000')
+    trace = read_all(text, tmp_path)
+    assert trace is not None
+    assert all(len(group.ranks) <= 4 for group in trace.groups)
+
+
+def test_reading_goes_through_the_stream_once() -> None:
+    class Once(io.BytesIO):
+        def seek(self, *_: int) -> int:
+            raise AssertionError("a stream cannot go back")
+
+    from ccbench.results.traces.reading import TraceFile
+
+    by_name = {reader.name: reader for reader in readers()}
+    for form, data in SMALL.items():
+        assert by_name[form].read(TraceFile("a.0.x", data, Once(data))).kinds == (form,)

@@ -34,6 +34,10 @@ MOST_KEPT = 16_384
 """Answers that a cluster keeps."""
 
 
+MOST_OF_A_HOST = 16
+"""GPUs; a machine with more is an NVLink domain of several hosts (GB200 NVL72)."""
+
+
 @dataclass(frozen=True)
 class Cluster:
     """``nodes`` machines like ``node``, of which every GPU is a rank; rank = node * GPUs of a node + GPU.
@@ -153,9 +157,10 @@ def cluster_of(
             f"a multiple of {nodes} up to {nodes * held}, or other --nodes"
         )
     if nodes > 1 and network is None:
+        rack = f"; {node.name} is {held} GPUs of several hosts: for some of these give --ranks, no --nodes"
         raise MachineError(
             f"{node.name}: {ranks} ranks are {nodes} nodes and need a network; name theirs, such as "
-            "--network ib-ndr-400x8 ('ccbench list networks')"
+            f"--network ib-ndr-400x8 ('ccbench list networks'){rack * (held > MOST_OF_A_HOST)}"
         )
     taken = first_gpus(node, ranks // nodes)
     wanted = None

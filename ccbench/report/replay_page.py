@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
-from ccbench.plan.replay import CaseTime, Replay, transfer_seconds
+from ccbench.plan.replay import CaseTime, Replay, waits
 from ccbench.plan.timeline import Piece, Timeline
 from ccbench.report.case_table import stored
 from ccbench.report.drawing import BLUE, GREEN, GREY, PINK, VERMILION, picture_address
 from ccbench.report.figure import Axis, Figure
 from ccbench.report.page import PageContent, RunPart, render_page
 from ccbench.report.plan_figures import COMPUTED, TRANSFERRED, WAITED, Bars, Layer, PlanFigure
-from ccbench.report.replay_text import case_table, remarks_of
+from ccbench.report.replay_text import REMARK, case_table, remarks_of
 from ccbench.topology.graph import Finding
 from ccbench.units import format_seconds, format_size, plain, plural
 
@@ -109,11 +110,10 @@ def _computed(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
 def _sent(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
     """Give (begin, end, kind) of what a rank sent, its waiting first, as far as that can be told."""
     for one in (one for case in replay.cases for one in case.job.instances):
-        least = transfer_seconds(one)
-        for record in one.records:
+        for record, own in zip_longest(one.records, waits(one, replay.one_clock)):
+            waited = own or 0.0
             begin, seconds = record.start_seconds, record.duration_seconds
             if record.rank == rank and begin is not None and seconds is not None:
-                waited = 0.0 if least is None else seconds - least
                 if waited > 0:
                     yield begin, begin + waited, WAITED
                 yield begin + waited, begin + seconds, TRANSFERRED
@@ -158,9 +158,10 @@ def _rows(replay: Replay) -> dict[str, Any]:
     columns = [
         {"header": plain(one.title), "csv": plain(one.title), "right": one.right, **stored(list(texts))}
         for one, texts in zip(table.columns, cells, strict=False)
+        if one.title != REMARK
     ]
     ordered = sorted(replay.cases, key=lambda one: -(one.share or 0.0))
     told = [plain("; ".join(remarks_of(one)), SENTENCES) for one in ordered]
     if any(told):
-        columns.append({"header": "remark", "csv": "remark", "right": False, **stored(told)})
+        columns.append({"header": REMARK, "csv": REMARK, "right": False, **stored(told)})
     return {"columns": columns, "rows": len(ordered), "status": stored(["ok"] * len(ordered)), "baseline": []}

@@ -254,7 +254,7 @@ def fitted(case: Case, ranks: int) -> tuple[Case, str]:
     whole = case.groups == "" and not case.pair
     size = case.group_ranks
     if case.traffic and size > ranks:
-        raise UsageError(f"{case.label}: uneven traffic of {size} ranks; there are {ranks}")
+        raise UsageError(f"uneven traffic of {size} ranks; there are {ranks}: --ranks {size}")
     of = f"of the job's {case.ranks} ranks"
     if case.pair:
         pair = parse_pair(case.pair)

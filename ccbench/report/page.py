@@ -52,8 +52,6 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("prediction", "Measured against predicted", "Above the line the machine is slower than the model says."),
     ("ranks", "Ranks and samples",
      "Whether one rank is late or all are: every rank's spread, then single samples where they spread most."),
-    ("sharing", "Sharing, by size",
-     "What groups at once, another collective or a computation at the same time do to a collective."),
     ("pairs", "Every pair of ranks", "Rates or latencies of all pairs; frames mark those below their class."),
 )  # fmt: skip
 """Topic of the figures, heading and one sentence; a section without figures is left out."""

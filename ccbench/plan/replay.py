@@ -22,13 +22,12 @@ from ccbench.cases import Case
 from ccbench.results.traces.events import Communication, Intervals, Trace
 from ccbench.results.traces.fold import Fold, JobCase
 from ccbench.results.traces.intervals import merged
-from ccbench.results.traces.join import SAME_ON_ALL_RANKS, Instance
+from ccbench.results.traces.join import have_one_clock
+from ccbench.results.traces.lag import lag
+from ccbench.topology.graph import Finding
 from ccbench.units import format_seconds, plural
 
 Floats = NDArray[np.float64]
-
-LATE_SHARE, LATE_SECONDS = 0.1, 10e-6
-"""A rank came last where the next one waited this much longer: of the transfer, and at least this long."""
 
 UNTOLD_SHARE = 0.01
 """Calls that are no case and take less than this, of the communication, stay out of the verdict."""
@@ -115,6 +114,7 @@ class Replay:
 
     step: None where the trace has no times. what_if: (what, seconds of transfer a step). compared: what
     ``Alone`` is from, in words, '' for nothing. one_clock: the ranks' clocks can be compared.
+    findings: of a job that hung or hangs, what it waits for.
     """
 
     trace: Trace
@@ -124,6 +124,7 @@ class Replay:
     what_if: tuple[tuple[str, float], ...] = ()
     compared: str = ""
     one_clock: bool = False
+    findings: tuple[Finding, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -181,9 +182,9 @@ def replay(
 
     alone: of cases of the fold. compared: see Replay. machine: of the predictions.
     """
-    timed = [one for job in fold.cases for one in job.instances if _durations(one)]
-    total = sum(sum(_durations(one)) * one.count for one in timed)
-    clock = one_clock(timed)
+    timed = [one for job in fold.cases for one in job.instances if one.seconds]
+    total = sum(sum(one.seconds) * one.count for one in timed)
+    clock = have_one_clock(timed)
     cases = tuple(_case_time(job, alone.get(job.case, Alone()), total, clock) for job in fold.cases)
     step = _step_time(trace, fold, alone, clock) if total > 0 else None
     steps = step.steps if step else 1
@@ -199,7 +200,7 @@ def replay(
         if seconds and all(one is not None for one in seconds):
             spent = sum(n * (each or 0.0) for n, each in zip(often, seconds, strict=True))
             what_if.append((name, spent / max(1, len(trace.ranks)) / steps))
-    return Replay(trace, fold, cases, step, tuple(what_if), compared, clock)
+    return Replay(trace, fold, cases, step, tuple(what_if), compared, clock, lag(trace))
 
 
 def _launches(trace: Trace, job: JobCase) -> int:
@@ -212,58 +213,13 @@ def _launches(trace: Trace, job: JobCase) -> int:
     )
 
 
-def _durations(one: Instance) -> list[float]:
-    """Seconds of each rank's record; [] where not all have one."""
-    found = [record.duration_seconds for record in one.records if record.duration_seconds is not None]
-    return found if len(found) == len(one.records) else []
-
-
-def one_clock(timed: Iterable[Instance]) -> bool:
-    """Tell whether ranks have one clock, as on one host: nobody ends before all have begun.
-
-    Asked of collectives that no rank can end before; without any of them it is not known.
-    """
-    asked = [one.records for one in timed if len(one.records) > 1 and _is_symmetric(one)]
-    known = [rows for rows in asked if all(one.start_seconds is not None for one in rows)]
-    return bool(known) and all(
-        max(one.start_seconds or 0.0 for one in rows)
-        <= min((one.start_seconds or 0.0) + (one.duration_seconds or 0.0) for one in rows) + LATE_SECONDS
-        for rows in known
-    )
-
-
-def _is_symmetric(one: Instance) -> bool:
-    return one.records[0].collective in SAME_ON_ALL_RANKS
-
-
-def waits(one: Instance, one_clock: bool) -> list[float]:
-    """Seconds that each rank waited for those that came later; [] where fewer than two were recorded."""
-    found = _durations(one)
-    if len(found) < 2:
-        return []
-    starts = [record.start_seconds for record in one.records if record.start_seconds is not None]
-    if one_clock and not _is_symmetric(one) and len(starts) == len(found):
-        return [min(own, max(starts) - start) for own, start in zip(found, starts, strict=True)]
-    return [own - min(found) for own in found]
-
-
-def last_rank(one: Instance, one_clock: bool) -> int | None:
-    """The rank that came last: all others clearly waited. None where none did, or it may have less to do."""
-    waited = waits(one, one_clock)
-    if not waited or (not one_clock and any(row.input_splits or row.output_splits for row in one.records)):
-        return None
-    transfer = max(own - wait for own, wait in zip(_durations(one), waited, strict=True))
-    (_, rank), (second, _) = sorted(zip(waited, (row.rank for row in one.records), strict=True))[:2]
-    return rank if second > max(LATE_SECONDS, LATE_SHARE * transfer) else None
-
-
 def _case_time(job: JobCase, alone: Alone, total_seconds: float, one_clock: bool) -> CaseTime:
-    timed = [(one, found) for one in job.instances if (found := _durations(one))]
+    timed = [(one, one.seconds) for one in job.instances if one.seconds]
     if not timed:
         return CaseTime(job, alone)
     spent = sum(sum(found) * one.count for one, found in timed)
-    joined = [(one, np.array(found), waits(one, one_clock)) for one, found in timed if len(found) > 1]
-    last = Counter(rank for one, _, _ in joined if (rank := last_rank(one, one_clock)) is not None)
+    joined = [(one, np.array(found), one.waits(one_clock)) for one, found in timed if len(found) > 1]
+    last = Counter(rank for one, _, _ in joined if (rank := one.last_rank(one_clock)) is not None)
     joined_spent = sum(float(found.sum()) for _, found, _ in joined)
     return CaseTime(
         job,
@@ -346,8 +302,8 @@ def _where(fold: Fold, one_clock: bool) -> dict[int, tuple[Case, float | None, i
     """Identity of a record -> (its case, how long its rank waited, which rank came last)."""
     found: dict[int, tuple[Case, float | None, int | None]] = {}
     for case, one in ((job.case, one) for job in fold.cases for one in job.instances):
-        last = last_rank(one, one_clock)
-        for record, waited in zip_longest(one.records, waits(one, one_clock)):
+        last = one.last_rank(one_clock)
+        for record, waited in zip_longest(one.records, one.waits(one_clock)):
             found[id(record)] = case, waited, last
     return found
 

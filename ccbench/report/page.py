@@ -109,6 +109,7 @@ class PageContent:
     """The whole page; ``label`` says loudly where times are no measurement.
 
     terms: of the glossary, besides those of every page; formulas: its bus factors, of a page about runs.
+    pictures: (heading, words for those who cannot see it, data address) of what is drawn once, not by points.
     """
 
     title: str
@@ -123,6 +124,7 @@ class PageContent:
     sharing: tuple[Table, ...] = ()
     terms: tuple[tuple[str, str], ...] = ()
     formulas: Table = NOTHING
+    pictures: tuple[tuple[str, str, str], ...] = ()
     baseline: str = ""
     version: str = __version__
 

@@ -14,6 +14,11 @@ MOST_WARNINGS = 8
 
 REMARK = "remark"
 
+SENTENCES = 1000
+"""Characters of the longest sentence of a trace that is shown."""
+
+_OF_A_FINDING = ("severity", "kind", "devices", "subject", "evidence", "advice")
+
 WITH_WAITING = "where one rank alone was recorded, its time in the job is with waiting for others"
 
 
@@ -24,8 +29,11 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
     job += [f"of {trace.world_size}" if trace.world_size else "", trace.backend]
     yield f"job: {' '.join(filter(None, job))}"
     yield from wrapped(replay.verdict, width)
+    for finding in replay.findings:
+        yield from wrapped(plain(str(finding), SENTENCES), width)
     yield ""
-    yield from fitted_lines(case_table(replay), width)
+    if replay.cases:
+        yield from fitted_lines(case_table(replay), width)
     told = [WITH_WAITING] * (step is not None and any(one.transfer_seconds is None for one in replay.cases))
     told += [
         f"what if: {name}: {format_seconds(seconds)} of transfer a step" for name, seconds in replay.what_if
@@ -110,10 +118,11 @@ def replay_document(replay: Replay) -> dict[str, Any]:
         "cases": [_case_document(one) for one in replay.cases],
         "what_if": [{"what": name, "transfer_seconds": seconds} for name, seconds in replay.what_if],
         "compared": replay.compared,
+        "findings": [{name: getattr(one, name) for name in _OF_A_FINDING} for one in replay.findings],
         "not_folded": dict(replay.fold.not_folded),
         "facts": {plain(name): plain(value) for name, value in trace.facts.items()},
         "warnings": [
-            {"kind": one.kind, "text": plain(one.text, 1000), "line": one.line}
+            {"kind": one.kind, "text": plain(one.text, SENTENCES), "line": one.line}
             for one in (*trace.warnings, *replay.fold.warnings)
         ],
     }

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.plan.replay import Alone, Replay, StepTime, last_rank, length, overlaps, replay
+from ccbench.plan.replay import Alone, Replay, StepTime, length, overlaps, replay
 from ccbench.results.traces.events import ProcessGroup, Trace
 from ccbench.results.traces.fold import fold
 from ccbench.results.traces.intervals import merged
@@ -117,9 +117,9 @@ def test_without_times_there_is_no_step() -> None:
 
 def test_the_rank_that_came_last_must_be_clearly_so() -> None:
     (one,) = fold(job(steps=1, late={3: 0.0005})).cases[0].instances
-    assert last_rank(one, one_clock=False) is None
+    assert one.last_rank(one_clock=False) is None
     (one,) = fold(job(steps=1, late={3: 0.002})).cases[0].instances
-    assert last_rank(one, one_clock=False) == 3
+    assert one.last_rank(one_clock=False) == 3
 
 
 @pytest.mark.parametrize("apart", [0.0, 1000.0])

@@ -360,8 +360,8 @@ def _cluster(given: Given, ranks: int, nodes: int) -> Cluster:
     return cluster_of(node, spread, given.network or None, ranks)
 
 
-_A_PROCESS_EACH = frozenset({"torch-all-reduce-bench", "param", "hccl_test"})
-"""Tools that have no other form: torchrun and mpirun start a process for each device."""
+_A_PROCESS_EACH = frozenset({"torch-all-reduce-bench", "param", "hccl_test", "job"})
+"""Tools that have no other form: torchrun and mpirun start a process for each device; so do jobs."""
 
 
 def gpus_per_process(log: ImportedLog, table: ImportedTable | None) -> int | None:

@@ -122,6 +122,18 @@ def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:
     return one_job(traces, warnings)
 
 
+def is_trace(path: str | PathLike[str]) -> bool:
+    """Tell whether ``read_traces`` is for ``path``: a folder, an archive, a file that a reader recognises."""
+    try:
+        files = trace_files(str(path), [])
+        first = next(files, None)
+    except UsageError:
+        return False
+    head = first.head if first else b""
+    several = Path(path).is_dir() or (first is not None and first.place != str(path))
+    return several or head.startswith(_PICKLES) or any(one.recognises(head) for one in readers())
+
+
 def _unknown(head: bytes) -> str:
     if head.startswith(_PICKLES):
         return JSON_DUMP

@@ -19,12 +19,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
+from importlib import resources
 
 from ccbench.errors import UsageError
 from ccbench.plan.shape import ModelShape
 from ccbench.plan.strategy import Strategy, check_strategy
-from ccbench.suite.documents import read_installed
 from ccbench.units import parse_size
 
 ML_ENGINEERING = "stas00/ml-engineering, compute/accelerator/README.md"
@@ -72,8 +71,11 @@ class Device:
 @lru_cache(maxsize=1)
 def named_devices() -> dict[str, Device]:
     """The devices of devices.yaml by name."""
+    import yaml
+
+    text = (resources.files("ccbench.plan") / "devices.yaml").read_text(encoding="utf-8")
     found = {}
-    for name, values in read_installed(Path(__file__).with_name("devices.yaml")).items():
+    for name, values in yaml.safe_load(text).items():
         rate = values["memory_rate"].removesuffix("/s")
         found[name] = Device(
             name,

@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Mapping
 from statistics import median
 
-from ccbench.results.importers.words import capped
 from ccbench.results.traces.events import Communication, ProcessGroup, Trace
-from ccbench.results.traces.reading import TraceFile, count, number
-from ccbench.results.traces.words import buffers, collective_of
+from ccbench.results.traces.reading import TraceFile
+from ccbench.results.traces.words import buffers, collective_of, count, number, told_damage
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import format_seconds, plain
 
@@ -40,7 +39,7 @@ def read(file: TraceFile) -> Trace:
     epochs: list[float] = []
     columns: list[str] = []
     world = 0
-    for line, raw in enumerate(iter(lambda: file.stream.readline(LONGEST_LINE), b""), start=1):
+    for line, raw in file.lines(LONGEST_LINE):
         text = raw.decode("utf-8-sig", "replace").rstrip("\r\n")
         if not columns:
             if ranks := _RANKS.match(text):
@@ -54,7 +53,7 @@ def read(file: TraceFile) -> Trace:
         collective, size = collective_of(word), count(row.get("msg_size"))
         if len(values) != len(columns) or (collective and size is None):
             kind = "damaged_line" if raw.endswith(b"\n") else "truncated"
-            warnings.append(SourceWarning(kind, f"no row of its table: {plain(text)!r}", line))
+            told_damage(warnings, kind, f"no row of its table: {plain(text)!r}", line)
         elif collective:
             communications.append(_communication(row, collective, size or 0, line))
         elif word == "epoch_end":
@@ -63,14 +62,12 @@ def read(file: TraceFile) -> Trace:
             not_taken[NOT_A_COLLECTIVE] += 1
     timed = [one for one in epochs if one > 0]
     return Trace(
-        kinds=("aicb",),
-        sources=(file.place,),
         communications=tuple(communications),
         world_size=world,
         groups=tuple(dict.fromkeys(one.group for one in communications)),
         not_taken=not_taken,
         facts={"epochs": f"{len(timed)}, median {format_seconds(median(timed) / 1e3)}"} if timed else {},
-        warnings=capped(warnings),
+        warnings=tuple(warnings),
     )
 
 

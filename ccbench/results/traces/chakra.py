@@ -11,30 +11,31 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ccbench.collectives import COLLECTIVES
-from ccbench.results.importers.words import capped
-from ccbench.results.traces.events import BARRIER, RECV, SEND, Communication, ProcessGroup, Trace
+from ccbench.results.traces import torch_calls as calls
+from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Trace
 from ccbench.results.traces.groups import Groups, rank_of
 from ccbench.results.traces.json_stream import JsonDocument
-from ccbench.results.traces.reading import TraceFile, count
-from ccbench.results.traces.words import collective_of, dtype_of, uneven
+from ccbench.results.traces.reading import TraceFile
+from ccbench.results.traces.words import collective_of, count, figures, listed, members, text
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain
 
 SENDS_NOTHING = "waits, initialisations and marks of coalesced calls, which send nothing"
 NO_SIGNATURE = "operators of c10d without their signature"
 UNKNOWN = "calls that are no collective known to ccbench"
+DAMAGED_GROUPS = "lists of process groups that are damaged"
 
 ADDRESS = "at "
 """Begins the name of a group that the trace calls by its address in memory, as schema 1.0.1 does."""
 
 _QUIET = ("wait", "init", "coalesced", "start_coalescing", "end_coalescing")
 _TENSOR = re.compile(r"Tensor\(([^()]{1,60})\)")
-_OF_INTEREST = re.compile(r"record_param_comms$|c10d::|.{0,9}process_group:init|([a-z]{2,8}):[a-z_]")
+_OF_INTEREST = re.compile(r"record_param_comms$|c10d::|.{0,9}process_group:init|[a-z]{2,8}:[a-z_]")
 _ARGUMENT = re.compile(r"(\w+)(?:=[^=]*)?")
 
 
@@ -49,287 +50,171 @@ def read(file: TraceFile) -> Trace:
     document = JsonDocument(file.stream, "nodes")
     job = _Job()
     for number, item in document:
-        if _OF_INTEREST.match(str(item.get("name"))):
-            job.take(_Node.of(item, number))
+        if _OF_INTEREST.match(text(item.get("name"))):
+            job.take(_node(item, number))
     warnings = list(document.warnings)
     communications = job.communications(file.place, warnings)
     used = [one.group for one in communications if one.group.name]
-    schema = document.members.get("schema")
+    known = job.groups.listed.values()
+    schema = plain(text(document.members.get("schema")))
     return Trace(
-        kinds=("chakra",),
-        sources=(file.place,),
         communications=communications,
         ranks=tuple({one.rank for one in communications if one.rank is not None}),
-        world_size=max(
-            (one.size for one in job.listed.values() if one.description == "default_pg"), default=0
-        ),
+        world_size=max((one.size for one in known if one.description == "default_pg"), default=0),
         backend=job.backend,
-        groups=tuple(dict.fromkeys([*job.listed.values(), *used])),
+        groups=tuple(dict.fromkeys([*known, *used])),
         not_taken=job.not_taken,
-        versions={"chakra": plain(schema)} if isinstance(schema, str) else {},
-        warnings=capped(warnings),
+        versions={"chakra": schema} if schema else {},
+        warnings=tuple(warnings),
     )
 
 
+def _node(item: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """A node in one form: "inputs" and "outputs" are lists of values, attributes members like all else."""
+    inputs, outputs = item.get("inputs"), item.get("outputs")
+    told = map(members, listed(item.get("attrs")))
+    known = count(item.get("id"))
+    return {
+        **{text(one.get("name")): one.get("value") for one in told},
+        **item,
+        "id": number if known is None else known,
+        "caller": count(item.get("ctrl_deps", item.get("parent"))),
+        "inputs": listed(members(inputs).get("values", inputs)),
+        "types": " ".join(map(text, listed(members(inputs).get("types", item.get("input_types"))))),
+        "outputs": listed(members(outputs).get("values", outputs)),
+    }
+
+
 @dataclass(frozen=True)
-class _Node:
-    """An operator: its number, that of the operator that called it, values in and out, attributes."""
-
-    number: int
-    name: str
-    caller: int | None
-    inputs: list[Any]
-    types: str
-    outputs: list[Any]
-    attributes: Mapping[str, Any]
-
-    @staticmethod
-    def of(item: Mapping[str, Any], number: int) -> _Node:
-        """The node that ``item`` is; in 1.0.1 attributes and types are members of it like all else."""
-        (inputs, types), (outputs, _) = _values(item, "input"), _values(item, "output")
-        told = [one for one in _list(item.get("attrs")) if isinstance(one, dict)]
-        known = count(item.get("id"))
-        return _Node(
-            number=number if known is None else known,
-            name=str(item.get("name")),
-            caller=count(item.get("ctrl_deps", item.get("parent"))),
-            inputs=inputs,
-            types=" ".join(one for one in types if isinstance(one, str)),
-            outputs=outputs,
-            attributes={str(one.get("name")): one.get("value") for one in told} or item,
-        )
-
-
-def _values(item: Mapping[str, Any], way: str) -> tuple[list[Any], list[Any]]:
-    """(values, their types) that go in or out of a node."""
-    there = item.get(f"{way}s")
-    if isinstance(there, dict):
-        return _list(there.get("values")), _list(there.get("types"))
-    return _list(there), _list(item.get(f"{way}_types"))
-
-
-@dataclass
 class _Call:
-    """A communication whose group's ranks are not known yet.
+    """A call in the words of a record; the ranks of its group may not be known yet. caller: its operator."""
 
-    own: this rank's place in the group; other: the root's, the receiver's or the sender's; None if not told.
-    """
-
-    communication: Communication
-    own: int | None
-    other: int | None
+    line: int
     caller: int | None
+    group: ProcessGroup
+    words: dict[str, Any]
+
+    @property
+    def place(self) -> int | None:
+        """This rank's place in the group; None where the record has that of the root or the partner."""
+        collective = collective_of(self.words[calls.NAME])
+        rooted = collective in (SEND, RECV) or COLLECTIVES[collective].rooted
+        return None if rooted else count(self.words.get("Rank"))
 
 
-@dataclass
 class _Job:
     """What nodes say one after the other. An operator's node comes when it returns, after those it called."""
 
-    listed: dict[str, ProcessGroup] = field(default_factory=dict)
-    backend: str = ""
-    not_taken: Counter[str] = field(default_factory=Counter)
-    _known: Groups = field(default_factory=Groups)
-    _sizes: dict[str, int] = field(default_factory=dict)
-    _records: list[_Call] = field(default_factory=list)
-    _operators: dict[int, _Call] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.groups = Groups()
+        self.backend = ""
+        self.not_taken: Counter[str] = Counter()
+        self._sizes: Counter[str] = Counter()
+        self._records: list[_Call] = []
+        self._operators: dict[int, _Call] = {}
 
-    def take(self, node: _Node) -> None:
+    def take(self, node: Mapping[str, Any]) -> None:
         """Keep what ``node`` says about communication."""
-        if node.name == "record_param_comms":
-            found = _record(node, self._known)
+        if node["name"] == calls.RECORD:
+            found = _record(node, self.groups)
             if isinstance(found, str):
                 self.not_taken[found] += 1
             else:
                 self._records.append(found)
-                group = found.communication.group
-                self._sizes[group.name] = max(group.size, self._sizes.get(group.name, 0))
-        elif node.name.startswith("c10d::") and (collective := collective_of(node.name)):
-            operator = _operator(node, collective)
+                self._sizes[found.group.name] = max(found.group.size, self._sizes[found.group.name])
+        elif node["name"].startswith(calls.OPERATOR) and collective_of(node["name"]):
+            operator = _operator(node)
             if operator is None:
                 self.not_taken[NO_SIGNATURE] += 1
             else:
-                self._operators[node.number] = operator
-        elif "process_group:init" in node.name and node.inputs:
-            self.listed |= _listed(node.inputs[0], self._known)
-        elif not self.backend and collective_of(node.name):
-            self.backend = node.name.partition(":")[0]
+                self._operators[node["id"]] = operator
+        elif "process_group:init" in node["name"]:
+            try:
+                self.groups.take(json.loads(text(next(iter(node["inputs"]), ""))))
+            except (ValueError, RecursionError):
+                self.not_taken[DAMAGED_GROUPS] += 1
+        elif not self.backend and collective_of(node["name"]):
+            self.backend = node["name"].partition(":")[0]
 
     def communications(self, place: str, warnings: list[SourceWarning]) -> tuple[Communication, ...]:
         """All of them, in the order of the calls; what is assumed is told."""
+        for call in self._records:
+            if operator := self._operators.get(call.caller or -1):
+                call.words[calls.ASYNCHRONOUS] = operator.words[calls.ASYNCHRONOUS]
         recorded = {call.caller for call in self._records}
         alone = [call for number, call in self._operators.items() if number not in recorded]
-        calls = sorted([*self._records, *alone], key=lambda call: call.communication.line)
-        assumed = set()
-        for call in calls:
-            group = self._group(call.communication.group)
-            if group.name and not call.communication.group.name:
-                assumed.add(group)
-            operator = self._operators.get(call.caller) if call.caller is not None else None
-            asynchronous = (operator or call).communication.asynchronous
-            call.communication = replace(call.communication, group=group, asynchronous=asynchronous)
-        if assumed:
+        ordered = sorted([*self._records, *alone], key=lambda call: call.line)
+        placed = [(call, self._group(call.group)) for call in ordered]
+        if assumed := {group for call, group in placed if group.name and not call.group.name}:
             names = ", ".join(sorted(f"{one.name!r} ({one.description})" for one in assumed))
-            text = f"operators of c10d name no group: they are of {names}, the only one of its size"
-            warnings.append(SourceWarning("assumed", text))
-        places = [(call.own, call.communication.group) for call in calls if call.own is not None]
-        rank = rank_of(places, self.listed.values(), place, warnings)
-        return tuple(_placed(call, rank) for call in calls)
+            reason = f"operators of c10d name no group: they are of {names}, the only one of its size"
+            warnings.append(SourceWarning("assumed", reason))
+        own = [(call.place, group) for call, group in placed if call.place is not None]
+        rank = rank_of(own, self.groups.listed.values(), place, warnings)
+        return tuple(
+            calls.communication(call.words, group, rank=rank, line=call.line) for call, group in placed
+        )
 
     def _group(self, told: ProcessGroup) -> ProcessGroup:
         """The listed group of that name; where there is no name, the only one that can be meant."""
         if told.name.startswith(ADDRESS):  # tells groups apart, yet is another one on each rank
-            return ProcessGroup("", self._sizes.get(told.name, 0))
-        if told.name:
-            return self.listed.get(told.name, told)
-        alike = [one for one in self.listed.values() if told.size in (0, one.size)]
-        return alike[0] if len(alike) == 1 else told
+            return ProcessGroup("", self._sizes[told.name])
+        return self.groups.listed.get(told.name, told) if told.name else self.groups.only(told.size)
 
 
-def _placed(call: _Call, rank: int | None) -> Communication:
-    """The communication, of ``rank`` and with the global rank of its root or partner."""
-    ranks = call.communication.group.ranks
-    other = ranks[call.other] if call.other is not None and call.other < len(ranks) else None
-    if call.communication.collective in (SEND, RECV):
-        return replace(call.communication, rank=rank, peer=other)
-    return replace(call.communication, rank=rank, root=other)
-
-
-def _listed(text: object, known: Groups) -> dict[str, ProcessGroup]:
-    """Name -> group in the text of a ``process_group:init`` node; an empty list of ranks means all."""
-    try:
-        told = json.loads(text) if isinstance(text, str) else []
-    except (ValueError, RecursionError):
-        return {}
-    found = {}
-    for one in _list(told):
-        if isinstance(one, dict) and isinstance(one.get("pg_name"), str):
-            size, ranks = count(one.get("group_size")) or 0, _list(one.get("ranks"))
-            start, stride = (-1, -1) if ranks else (0, 1)
-            description = str(one.get("pg_desc", ""))
-            group = known.of(one["pg_name"], size, json.dumps(ranks), start, stride, description)
-            found[group.name] = group
-    return found
-
-
-def _record(node: _Node, known: Groups) -> _Call | str:
+def _record(node: Mapping[str, Any], known: Groups) -> _Call | str:
     """Return the call in a ``record_param_comms``, or why it is not taken.
 
     Its values: tensors where there are some, sequence number, group, rank, name, splits in and out, then, in
     later schemas, start, stride and size of the group. A sequence number may have a mark of sends beside it.
     """
-    at = next((place for place, one in enumerate(node.inputs) if isinstance(one, str)), -1)
+    at = next((place for place, one in enumerate(node["inputs"]) if isinstance(one, str)), -1)
     if at < 3:
         return UNKNOWN
-    sequence, group, place = node.inputs[at - 3 : at]
-    in_splits, out_splits, start, stride, size = [*node.inputs[at + 1 :], *[None] * 5][:5]
-    told = node.attributes
-    name = str(told.get("collective_name", node.inputs[at]))
-    collective = collective_of(name)
-    if not collective:
+    sequence, named, rank = node["inputs"][at - 3 : at]
+    *splits, start, stride, size = [*node["inputs"][at + 1 :], *[None] * 5][:5]
+    name = text(node.get("collective_name", node["inputs"][at]))
+    if not collective_of(name):
         return SENDS_NOTHING if name in _QUIET else UNKNOWN
-    names = [str(one) for one in _list(group)]
-    splits = _counts(in_splits), _counts(out_splits)
-    rooted = collective in (SEND, RECV) or COLLECTIVES[collective].rooted
-    communication = Communication(
-        rank=None,
-        collective=collective,
-        name=plain(name),
-        group=known.of(
-            names[0] if names else f"{ADDRESS}{group}",
-            count(size) or len(splits[0]),
-            start=_place(start),
-            stride=_place(stride),
-            description=names[1] if len(names) > 1 else "",
-        ),
-        sequence=count(sequence[0] if isinstance(sequence, list) and sequence else sequence),
-        line=node.number,
-        **_data(
-            collective, node, list(_tensors(node.inputs[: at - 3])), list(_tensors(node.outputs)), splits
-        ),
-    )
-    return _Call(
-        communication, None if rooted else count(place), count(place) if rooted else None, node.caller
-    )
+    words = _words(node, name, [node["inputs"][: at - 3], node["outputs"]], splits)
+    words |= {"Rank": rank, "Seq": next(iter(listed(sequence)), sequence)}
+    names = [text(one) for one in listed(named)] or [f"{ADDRESS}{plain(named)}"]
+    first, apart = (-1 if (found := count(one)) is None else found for one in (start, stride))
+    ranks = count(size) or calls.group_size(words)
+    group = known.of(names[0], ranks, "", first, apart, "".join(names[1:2]))
+    return _Call(node["id"], node["caller"], group, words)
 
 
-def _operator(node: _Node, collective: str) -> _Call | None:
-    """Return the call of an operator of c10d by the names of its arguments; None where it has no signature.
-
-    The size of the group is how many times the larger buffer holds the smaller one.
-    """
-    signature = str(node.attributes.get("op_schema", "")).partition("(")[2].partition(") ->")[0]
+def _operator(node: Mapping[str, Any]) -> _Call | None:
+    """Return the call of an operator of c10d by the names of its arguments; None where these are not told."""
+    signature = text(node.get("op_schema")).partition("(")[2].partition(") ->")[0]
     names = [_ARGUMENT.fullmatch(one.rpartition(" ")[2]) for one in signature.split(", ")]
-    values = {name[1]: value for name, value in zip(names, node.inputs, strict=False) if name}
+    values = {name[1]: value for name, value in zip(names, node["inputs"], strict=False) if name}
     if not values:
         return None
-    sent = list(_tensors([value for name, value in values.items() if "output" not in name]))
-    received = list(_tensors([value for name, value in values.items() if "input" not in name]))
-    splits = _counts(values.get("input_split_sizes")), _counts(values.get("output_split_sizes"))
-    data = _data(collective, node, sent, received, splits)
-    amounts = sorted((data["input_bytes"] or 0, data["output_bytes"] or 0))
-    size = len(splits[0])
-    if collective in ("all_gather", "reduce_scatter") and amounts[0] and amounts[1] % amounts[0] == 0:
-        size = amounts[1] // amounts[0]
-    asynchronous = values.get("async_op", values.get("asyncOp"))
-    communication = Communication(
-        rank=None,
-        collective=collective,
-        name=plain(node.name),
-        group=ProcessGroup("", size),
-        asynchronous=asynchronous if isinstance(asynchronous, bool) else None,
-        line=node.number,
-        **data,
-    )
-    others = (count(values.get(name)) for name in ("root_rank", "dst", "src"))
-    return _Call(communication, None, next((one for one in others if one is not None), None), None)
+    tensors = [[value for name, value in values.items() if way not in name] for way in ("output", "input")]
+    splits = [values.get(f"{way}_split_sizes") for way in ("input", "output")]
+    words = _words(node, node["name"], tensors, splits)
+    words["Rank"] = next((values[name] for name in ("root_rank", "dst", "src") if name in values), None)
+    words[calls.ASYNCHRONOUS] = values.get("async_op", values.get("asyncOp"))
+    return _Call(node["id"], node["caller"], ProcessGroup("", calls.group_size(words)), words)
 
 
-def _data(
-    collective: str,
-    node: _Node,
-    sent: Sequence[int],
-    received: Sequence[int],
-    splits: tuple[Sequence[int], Sequence[int]],
-) -> dict[str, Any]:
-    """Element type, bytes and splits as fields of Communication: as the node says, else of its tensors."""
-    if collective == BARRIER:
-        return {"input_bytes": 0, "output_bytes": 0}
-    types = _TENSOR.search(node.types)
-    word = node.attributes.get("dtype")
-    dtype, each = dtype_of(word if isinstance(word, str) else types[1] if types else "")
-    found: dict[str, Any] = {"dtype": plain(dtype)}
-    ways: tuple[tuple[str, Sequence[int], str, Sequence[int]], ...] = (
-        ("input", sent, "in_msg_nelems", splits[0]),
-        ("output", received, "out_msg_nelems", splits[1]),
-    )
-    for way, tensors, name, amounts in ways:
-        elements = count(node.attributes.get(name))
-        if elements is not None and each is not None:
-            size: int | None = elements * each
-        else:
-            size = sum(tensors) if tensors else None
-        if not amounts and collective == "all_to_all" and len(tensors) > 1:
-            amounts = tensors  # one for each rank
-        found[f"{way}_bytes"] = size
-        # Splits count rows of the tensor, whatever a row holds.
-        if size is not None and (total := sum(amounts)):
-            found[f"{way}_splits"] = uneven([size * one // total for one in amounts])
-    return found
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _counts(value: object) -> list[int]:
-    """The counts in a list; [] where one of them is none."""
-    found = [count(one) for one in _list(value)]
-    return [one for one in found if one is not None] if None not in found else []
-
-
-def _place(value: object) -> int:
-    found = count(value)
-    return -1 if found is None else found
+def _words(node: Mapping[str, Any], name: str, tensors: list[list[Any]], splits: list[Any]) -> dict[str, Any]:
+    """What a record says of data, as the node has it or its tensors do. tensors, splits: of in, of out."""
+    types = _TENSOR.search(node["types"])
+    words = {calls.NAME: name, "dtype": text(node.get("dtype")) or (types[1] if types else "")}
+    told = node.get("in_msg_nelems"), node.get("out_msg_nelems")
+    words |= zip((calls.INPUT, calls.OUTPUT), told, strict=True)
+    for values, rows, size, split in zip(
+        tensors, splits, (calls.IN_BYTES, calls.OUT_BYTES), (calls.IN_SPLITS, calls.OUT_SPLITS), strict=True
+    ):
+        amounts = list(_tensors(values))
+        words[size] = sum(amounts) if amounts else None
+        # Splits count rows of one tensor, or there is a tensor for each rank.
+        lists = collective_of(name) == "all_to_all" and len(amounts) > 1 and not figures(rows)[0]
+        words[split] = amounts if lists else rows
+    return words
 
 
 def _tensors(value: object, depth: int = 0) -> Iterator[int]:

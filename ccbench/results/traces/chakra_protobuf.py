@@ -11,13 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from io import BufferedIOBase
+from typing import TypeVar
 
 from ccbench.errors import UsageError
-from ccbench.results.importers.words import capped
 from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Trace
 from ccbench.results.traces.intervals import merged
-from ccbench.results.traces.reading import TraceFile, count
-from ccbench.results.traces.words import buffers, dtype_of, rank_of_file
+from ccbench.results.traces.reading import TraceFile
+from ccbench.results.traces.words import buffers, count, dtype_of, rank_of_file, told_damage
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain
 
@@ -43,6 +43,8 @@ _TENSOR = re.compile(r"Tensor\(([^()]{1,60})\)")
 Fields = dict[int, list[int | bytes]]
 """Field number -> its values: numbers, or the bytes of texts and messages."""
 
+Value = TypeVar("Value", int, bytes)
+
 
 def recognises(head: bytes) -> bool:
     """Tell whether a file begins with a GlobalMetadata: its fields are 1, a text, and 2, attributes."""
@@ -60,7 +62,7 @@ def read(file: TraceFile) -> Trace:
     """
     warnings: list[SourceWarning] = []
     rank = rank_of_file(file.place, warnings)
-    versions: dict[str, str] = {}
+    version = ""
     communications: list[Communication] = []
     computing: list[tuple[float, float]] = []
     not_taken: Counter[str] = Counter()
@@ -68,37 +70,30 @@ def read(file: TraceFile) -> Trace:
         try:
             fields = _fields(message)
             if number == 1:
-                versions = _versions(fields)
+                version = plain(_attributes(fields, 2).get("schema", _text(fields, 1)))
                 continue
             if 11 in fields and 10 not in fields:
                 raise UsageError("a Chakra trace of a schema before 0.0.4; convert it with a newer chakra")
-            kind = _number(fields, 3)
+            kind, start = _last(fields, 3, 0), _last(fields, 6, 0)
             if kind in (SENDING, RECEIVING, COLLECTIVE):
                 found = _communication(fields, rank, number)
                 if isinstance(found, str):
                     not_taken[found] += 1
                 else:
                     communications.append(found)
-            elif kind == COMPUTING and (start := _number(fields, 6)):
-                computing.append((start / 1e6, (start + _number(fields, 7)) / 1e6))
+            elif kind == COMPUTING and start:
+                computing.append((start / 1e6, (start + _last(fields, 7, 0)) / 1e6))
         except ValueError as problem:
-            warnings.append(SourceWarning("damaged_line", f"message {number} is left out: {problem}", number))
+            told_damage(warnings, "damaged_line", f"message {number} is left out: {problem}", number)
     return Trace(
-        kinds=("chakra-et",),
-        sources=(file.place,),
         communications=tuple(communications),
         ranks=() if rank is None else (rank,),
         groups=tuple(dict.fromkeys(one.group for one in communications)),
         computing={} if rank is None or not computing else {rank: merged(computing)},
         not_taken=not_taken,
-        versions=versions,
-        warnings=capped(warnings),
+        versions={"chakra": version} if version else {},
+        warnings=tuple(warnings),
     )
-
-
-def _versions(metadata: Fields) -> dict[str, str]:
-    version = _attributes(metadata, 2).get("schema", _text(metadata, 1))
-    return {"chakra": plain(version)} if version else {}
 
 
 def _communication(node: Fields, rank: int | None, number: int) -> Communication | str:
@@ -109,20 +104,20 @@ def _communication(node: Fields, rank: int | None, number: int) -> Communication
     """
     attributes = _attributes(node, 10)
     said = {name: value for name, value in attributes.items() if isinstance(value, int)}
-    kind, partner = _number(node, 3), said.get("comm_dst")
-    if kind == COLLECTIVE and "comm_type" not in said:
-        return OF_THE_HOST
-    if kind == COLLECTIVE and not 0 <= said["comm_type"] < len(COLLECTIVES):
-        return "collectives of unknown types"
-    if kind == COLLECTIVE:
-        collective, partner = COLLECTIVES[said["comm_type"]], None
-    elif kind == SENDING:
-        collective = SEND
-    else:
+    kind, type_ = _last(node, 3, 0), said.get("comm_type")
+    if kind == SENDING:
+        collective, partner = SEND, said.get("comm_dst")
+    elif kind == RECEIVING:
         collective, partner = RECV, said.get("comm_src")
+    elif type_ is None:
+        return OF_THE_HOST
+    elif 0 <= type_ < len(COLLECTIVES):
+        collective, partner = COLLECTIVES[type_], None
+    else:
+        return "collectives of unknown types"
     size = count(said.get("comm_size"))
-    start, duration = _number(node, 6), _number(node, 7)
-    dtypes = {dtype_of(one)[0] for one in _TENSOR.findall(_text(_fields(_bytes(node, 8)), 3))}
+    start, duration = _last(node, 6, 0), _last(node, 7, 0)
+    dtypes = {dtype_of(one)[0] for one in _TENSOR.findall(_text(_fields(_last(node, 8, b"")), 3))}
     return Communication(
         rank=rank,
         collective=collective,
@@ -148,15 +143,13 @@ def _communication(node: Fields, rank: int | None, number: int) -> Communication
 def _messages(stream: BufferedIOBase, warnings: list[SourceWarning]) -> Iterator[tuple[int, bytes]]:
     """Give each message with its number, from 1 on, up to one whose length cannot be."""
     number = 0
-    while start := stream.read(1):
+    while head := stream.read(1):
         number += 1
+        while head[-1] & 0x80 and len(head) < 10 and (more := stream.read(1)):
+            head += more
         try:
-            while start[-1] & 0x80 and len(start) < 10 and (more := stream.read(1)):
-                start += more
-            length, _ = _varint(start, 0)
-            if length > LONGEST_MESSAGE:
-                raise ValueError(f"a message of {length} bytes")
-            message = stream.read(length)
+            length, _ = _varint(head, 0)
+            message = stream.read(length) if length <= LONGEST_MESSAGE else b""
             if len(message) < length:
                 raise ValueError(f"{len(message)} of {length} bytes are here")
         except ValueError as problem:
@@ -185,53 +178,41 @@ def _fields(message: bytes) -> Fields:
         value: int | bytes
         if key & 7 == 0:
             value, at = _varint(message, at)
-        else:
-            if key & 7 == 2:
-                length, at = _varint(message, at)
-            elif key & 7 in (1, 5):
-                length = 8 if key & 7 == 1 else 4
-            else:
-                raise ValueError(f"a field of type {key & 7}")
+        elif key & 7 in (1, 2, 5):
+            length, at = _varint(message, at) if key & 7 == 2 else (8 if key & 7 == 1 else 4, at)
             value, at = message[at : at + length], at + length
+        else:
+            raise ValueError(f"a field of type {key & 7}")
         found.setdefault(key >> 3, []).append(value)
     if at > len(message):
         raise ValueError("a field without end")
     return found
 
 
-def _number(fields: Fields, number: int) -> int:
-    """The last value counts, as protobuf has it; 0 where there is none."""
-    value = fields.get(number, [0])[-1]
-    if isinstance(value, bytes):
-        raise ValueError(f"field {number} is no number")
-    return value
-
-
-def _bytes(fields: Fields, number: int) -> bytes:
-    value = fields.get(number, [b""])[-1]
-    if isinstance(value, int):
-        raise ValueError(f"field {number} is no text")
+def _last(fields: Fields, number: int, default: Value) -> Value:
+    """The last value of a field, which counts in protobuf; ``default`` where there is none."""
+    value = fields.get(number, [default])[-1]
+    if not isinstance(value, type(default)):
+        raise ValueError(f"field {number} is no {'number' if default == 0 else 'text'}")
     return value
 
 
 def _text(fields: Fields, number: int) -> str:
-    return _bytes(fields, number).decode("utf-8", "replace")
+    return _last(fields, number, b"").decode("utf-8", "replace")
 
 
 def _attributes(fields: Fields, number: int) -> dict[str, int | str]:
     """Name -> value of the AttributeProtos in field ``number``; lists and broken numbers are left out."""
     found: dict[str, int | str] = {}
     for one in fields.get(number, []):
-        parts = _fields(_bytes({number: [one]}, number))
+        parts = _fields(_last({number: [one]}, number, b""))
         name = _text(parts, 1)
-        for kind in parts.keys() & {7, 9}:  # int32, int64: two's complement of 64 bits
-            value = _number(parts, kind)
-            found[name] = value - (value >> 63 << 64)
-        for kind in parts.keys() & {11, 13, 27}:  # uint32, uint64, bool
-            found[name] = _number(parts, kind)
-        for kind in parts.keys() & {15, 17}:  # sint32, sint64: the lowest bit is the sign
-            value = _number(parts, kind)
-            found[name] = value >> 1 ^ -(value & 1)
+        # int32, int64, uint32, uint64, bool; of sint32 and sint64 the lowest bit is the sign.
+        for kind in parts.keys() & {7, 9, 11, 13, 15, 17, 27}:
+            value = _last(parts, kind, 0)
+            value = value >> 1 ^ -(value & 1) if kind in (15, 17) else value
+            # Two's complement of 64 bits; no unsigned one of more than 63 is a size or a rank.
+            found[name] = value - (value >> 63 << 64) if value > 0 else value
         if 29 in parts:
             found[name] = _text(parts, 29)
     return found

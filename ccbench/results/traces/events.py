@@ -108,9 +108,9 @@ class Trace:
     versions, facts: what the files say besides (``nccl``, device models, hosts).
     """
 
-    kinds: tuple[str, ...]
-    sources: tuple[str, ...]
-    communications: tuple[Communication, ...]
+    kinds: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    communications: tuple[Communication, ...] = ()
     ranks: tuple[int, ...] = ()
     world_size: int = 0
     backend: str = ""

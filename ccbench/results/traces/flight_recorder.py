@@ -7,20 +7,19 @@ TORCH_NCCL_ENABLE_TIMING alone. A dump does not name its rank.
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ccbench.results.importers.words import capped
-from ccbench.results.traces.events import BARRIER, RECV, SEND, Communication, ProcessGroup, Progress, Trace
+from ccbench.results.traces import torch_calls
+from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Progress, Trace
 from ccbench.results.traces.groups import Groups, rank_of
 from ccbench.results.traces.json_stream import JsonDocument
-from ccbench.results.traces.reading import TraceFile, count, number
-from ccbench.results.traces.words import collective_of, dtype_of, uneven
+from ccbench.results.traces.reading import TraceFile
+from ccbench.results.traces.torch_calls import IN_BYTES, IN_SPLITS, NAME, OUT_BYTES, OUT_SPLITS
+from ccbench.results.traces.words import collective_of, count, dtype_of, listed, members, number, text
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain
 
@@ -43,90 +42,90 @@ def recognises(head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and known
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A call in the words of a record. group: its name and description; other: figures in no record."""
+
+    words: dict[str, Any]
+    group: tuple[str, str]
+    other: dict[str, Any]
+
+
 def read(file: TraceFile) -> Trace:
     """Return the calls that one rank's dump holds."""
     document = JsonDocument(file.stream, "entries")
-    calls: list[Communication] = []
+    calls: list[_Call] = []
     name_of: dict[str, str] = {}
     not_taken: Counter[str] = Counter()
     for line, entry in document:
         call = _call(entry, line)
-        name_of[str(entry.get("pg_id"))] = call.group.name
-        if call.collective:
+        name_of[plain(entry.get("pg_id"))] = call.group[0]
+        if collective_of(call.words[NAME]):
             calls.append(call)
         else:
             not_taken[NOT_A_COLLECTIVE] += 1
     warnings = list(document.warnings)
-    members = document.members
-    backend = next((call.name.partition(":")[0] for call in calls if ":" in call.name), "")
-    if backend == "gloo":
+    told = document.members
+    backend = next((call.words[NAME].partition(":")[0] for call in calls if ":" in call.words[NAME]), "")
+    of_gloo = any(call.words[NAME].startswith("gloo:") for call in calls)
+    if of_gloo:
         warnings.append(SourceWarning("unsupported", GLOO))
-    groups = _groups(members.get("pg_config"), calls, warnings)
-    places = [
-        (int(found[1]), groups[call.group.name]) for call in calls if (found := _PARTNERS.search(call.name))
-    ]
+    groups = _groups(members(told.get("pg_config")), calls, warnings)
+    found = [(_PARTNERS.search(call.words[NAME]), groups[call.group[0]]) for call in calls]
+    places = [(int(partners[1]), group) for partners, group in found if partners]
     rank = rank_of(places, groups.values(), file.place, warnings)
-    versions = {
-        "flight recorder": members.get("version"),
-        backend or "library": members.get("comm_lib_version"),
-    }
-    calls = [_placed(call, groups[call.group.name], rank) for call in calls]
+    taken = tuple(
+        torch_calls.communication(call.words, groups[call.group[0]], rank=rank, **call.other)
+        for call in calls
+    )
+    # Gloo counts sends too.
+    status = (
+        {} if of_gloo else {name_of.get(key, ""): one for key, one in members(told.get("pg_status")).items()}
+    )
+    versions = {"flight recorder": told.get("version"), backend or "library": told.get("comm_lib_version")}
     return Trace(
-        kinds=("flight-recorder",),
-        sources=(file.place,),
-        communications=tuple(calls),
+        communications=taken,
         ranks=() if rank is None else (rank,),
         world_size=max((one.size for one in groups.values() if one.description == "default_pg"), default=0),
         backend=backend,
         groups=tuple(groups.values()),
         not_taken=not_taken,
-        progress=()
-        if rank is None
-        else _progress(rank, file.place, calls, members.get("pg_status"), name_of),
+        progress=() if rank is None else _progress(rank, plain(file.place, 200), taken, status),
         versions={name: plain(version) for name, version in versions.items() if version},
-        warnings=capped(warnings),
+        warnings=tuple(warnings),
     )
 
 
-def _call(entry: Mapping[str, Any], line: int) -> Communication:
-    """The call of an entry, of no rank yet and its group by name alone; collective "" where it is none."""
+def _call(entry: Mapping[str, Any], line: int) -> _Call:
     told = entry.get("process_group")
-    names = [plain(one) for one in (told if isinstance(told, list) else [told]) if isinstance(one, str)]
-    name = plain(entry.get("profiling_name"))
-    collective = collective_of(name)
+    names = [plain(one) for one in (listed(told) or [told]) if isinstance(one, str)]
+    name = plain(text(entry.get("profiling_name")))
     (dtype, sent), (_, received) = _buffers(entry, "input"), _buffers(entry, "output")
-    lists = collective == "all_to_all" and len(sent) > 1  # a tensor for each rank
-    apart = collective in (SEND, RECV) or entry.get("is_p2p") is True
+    words: dict[str, Any] = {NAME: name, "dtype": dtype, IN_BYTES: _sum(sent), OUT_BYTES: _sum(received)}
+    if collective_of(name) == "all_to_all" and len(sent) > 1:  # a tensor for each rank
+        words |= {IN_SPLITS: sent, OUT_SPLITS: received}
+    apart = collective_of(name) in (SEND, RECV) or entry.get("is_p2p") is True
+    words["Seq"] = entry.get("p2p_seq_id" if apart else "collective_seq_id")
+    if partners := _PARTNERS.search(name):
+        words["Rank"] = partners[2]
     created, duration = number(entry.get("time_created_ns")), number(entry.get("duration_ms"))
     state = "completed" if entry.get("retired") is True else entry.get("state")
-    return Communication(
-        rank=None,
-        collective=collective,
-        name=name,
-        group=ProcessGroup(names[0] if names else "", 0, (), names[1] if len(names) > 1 else ""),
-        dtype=dtype,
-        input_bytes=_sum(sent) if collective != BARRIER else 0,
-        output_bytes=_sum(received) if collective != BARRIER else 0,
-        input_splits=uneven([one or 0 for one in sent]) if lists else (),
-        output_splits=uneven([one or 0 for one in received]) if lists else (),
-        sequence=count(entry.get("p2p_seq_id" if apart else "collective_seq_id")),
-        start_seconds=created / 1e9 if created else None,
-        duration_seconds=duration / 1e3 if duration and duration > 0 else None,
-        state=state if state in STATES else "",
-        line=line,
-    )
+    other = {
+        "start_seconds": created / 1e9 if created else None,
+        "duration_seconds": duration / 1e3 if duration and duration > 0 else None,
+        "state": state if state in STATES else "",
+        "line": line,
+    }
+    return _Call(words, ("".join(names[:1]), "".join(names[1:2])), other)
 
 
 def _buffers(entry: Mapping[str, Any], way: str) -> tuple[str, list[int | None]]:
     """(element type, bytes of each tensor) that go in or out; None where type or sizes are not known."""
-    sizes, words = entry.get(f"{way}_sizes"), entry.get(f"{way}_dtypes")
-    types = [dtype_of(one) for one in words if isinstance(one, str)] if isinstance(words, list) else []
+    types = [dtype_of(text(one)) for one in listed(entry.get(f"{way}_dtypes"))]
     found: list[int | None] = []
-    for at, dims in enumerate(sizes if isinstance(sizes, list) else ()):
-        each = types[at][1] if at < len(types) else None
-        counts = [count(one) for one in dims] if isinstance(dims, list) else [None]
-        known = [one for one in counts if one is not None]
-        found.append(count(math.prod(known) * each) if each and len(known) == len(counts) < 64 else None)
+    for at, shape in enumerate(listed(entry.get(f"{way}_sizes"))):
+        elements, each = torch_calls.elements_of(shape), types[at][1] if at < len(types) else None
+        found.append(None if elements is None or each is None else elements * each)
     return plain(types[0][0]) if types else "", found
 
 
@@ -136,69 +135,41 @@ def _sum(sizes: Sequence[int | None]) -> int | None:
 
 
 def _groups(
-    config: object, calls: Sequence[Communication], warnings: list[SourceWarning]
+    config: dict[str, Any], calls: Sequence[_Call], warnings: list[SourceWarning]
 ) -> dict[str, ProcessGroup]:
     """Name -> group: with the ranks that the dump lists, else of the size that gathering calls tell."""
-    told = {plain(name): one for name, one in config.items()} if isinstance(config, dict) else {}
-    if told.pop("", None) is not None:
-        text = "process groups are listed without their names: the ranks of each are not known"
-        warnings.append(SourceWarning("unsupported", text))
-    names: dict[str, tuple[str, int, str]] = {}
+    if "" in config:
+        reason = "process groups are listed without their names: the ranks of each are not known"
+        warnings.append(SourceWarning("unsupported", reason))
+    known, sizes = Groups(), Counter[tuple[str, str]]()
+    known.take({name: one for name, one in config.items() if name and isinstance(one, dict)})
     for call in calls:
-        small, large = sorted((call.input_bytes or 0, call.output_bytes or 0))
-        tells = call.collective in ("all_gather", "reduce_scatter") and small and large % small == 0
-        size = names.get(call.group.name, ("", 0, ""))[1] or (large // small if tells else 0)
-        names[call.group.name] = call.group.description, size, ""
-    for name, one in told.items():
-        if isinstance(one, dict):
-            ranks = one.get("ranks")
-            names[name] = (
-                plain(one.get("desc", "")),
-                0,
-                ranks if isinstance(ranks, str) else json.dumps(ranks),
-            )
-    known = Groups()
+        sizes[call.group] = sizes[call.group] or torch_calls.group_size(call.words)
     # The default group is of all ranks, in their order.
-    return {
-        name: known.of(name, size, listed, 0 if described == "default_pg" else -1, 1, described)
-        for name, (described, size, listed) in names.items()
+    used = {
+        name: known.of(name, size, "", 0 if described == "default_pg" else -1, 1, described)
+        for (name, described), size in sizes.items()
     }
-
-
-def _placed(call: Communication, group: ProcessGroup, rank: int | None) -> Communication:
-    partners = _PARTNERS.search(call.name)
-    other = int(partners[2]) if partners else len(group.ranks)
-    return replace(
-        call, rank=rank, group=group, peer=group.ranks[other] if other < len(group.ranks) else None
-    )
+    return used | known.listed
 
 
 def _progress(
-    rank: int, place: str, calls: Sequence[Communication], status: object, name_of: Mapping[str, str]
+    rank: int, place: str, calls: Sequence[Communication], status: Mapping[str, Any]
 ) -> tuple[Progress, ...]:
     """How far ``rank`` came in each group: by its calls, and by the status of groups whose calls are gone."""
     found: dict[str, Progress] = {}
     for call in calls:
         if call.sequence is None or call.collective in (SEND, RECV):
             continue
-        before = Progress(rank, call.group, "", call.sequence, call.sequence - 1, plain(place, 200))
-        before = found.get(call.group.name, before)
+        name, told = call.group.name, members(status.get(call.group.name))
+        before = found.get(name) or Progress(rank, call.group, "", 0, call.sequence - 1, place)
         done = call.sequence if call.state == "completed" else 0
-        found[call.group.name] = _furthest(before, call.sequence, done)
-    gloo = any(call.name.startswith("gloo:") for call in calls)
-    for group_id, one in (
-        status.items() if isinstance(status, dict) and not gloo else ()
-    ):  # Gloo counts sends too
-        name = name_of.get(str(group_id), "")
-        if name in found and isinstance(one, dict):
-            enqueued, completed = (one.get(f"last_{what}_collective") for what in ("enqueued", "completed"))
-            found[name] = _furthest(found[name], count(enqueued) or 0, count(completed) or 0)
+        enqueued, completed = (
+            count(told.get(f"last_{what}_collective")) or 0 for what in ("enqueued", "completed")
+        )
+        found[name] = replace(
+            before,
+            enqueued=max(before.enqueued or 0, call.sequence, enqueued),
+            completed=max(before.completed or 0, done, completed),
+        )
     return tuple(found.values())
-
-
-def _furthest(before: Progress, enqueued: int, completed: int) -> Progress:
-    return replace(
-        before,
-        enqueued=max(before.enqueued or 0, enqueued),
-        completed=max(before.completed or 0, completed),
-    )

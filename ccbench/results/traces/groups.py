@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ccbench.results.traces.events import ProcessGroup, Trace
-from ccbench.results.traces.words import rank_of_file
+from ccbench.results.traces.words import count, figures, listed, members, rank_of_file, text
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, plural
 
@@ -17,71 +16,87 @@ MOST_RANKS = 1 << 22
 
 
 class Groups:
-    """The groups of one file."""
+    """The groups of one file. listed: name -> those that the file lists with their ranks."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int, str, int, int, str], ProcessGroup] = {}
+        self.listed: dict[str, ProcessGroup] = {}
+        self._known: dict[tuple[object, ...], ProcessGroup] = {}
         self._kept = 0
 
     def of(
         self,
         name: str,
         size: int = 0,
-        listed: str = "",
+        ranks: object = "",
         start: int = -1,
         stride: int = -1,
         description: str = "",
     ) -> ProcessGroup:
         """Return the group of these words.
 
-        listed: "[0, 1, 2]", "" or cut off ("[0, 1, ...]") where ranks are ``start``, ``start`` + ``stride``,
-        ... instead. What contradicts ``size``, where that is not 0, is no list of the group's ranks.
+        ranks: a list, in a text or not. Where its middle is cut out and its last rank fits, it is continued;
+        where there is none, ranks are ``start``, ``start`` + ``stride``, ... What contradicts ``size``, where
+        that is not 0, is no list of the group's ranks.
         """
-        key = (name, size, listed, start, stride, description)
+        key = (name, size, str(ranks), start, stride, description)
         if key not in self._known:
-            ranks: Sequence[int] = _ranks(listed)
-            if len(ranks) != size and 0 < size <= MOST_RANKS and start >= 0 and (stride > 0 or size == 1):
-                ranks = range(start, start + size * max(stride, 1), max(stride, 1))
-            if self._kept + len(ranks) > MOST_RANKS or size not in (0, len(ranks)):
-                ranks = ()
-            self._kept += len(ranks)
-            group = ProcessGroup(plain(name), size or len(ranks), tuple(ranks), plain(description))
+            found: Sequence[int]
+            found, cut = figures(ranks)
+            if cut and len(found) > 1 and found[-1] == found[0] + (size - 1) * (found[1] - found[0]):
+                start, stride = found[0], found[1] - found[0]
+            if len(found) != size and 0 < size <= MOST_RANKS and start >= 0 and (stride > 0 or size == 1):
+                found, cut = range(start, start + size * max(stride, 1), max(stride, 1)), False
+            sound = not cut and size in (0, len(found)) and len(set(found)) == len(found)
+            if not sound or max(found, default=0) >= MOST_RANKS or self._kept + len(found) > MOST_RANKS:
+                found = ()
+            self._kept += len(found)
+            group = ProcessGroup(plain(name), size or len(found), tuple(found), plain(description))
             self._known[key] = group
         return self._known[key]
 
+    def take(self, told: object) -> None:
+        """Take the process groups that PyTorch lists, in rows or by their name; no ranks mean all ranks."""
+        rows = told.items() if isinstance(told, dict) else enumerate(listed(told))
+        for name, one in rows:
+            row = members(one)
+            name = plain(row.get("pg_name", row.get("name", name)))
+            size = count(row.get("pg_size", row.get("group_size"))) or 0
+            described = text(row.get("pg_desc", row.get("desc"))).replace("undefined", "")
+            ranks = row.get("ranks")
+            self.listed[name] = self.of(
+                name, size, ranks, -1 if listed(ranks) or text(ranks) else 0, 1, described
+            )
 
-def _ranks(listed: str) -> list[int]:
-    """The ranks in a text, [] where it is no whole list of different ranks."""
-    try:
-        ranks = json.loads(listed) if listed.startswith("[") else []
-    except (ValueError, RecursionError):
-        return []
-    sound = all(type(one) is int and 0 <= one < MOST_RANKS for one in ranks)
-    return ranks if sound and len(set(ranks)) == len(ranks) else []
+    def only(self, size: int) -> ProcessGroup:
+        """The group of a call that names none: where all listed that fit are of the same ranks, those."""
+        fit = [one for one in self.listed.values() if (one.size == size if size else one.size > 1)]
+        if len({one.ranks or one.name for one in fit}) != 1:
+            return ProcessGroup("", size)
+        return fit[0] if len(fit) == 1 else replace(fit[0], name="", description="")
 
 
 def rank_of(
     places: Collection[tuple[int, ProcessGroup]],
-    listed: Collection[ProcessGroup],
+    known: Collection[ProcessGroup],
     file: str,
     warnings: list[SourceWarning],
 ) -> int | None:
     """Return the rank of a trace that does not name it; what is assumed goes to ``warnings``.
 
-    By its ``places`` in groups, else by being in all of the ``listed`` groups, for PyTorch lists to each rank
+    By its ``places`` in groups, else by being in all of the ``known`` groups, for PyTorch lists to each rank
     its own; else by the name of the ``file``.
     """
     seen = Counter(group.ranks[place] for place, group in places if place < len(group.ranks))
     if places and not seen:
         seen = Counter(place for place, _ in places)
-        text = "tells its place in groups but not their ranks: its place is taken for its rank"
-        warnings.append(SourceWarning("assumed", text))
+        assumed = "tells its place in groups but not their ranks: its place is taken for its rank"
+        warnings.append(SourceWarning("assumed", assumed))
     if len(seen) > 1:
-        text = f"says to be of ranks {rank_list(sorted(seen))}; the one it says most is taken"
-        warnings.append(SourceWarning("contradiction", text))
+        several = f"says to be of ranks {rank_list(sorted(seen))}; the one it says most is taken"
+        warnings.append(SourceWarning("contradiction", several))
     if seen:
         return seen.most_common(1)[0][0]
-    everywhere = [set(group.ranks) for group in listed if group.ranks]
+    everywhere = [set(group.ranks) for group in known if group.ranks]
     only = set.intersection(*everywhere) if everywhere else set()
     return only.pop() if len(only) == 1 else rank_of_file(file, warnings)
 
@@ -109,18 +124,18 @@ def by_use(trace: Trace) -> Trace:
     if not found:
         return trace
 
-    def listed(group: ProcessGroup) -> ProcessGroup:
+    def known(group: ProcessGroup) -> ProcessGroup:
         return group if group.ranks else found.get((group.name, group.description), group)
 
     names = ", ".join(repr(name) for name, _ in sorted(found)[:6])
     what = plural(len(found), "process group")
-    text = f"the ranks of {what} ({names}) are not listed: those that use it are taken"
+    taken = f"the ranks of {what} ({names}) are not listed: those that use it are taken"
     return replace(
         trace,
-        groups=tuple(dict.fromkeys(map(listed, trace.groups))),
-        communications=tuple(replace(one, group=listed(one.group)) for one in trace.communications),
-        progress=tuple(replace(one, group=listed(one.group)) for one in trace.progress),
-        warnings=(*trace.warnings, SourceWarning("assumed", text)),
+        groups=tuple(dict.fromkeys(map(known, trace.groups))),
+        communications=tuple(replace(one, group=known(one.group)) for one in trace.communications),
+        progress=tuple(replace(one, group=known(one.group)) for one in trace.progress),
+        warnings=(*trace.warnings, SourceWarning("assumed", taken)),
     )
 
 

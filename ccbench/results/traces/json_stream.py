@@ -24,90 +24,13 @@ MOST_DAMAGED = 1000
 """Places that are skipped; a document with more is read no further."""
 
 _SCAN = json.JSONDecoder(strict=False).raw_decode
-_BETWEEN = re.compile(r"[\s,]*")
-_KEY = re.compile(r'"((?:[^"\\]|\\.){0,1000})"\s*:')
-_END = re.compile(r"\}")
+_BETWEEN = re.compile(r"[\s,:]*")
 _NEXT_ITEM = re.compile(r'\}\s*,\s*(?=\{\s*")')
 _LOOKAHEAD = 4096
-"""Characters that the patterns may span."""
+"""Characters that the pattern may span."""
 
 _LONGEST_WORD = 64
 """An error this close to the end of the text may be a number or word that is not read to its end."""
-
-
-class _Damaged(ValueError):
-    """No value can be decoded here. cut: because the text ends."""
-
-    def __init__(self, cut: bool) -> None:
-        super().__init__()
-        self.cut = cut
-
-
-class _Window:
-    """A part of the text, and the place in it; what lies before the place is dropped as more is read."""
-
-    def __init__(self, stream: BufferedIOBase) -> None:
-        self._stream = stream
-        self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
-        self.text, self.at, self.ended = "", 0, False
-
-    def more(self) -> bool:
-        """Read as much again as is left, at least one chunk; False at the end."""
-        if self.ended:
-            return False
-        pieces = [self.text[self.at :]]
-        wanted = max(len(pieces[0]), CHUNK_BYTES)
-        while wanted > 0 and not self.ended:
-            chunk = self._stream.read(min(wanted, CHUNK_BYTES))
-            self.ended, wanted = not chunk, wanted - len(chunk)
-            pieces.append(self._decode(chunk, self.ended))
-        self.text, self.at = "".join(pieces), 0
-        return True
-
-    def skip(self) -> bool:
-        """Move past white space and commas; False at the end of the text."""
-        while True:
-            self.at = _BETWEEN.match(self.text, self.at).end()  # type: ignore[union-attr]  # may be empty
-            if self.at < len(self.text):
-                return True
-            if not self.more():
-                return False
-
-    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Move past ``pattern`` where it stands next, after white space and commas."""
-        self.skip()
-        if len(self.text) - self.at < _LOOKAHEAD:
-            self.more()
-        if found := pattern.match(self.text, self.at):
-            self.at = found.end()
-        return found
-
-    def value(self) -> tuple[Any, int]:
-        """Decode the value that stands next: (value, its end); the place is its start. Raises _Damaged."""
-        self.skip()
-        while True:
-            cut = True
-            try:
-                value, end = _SCAN(self.text, self.at)
-                if end < len(self.text) or self.ended:
-                    return value, end
-            except json.JSONDecodeError as error:
-                cut = error.pos + _LONGEST_WORD > len(self.text) or error.msg.startswith("Unterminated")
-            except (ValueError, RecursionError):  # a number of thousands of digits; brackets in brackets
-                cut = False
-            if not cut or len(self.text) - self.at > LONGEST_VALUE or not self.more():
-                raise _Damaged(cut and self.ended)
-
-    def seek(self, pattern: re.Pattern[str]) -> bool:
-        """Move to where ``pattern`` next ends; False, at the end of the text, where it is nowhere."""
-        while True:
-            if found := pattern.search(self.text, self.at):
-                self.at = found.end()
-                return True
-            self.at = max(self.at, len(self.text) - _LOOKAHEAD)
-            if not self.more():
-                self.at = len(self.text)
-                return False
 
 
 class JsonDocument:
@@ -120,92 +43,112 @@ class JsonDocument:
     def __init__(self, stream: BufferedIOBase, array: str) -> None:
         self.members: dict[str, Any] = {}
         self.warnings: list[SourceWarning] = []
-        self._window = _Window(stream)
-        self._array = array
-        self._begun = False
-        self._number = self._damaged = self._first_damage = 0
-        self._last_item: dict[str, Any] = {}
+        self._stream, self._array = stream, array
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
+        # What lies before the place ``_at`` is dropped as more is read.
+        self._text, self._at, self._ended = "", 0, False
+        self._number = 0
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        window = self._window
-        window.skip()
-        bare = self._begun = inside = window.text.startswith("[", window.at)
-        window.at += 1  # the bracket of the document
-        while True:
-            if inside:
-                yield from self._items()
-            if window.match(_END) or (bare and not window.skip()):
-                break
-            if not window.skip():
-                where = f"after item {self._number}" if self._number else "before its first item"
-                self.warnings.append(SourceWarning("truncated", f"the file ends in the middle, {where}"))
-                break
+        inside = begun = whole = self._next() == "["  # an array alone may lack its last bracket
+        self._at += 1
+        damaged = first_damage = 0
+        while bracket := self._next():
             try:
-                inside = self._member()
-            except _Damaged as problem:
-                inside = self._resume(problem)
-        if self._damaged:
-            text = (
-                f"{plural(self._damaged, 'damaged place')} skipped, the first after item {self._first_damage}"
-            )
+                if inside and bracket != "]":
+                    yield from self._items()
+                elif inside:
+                    self._at, inside = self._at + 1, False
+                elif bracket == "}" or whole:
+                    whole = True
+                    break
+                elif self._member():
+                    inside = begun = True
+            except EOFError:
+                whole = False
+                break
+            except ValueError:
+                damaged, first_damage = damaged + 1, first_damage or self._number
+                begin = _NEXT_ITEM if begun else re.compile(rf'"{self._array}"\s*:\s*\[')
+                if damaged > MOST_DAMAGED or not self._seek(begin):
+                    whole = False
+                    break
+                inside = begun = True
+        if damaged:
+            text = f"{plural(damaged, 'damaged place')} skipped, the first after item {first_damage}"
             self.warnings.append(SourceWarning("damaged_line", text))
+        if not whole:
+            where = f"after item {self._number}" if self._number else "before its first item"
+            self.warnings.append(SourceWarning("truncated", f"the file ends in the middle, {where}"))
 
     def _member(self) -> bool:
         """Take the member that stands next; True where it is the array: the place is its first item then."""
-        window = self._window
-        key = window.match(_KEY)
-        if key is None:
-            raise _Damaged(cut=False)
-        if key[1] == self._array and window.skip() and window.text[window.at] == "[":
-            window.at += 1
-            self._begun = True
+        name = self._value()
+        if not isinstance(name, str):
+            raise ValueError("no name of a member")
+        if name == self._array and self._next() == "[":
+            self._at += 1
             return True
-        value, window.at = window.value()
-        self.members.setdefault(key[1], value)
+        self.members.setdefault(name, self._value())
         return False
 
     def _items(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Give the objects up to the bracket that closes the array, which is passed, or to the text's end."""
-        window, scan, between = self._window, _SCAN, _BETWEEN.match
-        while window.skip():
-            text, at = window.text, window.at
-            try:
-                while True:  # the way of nearly all items: nothing is called but the scanner
-                    item, at = scan(text, between(text, at).end())  # type: ignore[union-attr]
-                    window.at = at
-                    self._number += 1
-                    if type(item) is dict:
-                        self._last_item = item
-                        yield self._number, item
-            except (ValueError, RecursionError):
-                pass
-            if window.skip() and window.text[window.at] == "]":
-                window.at += 1
-                return
-            try:
-                window.value()  # reads on, so that the item is whole
-            except _Damaged as problem:
-                if not self._resume(problem):
-                    return
+        """Give the next item, and all after it that lie whole in the text that is read."""
+        item, scan, between = self._value(), _SCAN, _BETWEEN.match
+        text, at = self._text, self._at
+        try:
+            while True:  # nothing is called but the scanner
+                self._number, self._at = self._number + 1, at
+                if type(item) is dict:
+                    yield self._number, item
+                item, at = scan(text, between(text, at).end())  # type: ignore[union-attr]  # may be empty
+        except (ValueError, RecursionError):
+            return
 
-    def _resume(self, problem: _Damaged) -> bool:
-        """Move to the next whole item, or where the array begins; False, at the text's end, without one."""
-        window = self._window
-        while not problem.cut and self._damaged < MOST_DAMAGED:
-            self._first_damage = self._first_damage or self._number
-            self._damaged += 1
-            if not self._begun:
-                self._begun = window.seek(re.compile(rf'"{self._array}"\s*:\s*\['))
-                return self._begun
+    def _value(self) -> Any:
+        """Decode the value that stands next. Raises EOFError where the text ends in it, else ValueError."""
+        self._next()
+        while True:
+            cut = True
             try:
-                while window.seek(_NEXT_ITEM):
-                    item, _ = window.value()
-                    alike = self._last_item.keys() & item.keys()
-                    # Objects inside of items have other keys than items.
-                    if not self._last_item or 2 * len(alike) >= len(item):
-                        return True
+                value, end = _SCAN(self._text, self._at)
+                if end < len(self._text) or self._ended:
+                    self._at = end
+                    return value
+            except json.JSONDecodeError as error:
+                cut = error.pos + _LONGEST_WORD > len(self._text) or error.msg.startswith("Unterminated")
+            except (ValueError, RecursionError):  # a number of thousands of digits; brackets in brackets
+                cut = False
+            if not cut or len(self._text) - self._at > LONGEST_VALUE or not self._more():
+                raise EOFError if cut and self._ended else ValueError
+
+    def _next(self) -> str:
+        """Move past white space, commas and colons; the character there, "" at the end of the text."""
+        while True:
+            self._at = _BETWEEN.match(self._text, self._at).end()  # type: ignore[union-attr]  # may be empty
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                return ""
+
+    def _seek(self, pattern: re.Pattern[str]) -> bool:
+        """Move to where ``pattern`` next ends; False where it is nowhere."""
+        while not (found := pattern.search(self._text, self._at)):
+            self._at = max(self._at, len(self._text) - _LOOKAHEAD)
+            if not self._more():
                 return False
-            except _Damaged as another:
-                problem = another
-        window.at = len(window.text)
-        return False
+        self._at = found.end()
+        return True
+
+    def _more(self) -> bool:
+        """Read as much again as is left, at least one chunk; False at the end."""
+        if self._ended:
+            return False
+        pieces = [self._text[self._at :]]
+        wanted = max(len(pieces[0]), CHUNK_BYTES)
+        while wanted > 0 and not self._ended:
+            chunk = self._stream.read(min(wanted, CHUNK_BYTES))
+            self._ended, wanted = not chunk, wanted - len(chunk)
+            pieces.append(self._decode(chunk, self._ended))
+        self._text, self._at = "".join(pieces), 0
+        return True

@@ -11,27 +11,26 @@ from array import array
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ccbench.collectives import COLLECTIVES
 from ccbench.results.traces import torch_calls
 from ccbench.results.traces.events import BARRIER, RECV, SEND, Communication, Intervals, ProcessGroup, Trace
 from ccbench.results.traces.groups import MOST_RANKS, Groups
 from ccbench.results.traces.intervals import merged, without
 from ccbench.results.traces.json_stream import JsonDocument
-from ccbench.results.traces.reading import TraceFile, count, number, text
-from ccbench.results.traces.torch_calls import INPUT, LIBRARY_EVENT, OPERATOR, OUTPUT, RECORD, Call
-from ccbench.results.traces.words import collective_of, dtype_of, rank_of_file, uneven
+from ccbench.results.traces.reading import TraceFile
+from ccbench.results.traces.torch_calls import LIBRARY_EVENT, NAME, OPERATOR, Call
+from ccbench.results.traces.words import count, figures, listed, members, number, rank_of_file, text
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, plural
 
-_LIBRARY = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
+_LIBRARY = re.compile(r"[nr]ccl|msccl|oneccl", re.IGNORECASE)
 _COMMUNICATES = re.compile(
-    r"all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|cross_device_reduce|multimem|lamport|deep_ep"
+    r"(?<!sm)all_?(?:reduce|gather|to_?all)|reduce_?scatter|cross_device_reduce|multimem|lamport|deep_ep"
     rf"|nvshmem|{_LIBRARY.pattern}",
     re.IGNORECASE,
 )
@@ -54,20 +53,14 @@ def read(file: TraceFile) -> Trace:
     document, events = JsonDocument(file.stream, "traceEvents"), _Events()
     for place, event in document:
         events.take(place, event)
-    return _Rank(file.place, document.members, events).trace(document.warnings)
+    rank = _Rank(file.place, document.members, events)
+    rank.warnings += document.warnings
+    rank.take_kernels()
+    rank.take_library_events()
+    return rank.trace()
 
 
 # -- events -------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Kernel:
-    number: int
-    start: float
-    end: float
-    name: str
-    stream: str
-    args: Mapping[str, Any]
 
 
 @lru_cache(1 << 16)
@@ -80,7 +73,7 @@ def _asks(kind: str, name: str) -> bool:
     """Tell whether an event of the host asks for communication."""
     if kind == "user_annotation":
         return LIBRARY_EVENT.match(name) is not None
-    return name == RECORD or name.startswith(OPERATOR) or ("::" in name and _communicates(name))
+    return name == torch_calls.RECORD or name.startswith(OPERATOR) or ("::" in name and _communicates(name))
 
 
 @lru_cache(1 << 10)
@@ -101,7 +94,7 @@ class _Events:
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
-        self.kernels: list[_Kernel] = []
+        self.kernels: list[Call] = []
         self.launches: dict[object, tuple[float, tuple[object, object]]] = {}
         self.steps: list[tuple[float, float]] = []
         self.computing = array("d")
@@ -116,15 +109,14 @@ class _Events:
         if start is None or not isinstance(name, str):
             return
         end = start + max(duration or 0.0, 0.0)
-        args = event.get("args")
-        args = args if isinstance(args, dict) else {}
+        args = members(event.get("args"))
         thread = _id(event.get("pid")), _id(event.get("tid"))
         if kind == "launch":
             self.launches[_id(args.get("correlation"))] = start, thread
         elif kind == "kernel":
-            if "Collective name" in args or _communicates(name):
+            if NAME in args or _communicates(name):
                 stream = plain(f"{_id(args.get('device'))}:{_id(args.get('stream', thread[1]))}")
-                self.kernels.append(_Kernel(place, start, end, name, stream, args))
+                self.kernels.append(Call(place, start, end, name, thread, args, stream))
             else:
                 self.computing.extend((start, end))
         elif name.startswith("ProfilerStep#"):
@@ -141,10 +133,9 @@ class _Events:
 class _Rank:
     """Puts the events of one file together."""
 
-    def __init__(self, place: str, members: Mapping[str, Any], events: _Events) -> None:
-        info = members.get("distributedInfo")
-        self.info: Mapping[str, Any] = info if isinstance(info, dict) else {}
-        self.place, self.members, self.events = place, members, events
+    def __init__(self, place: str, told: Mapping[str, Any], events: _Events) -> None:
+        self.info, self.devices = members(told.get("distributedInfo")), listed(told.get("deviceProperties"))
+        self.events = events
         self.warnings: list[SourceWarning] = []
         self.not_taken: Counter[str] = Counter()
         self.cut_splits = 0
@@ -152,103 +143,55 @@ class _Rank:
         self.rank = rank_of_file(place, self.warnings) or 0 if rank is None else min(rank, MOST_RANKS)
         self.world = min(count(self.info.get("world_size")) or 0, MOST_RANKS)
         self.groups = Groups()
-        self.listed: dict[str, ProcessGroup] = {}
-        configured = self.info.get("pg_config")
-        for one in configured if isinstance(configured, list) else ():
-            if isinstance(one, dict):
-                group = self._group(*map(one.get, ("pg_name", "pg_size", "ranks", "pg_desc")))
-                self.listed[group.name] = group
+        self.groups.take(self.info.get("pg_config"))
         self.threads = torch_calls.by_thread(events.calls)
         self.found: dict[int, tuple[float, Communication]] = {}
         """Number of an event -> when it was asked for, and what it is."""
 
-    def _group(self, name: object, size: object, ranks: object, description: object) -> ProcessGroup:
-        """The group of these words. A cut list of ranks is continued where its last rank fits."""
-        words = [text(name), text(description).replace("undefined", "")]
-        members = min(count(size) or 0, MOST_RANKS)
-        known = self.listed.get(plain(words[0]))
-        if known is not None and known.size == members:
-            return known
-        figures, cut = torch_calls.figures(ranks)
-        start, stride = (0, 1) if not figures and members == self.world else (-1, -1)
-        if cut and len(figures) > 1 and figures[-1] == figures[0] + (members - 1) * (figures[1] - figures[0]):
-            start, stride = figures[0], figures[1] - figures[0]
-        listed = str(figures) if figures and not cut else ""
-        return self.groups.of(words[0], members, listed, start, stride, words[1])
-
-    def _only_group(self, size: int) -> ProcessGroup:
-        """The group of an event that names none: where all that fit are of the same ranks, those."""
-        fit = [one for one in self.listed.values() if (one.size == size if size else one.size > 1)]
-        if len({one.ranks or one.name for one in fit}) != 1:
-            return ProcessGroup("", size)
-        return fit[0] if len(fit) == 1 else replace(fit[0], name="", description="")
-
     def _communication(
-        self, said: Mapping[str, Any], event: _Kernel | Call, timed: bool = True, size: int = 0
+        self, words: Mapping[str, Any], event: Call, timed: bool = True, size: int = 0
     ) -> Communication:
-        """The communication that a record, or what stands for one, describes. size: of its group, or 0."""
-        word = plain(text(said.get("Collective name")) or event.name)
-        collective = collective_of(word)
-        dtype, item = dtype_of(plain(text(said.get("dtype"))))
-        amounts = [count(said.get(key)) for key in (INPUT, OUTPUT)]
-        inside, outside = (None if one is None or item is None else one * item for one in amounts)
-        if collective == BARRIER:
-            dtype, inside, outside = "", None, None
-        elif collective in (SEND, RECV):  # records have the same number for both
-            inside, outside = (inside, None) if collective == SEND else (None, outside)
-        keys = ("Process Group Name", "Group size", "Process Group Ranks", "Process Group Description")
-        named = "Group size" in said
-        group = self._group(*map(said.get, keys)) if named else self._only_group(size)
-        where = count(said.get("Rank"))
-        member = group.ranks[where] if where is not None and where < len(group.ranks) else None
-        peer = count(said.get("Dst Rank", said.get("Src Rank")))
-        asynchronous = said.get("Is asynchronized op")
-        return Communication(
+        """The communication of a record, or of what stands for one. size: of its group, 0 if not known."""
+        self.cut_splits += any(
+            figures(words.get(key))[1] for key in (torch_calls.IN_SPLITS, torch_calls.OUT_SPLITS)
+        )
+        return torch_calls.communication(
+            {**words, NAME: text(words.get(NAME)) or event.name},
+            self._group(words) if "Group size" in words else self.groups.only(size),
             rank=self.rank,
-            collective=collective,
-            name=word,
-            group=group,
-            dtype=dtype,
-            input_bytes=inside,
-            output_bytes=outside,
-            input_splits=self._splits(said.get("In split size"), inside, group.size),
-            output_splits=self._splits(said.get("Out split size"), outside, group.size),
-            root=member if collective in COLLECTIVES and COLLECTIVES[collective].rooted else None,
-            peer=(member if peer is None else peer) if collective in (SEND, RECV) else None,
-            sequence=count(said.get("Seq")),
             start_seconds=event.start / 1e6 if timed else None,
             duration_seconds=(event.end - event.start) / 1e6 if timed else None,
-            stream=event.stream if isinstance(event, _Kernel) else plain(f"thread {event.thread[1]}"),
-            asynchronous=asynchronous if isinstance(asynchronous, bool) else None,
+            stream=event.stream or plain(f"thread {event.thread[1]}"),
             line=event.number,
         )
 
-    def _splits(self, value: object, total: int | None, ranks: int) -> tuple[int, ...]:
-        """Bytes of each split; a trace has them in rows of the first dimension, all of one size."""
-        rows, cut = torch_calls.figures(value)
-        self.cut_splits += cut
-        if cut or not total or (ranks and len(rows) != ranks) or total % (sum(rows) or total + 1):
-            return ()
-        return uneven([row * (total // sum(rows)) for row in rows])
+    def _group(self, words: Mapping[str, Any]) -> ProcessGroup:
+        name, description = (text(words.get(f"Process Group {what}")) for what in ("Name", "Description"))
+        size = min(count(words["Group size"]) or 0, MOST_RANKS)
+        known = self.groups.listed.get(plain(name))
+        if known is not None and known.size == size:
+            return known
+        start = 0 if size == self.world else -1
+        ranks = words.get("Process Group Ranks")
+        return self.groups.of(name, size, ranks, start, 1, description.replace("undefined", ""))
 
     # -- kernels
 
-    def _take_kernels(self) -> None:
+    def take_kernels(self) -> None:
         """Take each kernel with the record, or the operators, around its launch."""
-        by_id: dict[object, Call] = {_id(call.args.get("External id")): call for call in self.events.calls}
-        for ids in (by_id, self.events.launches):
-            ids.pop(None, None)
-        places = [(*self._launched(kernel, by_id), kernel) for kernel in self.events.kernels]
+        self.events.launches.pop(None, None)
+        places = [(*self._launched(kernel), kernel) for kernel in self.events.kernels]
         before: dict[object, float] = {}
         for asked, thread, chain, kernel in sorted(places, key=lambda place: place[0]):
             call = next((one for one in chain if one.recorded), chain[0] if chain else None)
-            own = kernel.args if "Collective name" in kernel.args else {}
-            if call is not None and call.number in self.found:  # one call, several kernels
-                first, taken = self.found[call.number]
-                end = max(kernel.end / 1e6, (taken.start_seconds or 0.0) + (taken.duration_seconds or 0.0))
-                taken = replace(taken, duration_seconds=end - (taken.start_seconds or 0.0))
-                self.found[call.number] = first, taken
+            number = kernel.number if call is None else call.number
+            if number in self.found:  # one call, several kernels
+                first, taken = self.found[number]
+                start = taken.start_seconds or 0.0
+                end = max(kernel.end / 1e6, start + (taken.duration_seconds or 0.0))
+                self.found[number] = first, replace(taken, duration_seconds=end - start)
                 continue
+            own = kernel.args if NAME in kernel.args else {}
             grouped: list[Call] = []
             if not own and not any(one.recorded for one in chain) and _LIBRARY.search(kernel.name):
                 grouped = self._grouped(thread, before.get(thread, -1.0), asked)
@@ -260,14 +203,13 @@ class _Rank:
             for one in (*chain, *grouped):
                 one.answered = True
             before[thread] = asked
-            self.found[kernel.number if call is None else call.number] = asked, taken
+            self.found[number] = asked, taken
 
-    def _launched(self, kernel: _Kernel, by_id: Mapping[object, Call]) -> tuple[float, object, list[Call]]:
+    def _launched(self, kernel: Call) -> tuple[float, object, list[Call]]:
         """(time, thread, calls around) of a kernel's launch; its own time where the trace has no launch."""
         launch = self.events.launches.get(_id(kernel.args.get("correlation")))
         if launch is None:
-            call = by_id.get(_id(kernel.args.get("External id")))
-            return kernel.start, None, call.chain(call.start) if call and call.start <= kernel.start else []
+            return kernel.start, None, []
         calls = self.threads.get(launch[1], [])
         last = bisect_right(calls, launch[0], key=lambda call: call.start) - 1
         return *launch, calls[last].chain(launch[0]) if last >= 0 else []
@@ -280,7 +222,7 @@ class _Rank:
 
     # -- events of libraries on the host
 
-    def _take_library_events(self) -> None:
+    def take_library_events(self) -> None:
         """Take events of Gloo, which runs on the host; of others what was asked for, without kernels."""
         on_device = bool(self.events.kernels or self.events.computing)
         around = {id(call.outer) for call in self.events.calls}
@@ -309,41 +251,28 @@ class _Rank:
 
     # -- the whole
 
-    def trace(self, told: Sequence[SourceWarning]) -> Trace:
-        """Return all of it. told: warnings of reading."""
-        self._take_kernels()
-        self._take_library_events()
+    def trace(self) -> Trace:
+        """Return all that was taken."""
         if self.cut_splits:
-            lists = plural(self.cut_splits, "list")
-            reason = f"{lists} of splits cut after 30 ranks; taken as even"
+            reason = f"{plural(self.cut_splits, 'list')} of splits cut after 30 ranks; taken as even"
             self.warnings.append(SourceWarning("assumed", reason))
         ordered = sorted(self.found.values(), key=lambda found: (found[0], found[1].line))
         taken = tuple(communication for _, communication in ordered)
-        backend, nccl = self.info.get("backend"), self.info.get("nccl_version")
-        devices = self.members.get("deviceProperties")
-        models = Counter(
-            plain(one.get("name", ""))
-            for one in (devices if isinstance(devices, list) else ())
-            if isinstance(one, dict)
-        )
+        named = [one.group for one in taken if one.group.name]
+        nccl = plain(text(self.info.get("nccl_version")))
+        models = Counter(plain(members(one).get("name", "")) for one in self.devices)
         return Trace(
-            kinds=("kineto",),
-            sources=(self.place,),
             communications=taken,
             ranks=(self.rank,),
             world_size=self.world,
-            backend=plain(backend) if isinstance(backend, str) else "",
-            groups=tuple(
-                dict.fromkeys([*self.listed.values(), *(one.group for one in taken if one.group.name)])
-            ),
+            backend=plain(text(self.info.get("backend"))),
+            groups=tuple(dict.fromkeys([*self.groups.listed.values(), *named])),
             computing={self.rank: self._computing()},
             steps={self.rank: np.array(sorted(self.events.steps), float).reshape(-1, 2) / 1e6},
             not_taken=dict(self.not_taken),
-            versions={"NCCL": plain(nccl)} if isinstance(nccl, str) else {},
-            facts={"devices": ", ".join(f"{many} x {name}" for name, many in models.items())}
-            if models
-            else {},
-            warnings=(*told, *self.warnings),
+            versions={"NCCL": nccl} if nccl else {},
+            facts={"devices": ", ".join(f"{n} x {name}" for name, n in models.items())} if models else {},
+            warnings=tuple(self.warnings),
         )
 
     def _computing(self) -> Intervals:
@@ -360,22 +289,18 @@ class _Rank:
 def _together(parts: Sequence[Communication]) -> Communication:
     """Return what one kernel ran for several calls as one: amounts added, send_recv where both ways went."""
     first = parts[0]
+    if len(parts) == 1:
+        return first
     names, peers = {part.collective for part in parts}, {part.peer for part in parts}
-    inside, outside = ([part.input_bytes for part in parts], [part.output_bytes for part in parts])
-    return first if len(parts) == 1 else replace(
+    return replace(
         first,
         collective=first.collective if len(names) == 1 else "send_recv" if names == {SEND, RECV} else "",
         name=plain(f"{first.name} and {len(parts) - 1} more"),
         group=first.group if len({part.group for part in parts}) == 1 else ProcessGroup("", 0),
         dtype=first.dtype if len({part.dtype for part in parts}) == 1 else "",
-        input_bytes=_sum(inside),
-        output_bytes=_sum(outside),
+        input_bytes=sum(part.input_bytes or 0 for part in parts) or None,
+        output_bytes=sum(part.output_bytes or 0 for part in parts) or None,
         input_splits=(),
         output_splits=(),
         peer=peers.pop() if len(peers) == 1 else None,
-    )  # fmt: skip
-
-
-def _sum(amounts: Sequence[int | None]) -> int | None:
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if known else None
+    )

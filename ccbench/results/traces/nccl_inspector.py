@@ -14,11 +14,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ccbench.collectives import COLLECTIVES
-from ccbench.results.importers.words import capped
 from ccbench.results.traces.events import Communication, ProcessGroup, Trace
 from ccbench.results.traces.groups import MOST_RANKS
-from ccbench.results.traces.reading import TraceFile, count, number
-from ccbench.results.traces.words import buffers, collective_of
+from ccbench.results.traces.reading import TraceFile
+from ccbench.results.traces.words import (
+    buffers,
+    collective_of,
+    count,
+    listed,
+    members,
+    number,
+    text,
+    told_damage,
+)
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, plural
 
@@ -52,50 +60,44 @@ def read(file: TraceFile) -> Trace:
     calls: list[_Call] = []
     warnings: list[SourceWarning] = []
     not_taken: Counter[str] = Counter()
-    versions: dict[str, str] = {}
-    for line, raw in enumerate(iter(lambda: file.stream.readline(LONGEST_LINE), b""), start=1):
+    metadata: dict[str, Any] = {}
+    for line, raw in file.lines(LONGEST_LINE):
         try:
-            record = json.loads(raw) if raw.strip() else {}
+            record = members(json.loads(raw)) if raw.strip() else {}
         except (ValueError, RecursionError):
             kind = "damaged_line" if raw.endswith(b"\n") else "truncated"
-            warnings.append(SourceWarning(kind, "no whole record", line))
+            told_damage(warnings, kind, "no whole record", line)
             continue
-        if not isinstance(record, dict) or not record:
-            continue
-        version = _dict(record.get("metadata")).get("inspector_output_format_version")
-        if version:
-            versions.setdefault("nccl inspector", plain(version))
-        call = _call(record, line)
-        if call is None:
-            not_taken[NOT_A_COLLECTIVE] += 1
-        else:
+        metadata = metadata or members(record.get("metadata"))
+        if call := _call(record, line):
             calls.append(call)
+        elif record.keys() & {"coll_perf", "p2p_perf"}:  # others sum up what is lost, or proxies did
+            not_taken[NOT_A_COLLECTIVE] += 1
     if by_host := sum(call.by_host for call in calls):
-        text = f"{by_host} of {plural(len(calls), 'duration')} were taken by the host, not by the GPU's clock"
-        warnings.append(SourceWarning("assumed", text))
+        taken = (
+            f"{by_host} of {plural(len(calls), 'duration')} were taken by the host, not by the GPU's clock"
+        )
+        warnings.append(SourceWarning("assumed", taken))
     communications = _placed(calls, warnings)
+    version = plain(metadata.get("inspector_output_format_version", ""))
+    # "nccl_profiler_interface"
+    library = plain(text(metadata.get("rec_mechanism")).partition("_profiler")[0])
     return Trace(
-        kinds=("nccl-inspector",),
-        sources=(file.place,),
         communications=communications,
         ranks=tuple(sorted({one.rank for one in communications if one.rank is not None})),
         world_size=max((one.group.size for one in communications), default=0),
-        backend="nccl",
+        backend=library if library.endswith("ccl") else "",
         groups=tuple(dict.fromkeys(one.group for one in communications)),
         not_taken=not_taken,
-        versions=versions,
-        warnings=capped(warnings),
+        versions={"nccl inspector": version} if version else {},
+        warnings=tuple(warnings),
     )
 
 
-def _dict(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _call(record: Mapping[str, Any], line: int) -> _Call | None:
-    header, metadata = _dict(record.get("header")), _dict(record.get("metadata"))
+    header, metadata = members(record.get("header")), members(record.get("metadata"))
     kind = "p2p" if "p2p_perf" in record else "coll"
-    perf = _dict(record.get(f"{kind}_perf"))
+    perf = members(record.get(f"{kind}_perf"))
     name = plain(perf.get(kind, ""))
     collective = collective_of(name)
     ranks, size = count(header.get("n_ranks")), count(perf.get(f"{kind}_msg_size_bytes"))
@@ -104,12 +106,10 @@ def _call(record: Mapping[str, Any], line: int) -> _Call | None:
     if collective in COLLECTIVES:  # the count is of one block where there is one for each rank
         size = COLLECTIVES[collective].size_bytes(size, ranks, 1)
     given, got = buffers(collective, size, ranks)
-    communicator = plain(header.get("id", ""))
-    described = plain(header.get("comm_name", ""))
+    communicator, described = plain(header.get("id", "")), plain(header.get("comm_name", ""))
     micros = number(perf.get(f"{kind}_exec_time_us"))
-    kernels = _dict(perf.get("event_trace_ts")).get("kernel_events")
-    events = [_dict(one) for one in kernels] if isinstance(kernels, list) else []
-    starts = [start for one in events if (start := number(one.get("kernel_start_ts")))]
+    events = listed(members(perf.get("event_trace_ts")).get("kernel_events"))
+    starts = [start for one in events if (start := number(members(one).get("kernel_start_ts")))]
     communication = Communication(
         rank=count(header.get("rank")),
         collective=collective,
@@ -127,7 +127,7 @@ def _call(record: Mapping[str, Any], line: int) -> _Call | None:
         line=line,
     )
     by_host = perf.get(f"{kind}_timing_source", "kernel_gpu") != "kernel_gpu"
-    process = str(metadata.get("hostname")), str(metadata.get("pid"))
+    process = plain(metadata.get("hostname")), plain(metadata.get("pid"))
     return _Call(process, communicator, by_host, communication)
 
 
@@ -138,15 +138,13 @@ def _placed(calls: Sequence[_Call], warnings: list[SourceWarning]) -> tuple[Comm
     """
     largest = max((call.communication.group.size for call in calls), default=0)
     of_all = {call.communicator for call in calls if call.communication.group.size == largest}
-    if len(of_all) != 1:
-        if of_all:
-            text = f"{len(of_all)} communicators of {largest} ranks: nobody can tell which ranks of the job"
-            warnings.append(SourceWarning("not_visible", text))
-        return tuple(replace(call.communication, rank=None, peer=None) for call in calls)
-    world = of_all.pop()
-    warnings.append(
-        SourceWarning("assumed", f"communicator {world} of {largest} ranks is taken for that of all")
-    )
+    world = of_all.pop() if len(of_all) == 1 else None
+    if world is not None:
+        assumed = f"communicator {world} of {largest} ranks is taken for that of all"
+        warnings.append(SourceWarning("assumed", assumed))
+    elif of_all:
+        several = f"{len(of_all)} communicators of {largest} ranks: nobody can tell which ranks of the job"
+        warnings.append(SourceWarning("not_visible", several))
     ranks: dict[tuple[str, str], set[int]] = defaultdict(set)
     for call in calls:
         if call.communicator == world and call.communication.rank is not None:

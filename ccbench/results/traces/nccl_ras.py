@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ccbench.results.importers.words import capped
 from ccbench.results.traces.events import ProcessGroup, Progress, Trace
 from ccbench.results.traces.json_stream import JsonDocument
-from ccbench.results.traces.reading import TraceFile, count
+from ccbench.results.traces.reading import TraceFile
+from ccbench.results.traces.words import count, listed, members
 from ccbench.units import plain
 
 IN_PROGRESS = 7
@@ -22,46 +22,52 @@ IN_PROGRESS = 7
 def recognises(head: bytes) -> bool:
     """Tell whether a file begins as an answer does."""
     begin = head[:4000]
-    return begin.lstrip().startswith(b"{") and b'"nccl_version"' in begin and b'"communicators' in begin
+    return begin.lstrip().startswith(b"{") and b'ccl_version"' in begin and b'"communicators' in begin
 
 
 def read(file: TraceFile) -> Trace:
     """Return the progress of all ranks that answered, and what is wrong with those that did not."""
     document = JsonDocument(file.stream, "communicators")
-    progress = [one for _, communicator in document for one in _progress(communicator)]
-    version = document.members.get("nccl_version")
+    progress = tuple(one for _, communicator in document for one in _progress(communicator))
+    library, version = next(_versions(document.members), ("", ""))
     return Trace(
-        kinds=("nccl-ras",),
-        sources=(file.place,),
-        communications=(),
-        backend="nccl",
+        backend=library,
         groups=tuple(dict.fromkeys(one.group for one in progress)),
-        progress=tuple(progress),
-        versions={"nccl": plain(version)} if version else {},
-        warnings=capped(document.warnings),
+        progress=progress,
+        versions={library: version} if version else {},
+        warnings=tuple(document.warnings),
+    )
+
+
+def _versions(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Give (library, version) of members such as "nccl_version"."""
+    return (
+        (name.removesuffix("_version"), plain(one))
+        for name, one in told.items()
+        if name.endswith("ccl_version")
     )
 
 
 def _progress(communicator: Mapping[str, Any]) -> Iterator[Progress]:
     group = ProcessGroup(plain(communicator.get("hash", "")), count(communicator.get("size")) or 0)
     for there in ("ranks", "missing_ranks"):
-        ranks = communicator.get(there)
-        for one in ranks if isinstance(ranks, list) else ():
-            rank = count(one.get("rank")) if isinstance(one, dict) else None
+        for one in map(members, listed(communicator.get(there))):
+            rank = count(one.get("rank"))
             if rank is None:
                 continue
             process = f"process {one.get('pid')} on {one.get('host')}, GPU {one.get('cuda_dev')}"
-            place, trouble = plain(process, 200), _trouble(one.get("status"), there == "missing_ranks")
-            counts = one.get("collective_counts")
+            place, trouble = (
+                plain(process, 200),
+                _trouble(members(one.get("status")), there == "missing_ranks"),
+            )
             if trouble:
                 yield Progress(rank, group, place=place, trouble=trouble)
-            for name, number in counts.items() if isinstance(counts, dict) else ():
+            for name, number in members(one.get("collective_counts")).items():
                 yield Progress(rank, group, plain(name), count(number), place=place)
 
 
-def _trouble(status: object, missing: bool) -> str:
+def _trouble(told: Mapping[str, Any], missing: bool) -> str:
     """What is wrong with a rank, in a word or two; "" where nothing is."""
-    told = status if isinstance(status, dict) else {}
     started, error = count(told.get("init_state")), count(told.get("async_error"))
     troubles = {
         "considered dead": told.get("considered_dead") is True,

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.errors import UsageError
-from ccbench.results.importers.words import LARGEST_SIZE, whole
 from ccbench.results.traces.events import Trace
 from ccbench.results.traces.one_job import one_job
 from ccbench.topology.graph import SourceWarning
@@ -46,6 +45,10 @@ class TraceFile:
     place: str
     head: bytes
     stream: io.BufferedIOBase
+
+    def lines(self, longest: int) -> Iterator[tuple[int, bytes]]:
+        """Give the lines with their numbers, from 1 on; one of more than ``longest`` bytes in parts."""
+        return enumerate(iter(lambda: self.stream.readline(longest), b""), start=1)
 
 
 @dataclass(frozen=True)
@@ -96,24 +99,22 @@ def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:
     warnings: list[SourceWarning] = []
     told: dict[SourceWarning, list[str]] = {}
     for path in map(str, paths):
-        before, reason = len(traces), "no file in it"
+        before, reason = len(traces), f"{plain(path, 200)}: no file in it"
         for file in trace_files(path, warnings):
+            place = plain(file.place, 200)
             try:
-                reader = next((one for one in readers() if one.recognises(file.head)), None)
-                if reader is None:
-                    raise UsageError(_unknown(file.head))
-                trace = reader.read(file)
-            except UsageError as error:
-                reason = f"{plain(file.place, 200)}: {error}"
-                if file.place == path:
-                    raise UsageError(reason) from None
-                warnings.append(SourceWarning("unsupported", reason))
+                trace = _read(file)
+            except (UsageError, RecursionError) as error:
+                why = error if isinstance(error, UsageError) else "damaged: brackets in brackets without end"
+                reason = f"{place}: {why}"
+                if file.place != path:
+                    warnings.append(SourceWarning("unsupported", reason))
                 continue
             traces.append(replace(trace, warnings=()))
             for one in trace.warnings:
-                told.setdefault(one, []).append(plain(file.place, 200))
+                told.setdefault(one, []).append(place)
         if len(traces) == before:
-            raise UsageError(f"{plain(path, 200)}: {reason.removeprefix(f'{plain(path, 200)}: ')}")
+            raise UsageError(reason)
     if not traces:
         raise UsageError("no trace was named; name files of torch.profiler, or folders of them")
     for one, places in told.items():
@@ -122,27 +123,21 @@ def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:
     return one_job(traces, warnings)
 
 
-def is_trace(path: str | PathLike[str]) -> bool:
-    """Tell whether ``read_traces`` is for ``path``: a folder, an archive, a file that a reader recognises."""
-    try:
-        files = trace_files(str(path), [])
-        first = next(files, None)
-    except UsageError:
-        return False
-    head = first.head if first else b""
-    several = Path(path).is_dir() or (first is not None and first.place != str(path))
-    return several or head.startswith(_PICKLES) or any(one.recognises(head) for one in readers())
-
-
-def _unknown(head: bytes) -> str:
-    if head.startswith(_PICKLES):
-        return JSON_DUMP
-    seen = shown(head[:60].decode("utf-8", "backslashreplace").strip()) if head.strip() else "nothing"
-    return f"no trace that ccbench knows: {seen}; known are {', '.join(one.form for one in readers())}"
+def _read(file: TraceFile) -> Trace:
+    reader = next((one for one in readers() if one.recognises(file.head)), None)
+    if reader is not None:
+        return replace(reader.read(file), kinds=(reader.name,), sources=(file.place,))
+    if file.head.startswith(_PICKLES):
+        raise UsageError(JSON_DUMP)
+    seen = (
+        shown(file.head[:60].decode("utf-8", "backslashreplace").strip()) if file.head.strip() else "nothing"
+    )
+    known = ", ".join(one.form for one in readers())
+    raise UsageError(f"no trace that ccbench knows: {seen}; known are {known}")
 
 
 class _Stream(io.RawIOBase):
-    """A stream whose ``head`` is known; it ends, with a warning, where its source is damaged.
+    """A stream that ends, with a warning, where its source is damaged.
 
     limit: bytes that may be read, None for any number.
     """
@@ -150,32 +145,30 @@ class _Stream(io.RawIOBase):
     def __init__(self, place: str, source: io.BufferedIOBase, warnings: list[SourceWarning]) -> None:
         self._place, self._source, self._warnings = place, source, warnings
         self.limit: int | None = None
-        self._rest = self.head = b""
-        while len(self.head) < HEAD_BYTES and (chunk := self._chunk(HEAD_BYTES - len(self.head))):
-            self.head += chunk
-        self._rest = self.head
-
-    def _chunk(self, most: int) -> bytes:
-        try:
-            return self._source.read1(most)
-        except _DAMAGE:
-            warning = SourceWarning("truncated", f"{plain(self._place, 200)}: damaged or cut off")
-            if warning not in self._warnings:
-                self._warnings.append(warning)
-            return b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        chunk = self._rest[: len(buffer)] or self._chunk(len(buffer))
-        self._rest = self._rest[len(buffer) :]
+        """Fill ``buffer``; what lies before damage counts."""
+        filled = 0
+        while filled < len(buffer) and (chunk := self._chunk(len(buffer) - filled)):
+            buffer[filled : filled + len(chunk)] = chunk
+            filled += len(chunk)
         if self.limit is not None:
-            self.limit -= len(chunk)
+            self.limit -= filled
             if self.limit < 0:
                 raise tarfile.ReadError("a header without end")
-        buffer[: len(chunk)] = chunk
-        return len(chunk)
+        return filled
+
+    def _chunk(self, most: int) -> bytes:
+        try:
+            return self._source.read1(most)
+        except _DAMAGE:
+            self._source = io.BytesIO()
+            warning = SourceWarning("truncated", f"{plain(self._place, 200)}: damaged or cut off")
+            self._warnings.append(warning)
+            return b""
 
 
 def trace_files(path: str, warnings: list[SourceWarning]) -> Iterator[TraceFile]:
@@ -201,19 +194,21 @@ def _opened(
     place: str, source: io.BufferedIOBase, warnings: list[SourceWarning], archive: bool = True
 ) -> Iterator[TraceFile]:
     """Give the file in ``source``, or, where it is an ``archive``, its members."""
-    stream = _Stream(place, source, warnings)
-    if stream.head.startswith(_GZIP):
-        inflated = gzip.GzipFile(fileobj=io.BufferedReader(stream))
-        stream = _Stream(place, inflated, warnings)
-    if not archive or stream.head[257:262] != _TAR:
-        yield TraceFile(place, stream.head, io.BufferedReader(stream, HEAD_BYTES))
+    raw = _Stream(place, source, warnings)
+    stream = io.BufferedReader(raw, HEAD_BYTES)
+    if stream.peek(HEAD_BYTES).startswith(_GZIP):
+        raw = _Stream(place, gzip.GzipFile(fileobj=stream), warnings)
+        stream = io.BufferedReader(raw, HEAD_BYTES)
+    head = stream.peek(HEAD_BYTES)
+    if not archive or head[257:262] != _TAR:
+        yield TraceFile(place, head, stream)
         return
     try:
-        with tarfile.open(fileobj=io.BufferedReader(stream), mode="r|") as members:
+        with tarfile.open(fileobj=stream, mode="r|") as members:
             for _ in range(MOST_MEMBERS):
-                stream.limit = LARGEST_HEADER_BYTES
+                raw.limit = LARGEST_HEADER_BYTES
                 member = members.next()
-                stream.limit = None
+                raw.limit = None
                 if member is None:
                     return
                 part = members.extractfile(member) if member.isreg() and not member.issparse() else None
@@ -223,29 +218,3 @@ def _opened(
                         pass
     except _DAMAGE:
         warnings.append(SourceWarning("truncated", f"{plain(place, 200)}: the archive ends in the middle"))
-
-
-# -- values that a file says --------------------------------------------------------------------------------
-
-
-def text(value: object) -> str:
-    """The text that a file says; "" for anything else."""
-    return value if isinstance(value, str) else ""
-
-
-def count(value: object) -> int | None:
-    """The count that a file says, in figures or text; None for all but 0 to LARGEST_SIZE."""
-    if isinstance(value, str):
-        return whole(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST_SIZE:
-        return None
-    return int(value) if value == int(value) else None
-
-
-def number(value: object) -> float | None:
-    """The finite number that a file says, in figures or text; None for anything else."""
-    try:
-        figure = float(value) if isinstance(value, (int, float, str)) else float("nan")
-    except (ValueError, OverflowError):
-        return None
-    return figure if abs(figure) < float("inf") else None

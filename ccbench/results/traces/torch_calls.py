@@ -14,12 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ccbench.results.traces.events import BARRIER, RECV, SEND
-from ccbench.results.traces.reading import count, text
-from ccbench.results.traces.words import collective_of, dtype_of
+from ccbench.collectives import COLLECTIVES
+from ccbench.results.traces.events import BARRIER, RECV, SEND, Communication, ProcessGroup
+from ccbench.results.traces.words import collective_of, count, dtype_of, figures, listed, text, uneven
+from ccbench.units import plain
 
 RECORD = "record_param_comms"
+
+# Words of a record, as torch/csrc/profiler/util.cpp writes them.
+NAME, ASYNCHRONOUS = "Collective name", "Is asynchronized op"
 INPUT, OUTPUT = "In msg nelems", "Out msg nelems"
+IN_SPLITS, OUT_SPLITS = "In split size", "Out split size"
+
+IN_BYTES, OUT_BYTES = "bytes in", "bytes out"
+"""What other tools say instead of elements."""
 
 LIBRARY_EVENT = re.compile(r"(?:[a-z]{0,3}ccl|gloo|ucc|mpi):")
 OPERATOR = "c10d::"
@@ -31,16 +39,16 @@ _ROOT_AT = {"broadcast": 2, SEND: 2, RECV: 2, "reduce": 3, "gather": 3, "scatter
 """Place of the root or the peer, as a rank of the group, among the arguments of operators."""
 
 _IN_KERNELS = re.compile(
-    r"all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|(?<=_)reduce(?=_)", re.IGNORECASE
+    r"all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|_reduce_", re.IGNORECASE
 )
-_MOST_DIMENSIONS, _DEEPEST = 64, 64
+_MOST_DIMENSIONS = _DEEPEST = 64
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """An operator, record or event of a library on a thread of the host; times are in microseconds.
+    """An operator, record or event of a library on a thread of the host, or a kernel; times in microseconds.
 
-    number: of the event. outer: the call around it. answered: what ran for it was found.
+    number: of the event. stream: of a kernel. outer: the call around it. answered: what ran for it was found.
     """
 
     number: int
@@ -49,13 +57,14 @@ class Call:
     name: str
     thread: tuple[object, object]
     args: Mapping[str, Any]
+    stream: str = ""
     outer: Call | None = None
     answered: bool = False
 
     @property
     def recorded(self) -> bool:
         """True of the record of a communication; others are of wait and init, or old and say nothing."""
-        return self.name == RECORD and collective_of(text(self.args.get("Collective name"))) != ""
+        return self.name == RECORD and collective_of(text(self.args.get(NAME))) != ""
 
     def chain(self, at: float) -> list[Call]:
         """The call and those around it that last until ``at``, from the innermost."""
@@ -100,8 +109,8 @@ def said(chain: Sequence[Call], kernel: str = "") -> Mapping[str, Any]:
     if record := next((call for call in chain if call.recorded), None):
         return {**words, **record.args}
     names = [call.name for call in ([operator] if operator else []) + list(chain)]
-    words["Collective name"] = next((name for name in names if collective_of(name)), collective_in(kernel))
-    collective = collective_of(words["Collective name"])
+    words[NAME] = next((name for name in names if collective_of(name)), collective_in(kernel))
+    collective = collective_of(words[NAME])
     for call in chain:
         tensors = _tensors(call)
         if call is operator and collective in _OUTPUT_FIRST:
@@ -119,59 +128,95 @@ def said(chain: Sequence[Call], kernel: str = "") -> Mapping[str, Any]:
 
 def _arguments(operator: Call) -> dict[str, Any]:
     """Root or peer, splits, and whether it is asynchronous, as a record has them."""
-    values = operator.args.get("Concrete Inputs")
-    if not isinstance(values, list):
-        return {}
+    values = listed(operator.args.get("Concrete Inputs"))
     words: dict[str, Any] = {}
     place = _ROOT_AT.get(collective_of(operator.name), len(values))
     if place < len(values):
         words["Rank"] = values[place]
     if operator.name == "c10d::alltoall_base_":
-        words |= zip(("Out split size", "In split size"), values[3:5], strict=False)
+        words |= zip((OUT_SPLITS, IN_SPLITS), values[3:5], strict=False)
     if flags := [value for value in values if value in ("True", "False")]:
-        words["Is asynchronized op"] = flags[-1] == "True"
+        words[ASYNCHRONOUS] = flags[-1] == "True"
     return words
 
 
 def _tensors(call: Call) -> list[tuple[int, int, str]]:
     """(place, elements, element type) of the arguments that are tensors or lists of tensors."""
-    dims, types = call.args.get("Input Dims"), call.args.get("Input type")
-    if not isinstance(dims, list) or not isinstance(types, list):
-        return []
-    pairs = enumerate(zip(dims, types, strict=False))
-    sized = [(place, _elements(shape, word), text(word)) for place, (shape, word) in pairs]
+    pairs = zip(listed(call.args.get("Input Dims")), listed(call.args.get("Input type")), strict=False)
+    sized = [(place, _elements(shape, text(word)), text(word)) for place, (shape, word) in enumerate(pairs)]
     return [(place, elements, word) for place, elements, word in sized if elements is not None]
 
 
-def _elements(shape: object, word: object) -> int | None:
+def _elements(shape: object, word: str) -> int | None:
     """Elements of a tensor's shape, or of a list of them, where each number can be one."""
-    if not isinstance(shape, list) or (not shape and dtype_of(text(word))[1] is None):
+    if not isinstance(shape, list) or (not shape and dtype_of(word)[1] is None):
         return None
     shapes = shape if isinstance(shape[0] if shape else 0, list) else [shape]
-    lengths = [
-        [count(length) for length in one[:_MOST_DIMENSIONS]] for one in shapes if isinstance(one, list)
-    ]
-    known = [math.prod(length for length in one if length is not None) for one in lengths if None not in one]
-    return count(sum(known)) if len(known) == len(shapes) else None
+    sizes = [elements_of(one) for one in shapes]
+    return None if None in sizes else count(sum(one for one in sizes if one is not None))
+
+
+def elements_of(shape: object) -> int | None:
+    """Elements of one tensor, None where its dimensions are no counts."""
+    lengths = [count(length) for length in listed(shape)]
+    known = [length for length in lengths if length is not None]
+    sound = isinstance(shape, list) and len(known) == len(lengths) <= _MOST_DIMENSIONS
+    return count(math.prod(known)) if sound else None
 
 
 def group_size(words: Mapping[str, Any]) -> int:
     """Ranks of a group by what one rank gives and gets, 0 where that does not tell."""
-    collective = collective_of(text(words.get("Collective name")))
+    collective = collective_of(text(words.get(NAME)))
     if collective == "all_to_all":
-        splits, cut = figures(words.get("In split size"))
+        splits, cut = figures(words.get(IN_SPLITS))
         return 0 if cut else len(splits)
-    amounts = [count(words.get(key)) or 0 for key in (INPUT, OUTPUT)]
-    told = collective in ("all_gather", "reduce_scatter")
-    return max(amounts) // min(amounts) if told and min(amounts) and max(amounts) % min(amounts) == 0 else 0
+    pairs = ((INPUT, IN_BYTES), (OUTPUT, OUT_BYTES))
+    small, large = sorted(count(words.get(elements)) or words.get(size) or 0 for elements, size in pairs)
+    told = collective in ("all_gather", "reduce_scatter") and small and large % small == 0
+    return large // small if told else 0
 
 
-def figures(value: object) -> tuple[list[int], bool]:
-    """(whole numbers of a list, as text or not; whether its middle is cut out, as from 31 numbers on)."""
-    parts = value.strip("[] ").split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list):
-        return [], False
-    return [figure for figure in map(count, parts) if figure is not None], "..." in str(parts[-2:-1])
+def communication(words: Mapping[str, Any], group: ProcessGroup, **told: Any) -> Communication:
+    """Return what a record, or words that stand for one, describes. told: what no record says."""
+    name = plain(text(words.get(NAME)))
+    collective = collective_of(name)
+    dtype, item = dtype_of(plain(text(words.get("dtype"))))
+    elements = [count(words.get(key)) for key in (INPUT, OUTPUT)]
+    given, got = (
+        words.get(key) if some is None or item is None else some * item
+        for some, key in zip(elements, (IN_BYTES, OUT_BYTES), strict=True)
+    )
+    if collective == BARRIER:
+        dtype, given, got = "", 0, 0
+    elif collective in (SEND, RECV):  # records have the same number for both
+        given, got = (given, None) if collective == SEND else (None, got)
+    place = count(words.get("Rank"))
+    member = group.ranks[place] if place is not None and place < len(group.ranks) else None
+    peer = count(words.get("Dst Rank", words.get("Src Rank")))
+    asynchronous = words.get(ASYNCHRONOUS)
+    return Communication(
+        collective=collective,
+        name=name,
+        group=group,
+        dtype=dtype,
+        input_bytes=given,
+        output_bytes=got,
+        input_splits=_splits(words.get(IN_SPLITS), given, group.size),
+        output_splits=_splits(words.get(OUT_SPLITS), got, group.size),
+        root=member if collective in COLLECTIVES and COLLECTIVES[collective].rooted else None,
+        peer=(member if peer is None else peer) if collective in (SEND, RECV) else None,
+        sequence=count(words.get("Seq")),
+        asynchronous=asynchronous if isinstance(asynchronous, bool) else None,
+        **told,
+    )
+
+
+def _splits(value: object, total: int | None, ranks: int) -> tuple[int, ...]:
+    """Bytes of each split; a trace has them in rows of the first dimension, all of one size."""
+    rows, cut = figures(value)
+    if cut or not total or (ranks and len(rows) != ranks) or total % (sum(rows) or total + 1):
+        return ()
+    return uneven([row * (total // sum(rows)) for row in rows])
 
 
 def collective_in(kernel: str) -> str:
@@ -179,9 +224,6 @@ def collective_in(kernel: str) -> str:
 
     Algorithm and protocol in NCCL's names are not what ran: one kernel of a collective calls all variants.
     """
-    found = re.search(
-        r"all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|_reduce_", kernel, re.I
-    )
-    if found:
+    if found := _IN_KERNELS.search(kernel):
         return found[0]
     return "all_reduce" if re.search(r"cross_device_reduce|multimem|lamport", kernel) else ""

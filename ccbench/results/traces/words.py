@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.results.importers.words import DTYPES
+from ccbench.results.importers.words import DTYPES, LARGEST_SIZE, MOST_WARNINGS, whole
 from ccbench.results.traces.events import BARRIER, RECV, SEND
 from ccbench.topology.graph import SourceWarning
 
@@ -102,3 +103,58 @@ def rank_of_file(place: str, warnings: list[SourceWarning]) -> int | None:
     else:
         warnings.append(SourceWarning("assumed", "its rank is taken from the file's name"))
     return rank
+
+
+def told_damage(warnings: list[SourceWarning], kind: str, text: str, line: int) -> None:
+    """Add a warning about one place of a file, of which there may be any number: MOST_WARNINGS are kept."""
+    if len(warnings) < MOST_WARNINGS:
+        warnings.append(SourceWarning(kind, text, line))
+    elif len(warnings) == MOST_WARNINGS:
+        warnings.append(SourceWarning(kind, "more warnings about this file are left out"))
+
+
+# -- values that a file says --------------------------------------------------------------------------------
+
+
+def text(value: object) -> str:
+    """The text that a file says; "" for anything else."""
+    return value if isinstance(value, str) else ""
+
+
+def listed(value: object) -> list[Any]:
+    """The list that a file says; [] for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def members(value: object) -> dict[str, Any]:
+    """The object that a file says; {} for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def count(value: object) -> int | None:
+    """The count that a file says, in figures or text; None for all but 0 to LARGEST_SIZE."""
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST_SIZE:
+        return None
+    return int(value) if value == int(value) else None
+
+
+def number(value: object) -> float | None:
+    """The finite number that a file says, in figures or text; None for anything else."""
+    try:
+        figure = float(value) if isinstance(value, (int, float, str)) else float("nan")
+    except (ValueError, OverflowError):
+        return None
+    return figure if abs(figure) < float("inf") else None
+
+
+def figures(value: object) -> tuple[list[int], bool]:
+    """(counts in a list, as text or not; whether some are cut out: PyTorch writes 30 and ... for the rest).
+
+    [] where one of them is no count.
+    """
+    parts = value.strip("[] ").split(",") if isinstance(value, str) else listed(value)
+    whole_list = [one for one in parts if not (isinstance(one, str) and one.strip() == "...")]
+    counts = [found for one in whole_list if (found := count(one)) is not None]
+    return counts if len(counts) == len(whole_list) else [], len(whole_list) < len(parts)

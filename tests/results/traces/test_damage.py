@@ -223,4 +223,5 @@ def test_reading_goes_through_the_stream_once() -> None:
 
     by_name = {reader.name: reader for reader in readers()}
     for form, data in SMALL.items():
-        assert by_name[form].read(TraceFile("a.0.x", data, Once(data))).kinds == (form,)
+        read = by_name[form].read(TraceFile("a.0.x", data, Once(data)))
+        assert read.communications or read.progress

@@ -77,13 +77,12 @@ def test_tensors_of_several_types_and_sizes_are_added_up() -> None:
 
 def test_a_list_of_tensors_in_an_all_to_all_is_its_splits() -> None:
     lists: dict[str, Any] = {
-        "input_sizes": [[1], [3]],
-        "input_dtypes": ["Float"] * 2,
-        "output_sizes": [[2], [2]],
+        "input_sizes": [[1], [3], [2], [2]],
+        "output_sizes": [[2]] * 4,
     }
-    lists |= dict.fromkeys(("input_dtypes", "output_dtypes"), ["Float"] * 2)
+    lists |= dict.fromkeys(("input_dtypes", "output_dtypes"), ["Float"] * 4)
     (one,) = trace_of(entry("nccl:all_to_all", **lists)).communications
-    assert (one.input_bytes, one.input_splits, one.output_splits) == (16, (4, 12), ())
+    assert (one.input_bytes, one.input_splits, one.output_splits) == (32, (4, 12, 8, 8), ())
 
 
 def test_a_barrier_sends_nothing_though_nccl_reduces_for_it() -> None:

@@ -24,7 +24,7 @@ from ccbench.model.library.clusters import (
     pcie_rate,
     xgmi_rate,
 )
-from ccbench.topology.classes import is_card, is_module
+from ccbench.topology.classes import MOST_LINKS, is_card, is_module
 from ccbench.topology.files import load_catalog
 from ccbench.topology.text import said_and_denied
 from ccbench.units import shown
@@ -33,7 +33,10 @@ _SHARED = re.compile(r"ranks? on (?:one|a single|the same) GPU", re.IGNORECASE)
 _NO_PEERS = re.compile(r"host[- ]staged|\bSHM\b|\b[CGT]?NS\b", re.IGNORECASE)
 _DOMAIN = re.compile(r"nvl-?([0-9]{2,3})\b", re.IGNORECASE)
 _RACKS = re.compile(r"x\s?([0-9]{1,5})\s+racks?", re.IGNORECASE)
-_LINKS = re.compile(r"\bNV([0-9]{1,2})\b|\b([0-9]{1,2}) NVLinks\b", re.IGNORECASE)
+_LINKS = re.compile(
+    r"\bNV([0-9]{1,2})\b|\b([0-9]{1,2})(?:\s+of\s+(?:the\s+)?[0-9]{1,2})?\s+NVLink(?:s|\s+links)\b",
+    re.IGNORECASE,
+)
 _PCIE = re.compile(r"pcie\s?(?:gen\s?)?([1-6])", re.IGNORECASE)
 _LANES = re.compile(r"\bx(1|2|4|8|16)\b(?!\s?(?:racks?|GPU))", re.IGNORECASE)
 
@@ -91,6 +94,13 @@ def described(
     if gpus_per_node < 1 or nodes < 1:
         raise MachineError(f"{shown(gpu)}: no GPUs take part; only GPUs' libraries are modelled")
     joined, absent = _joined(gpu, interconnect)
+    rack = _DOMAIN.search(gpu)
+    if (
+        rack is not None
+        and not absent & _OF_NVLINKS
+        and not re.search(rf"{_DOMAIN.pattern}|pcie", joined.lower())
+    ):
+        joined = f"{joined}, {rack[0]}"  # "GB200 NVL72", whatever else is said of its NVLinks
     generation, generation_origin = _generation(gpu, joined)
     domains = _domains(joined, gpus_per_node, nodes)
     ranks_per_node = gpus_per_node * nodes // domains
@@ -215,8 +225,10 @@ def _nic_port(gpu: str, generation: Generation, inside: _Inside) -> tuple[float,
 
 def _nvlinks(gpu: str, generation: Generation, words: str, intra: Intra) -> _Inside:
     stated = _LINKS.search(words) or _LINKS.search(gpu)
-    links = int(stated[1] or stated[2]) if stated is not None else nvlinks_of(gpu)
-    rate = nvlink_rate(generation, gpu)
+    links, rate = nvlinks_of(gpu), nvlink_rate(generation, gpu)
+    if stated is not None:
+        # "Up to 40" joins no GPU by more links than its model has.
+        links = min(int(stated[1] or stated[2]), links or MOST_LINKS)
     if links is None and re.fullmatch(r"nvswitch[1-5]", words.strip(), re.IGNORECASE):
         links = {Generation.VOLTA: 6, Generation.AMPERE: 12}.get(generation, 18)
     if not links or rate is None:

@@ -142,7 +142,7 @@ def _write(path: Path, plain: Mapping[str, Any], **style: Any) -> None:
     import yaml
 
     try:
-        path.write_text(yaml.safe_dump(plain, sort_keys=False, **style), encoding="utf-8")
+        path.write_text(yaml.safe_dump(plain, sort_keys=False, explicit_end=True, **style), encoding="utf-8")
     except OSError as error:
         raise MachineError(f"{path}: cannot be written ({error.strerror}); name another file") from None
 

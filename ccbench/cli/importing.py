@@ -42,6 +42,9 @@ def import_files(
 ) -> int:
     """Make one run of all FILEs: output of nccl-tests, rccl-tests, OSU, Intel MPI Benchmarks and others.
 
+    Traces of a job, and folders of them, as 'ccbench replay' takes them, become one case for each different
+    collective, with its times in the job: 'ccbench compare RUN JOB' sets them beside a run.
+
     The tool is recognised from the file's text. --machine, --nodes and --network state what the file does
     not; tables that still lack their ranks are left out and listed. Without --machine, predictions are of
     the catalog's machine if the file's devices determine it, and a note says so.
@@ -52,17 +55,25 @@ def import_files(
     from ccbench.results.importers import read_log
     from ccbench.results.importers.pricing import Pricer
     from ccbench.results.importers.runs import each_once, import_logs, write_import
+    from ccbench.results.traces.imports import import_job
+    from ccbench.results.traces.reading import is_trace
 
     given = _given(machine, nodes, network)
     once, again = each_once(files)
+    traces = [path for path in once if is_trace(path)]
     logs: list[tuple[Path, ImportedLog]] = []
     problems: list[str] = []
     for path in once:
         try:
-            logs.append((path, read_log(path)))
+            if path not in traces:
+                logs.append((path, read_log(path)))
         except CcbenchError as error:  # noqa: PERF203  # each file may fail by itself
             problems.append(" ".join(str(error).split()))
     found = import_logs(logs, given)
+    try:
+        found += (import_job(traces, given),) if traces else ()
+    except CcbenchError as error:
+        problems.append(" ".join(str(error).split()))
     left_out = [*problems, *(line for file in found for line in file.refused)]
     folder = None
     pricer = Pricer()

@@ -25,6 +25,9 @@ Point = dict[str, Any]
 OWN = "schedule"
 LIBRARY = "nccl"
 
+MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
+"""Of an anchor: times that no library takes, and with which the constants of a fit would overflow."""
+
 
 @click.command(short_help="Price collectives on a machine without running them.")
 @click.option(
@@ -77,10 +80,11 @@ def predict(
     own = _calibrated(machine, fixed)
     host = _host(machine, (nodes, network, model)) if own is None else None
     if anchors and (own is not None or host is not None or model == OWN):
-        raise UsageError(
-            f"--anchor: is for a library on GPUs that are not calibrated yet; leave it out, or name such a "
-            f"machine instead of {machine}" + ", without --model" * (model == OWN)
-        )
+        seen, cure = "--model schedule was given, which is another model", "leave one of them out"
+        if model != OWN:
+            seen = f"{machine} is calibrated already" if own is not None else f"{machine} has none"
+            cure = "leave it out, or name the GPUs' own machine, such as hgx-h100"
+        raise UsageError(f"--anchor: moves the model of a library on GPUs, and {seen}; {cure}")
     if own is not None:
         where, by, points = own.cluster.name, "the calibrated library", _calibrated_points(own, asked)
     elif host is not None:
@@ -96,6 +100,8 @@ def predict(
                 f"--network {network}: {cluster.ranks} ranks are one {cluster.name}, joined to no other; "
                 "give --nodes, or leave --network out"
             )
+        if cluster.ranks == 1:
+            raise UsageError(f"--ranks: one rank of {cluster.name} sends nothing; give 2 or more")
         where, by, points = cluster.name, *_cluster_points(cluster, asked, model)
         if anchors:
             by = f"{by}, anchored by {', '.join(map(plain, anchors))},"
@@ -174,7 +180,12 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
 
     if not is_calibrated_file(name):
         return None
+    from ccbench.model.calibration import too_old
+
     machine = load_calibrated(name)
+    cure = "drivers and libraries have changed since: ccbench calibrate RUN of a new one"
+    if told := too_old(f"{name}: {machine.name}", [machine.calibrated_at], cure):
+        say(f"note: {told}")
     for option, value in fixed.items():
         if value is not None and (option, value) not in {("--ranks", machine.ranks), ("--model", LIBRARY)}:
             raise UsageError(
@@ -225,9 +236,10 @@ def _anchor(cluster: Cluster, asked: Asked, text: str) -> Measured:
     if size_bytes < 1 or seconds <= 0:
         raise UsageError(f"--anchor {shown(text)}: nothing is sent, or in no time; {cure}")
     (bound,) = bound_seconds(cluster, asked.collective, (size_bytes,))
-    if seconds < bound:
+    if not bound <= seconds <= min(MOST_OVER_BOUND * bound, MOST_SECONDS):
+        taken = "less than" if seconds < bound else "so much more than"
         raise UsageError(
-            f"--anchor {shown(text)}: no algorithm takes less than {format_seconds(bound)} on {cluster.name} "
+            f"--anchor {shown(text)}: no algorithm takes {taken} {format_seconds(bound)} on {cluster.name} "
             f"(bus bandwidth {format_rate(moved / bound)}); is it another size, unit or machine?"
         )
     return replace(asked.of_library(cluster.ranks), size_bytes=(size_bytes,)), (seconds,)
@@ -248,11 +260,12 @@ def _host(name: str, of_clusters: tuple[object, ...]) -> Machine | None:
         raise UsageError(
             f"--machine {name}: is one host; --nodes, --network and --model are for machines with GPUs"
         )
-    if name == "detect":
-        from ccbench.model.calibration import quick_machine
+    from ccbench.model.calibration import quick_machine, stale
 
-        return quick_machine()
-    return load_machine(name)
+    machine = quick_machine() if name == "detect" else load_machine(name)
+    if name not in machine_names() and (told := stale(machine)):
+        say(f"note: {told}")
+    return machine
 
 
 def _host_points(machine: Machine, asked: Asked, ranks: int | None) -> list[Point]:

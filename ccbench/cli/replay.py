@@ -62,7 +62,7 @@ def replay(traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: b
     if output:
         check_writable(output, "-o")
     trace = read_traces(traces)
-    folded = _only(fold(trace), asked["only"])
+    folded = _only(fold(trace, asked["ranks"] or 0), asked["only"])
     name = ", ".join(dict.fromkeys(path.name for path in traces[:3]))
     code, compared = 0, ""
     alone: dict[Case, Alone] = {}
@@ -131,6 +131,8 @@ def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
 
     A case of more ranks than --nodes have is priced on fewer, and marked.
     """
+    from ccbench.cases import PricedBy, capabilities_of
+    from ccbench.cli.predict import LIBRARY
     from ccbench.model.context import named_context
     from ccbench.model.library import ALGORITHMS
     from ccbench.plan.replay import Alone
@@ -150,7 +152,8 @@ def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
         except UsageError as error:
             found[one.case] = Alone(remark=f"not priced: {error}")
             continue
-        case = replace(case, backend="nccl", nodes=-(-case.ranks // each))
+        able = capabilities_of(case.backend).priced_by is PricedBy.GPU_LIBRARY
+        case = replace(case, backend=case.backend if able else LIBRARY, nodes=-(-case.ranks // each))
         if case.nodes > 1 and not asked["network"]:
             raise UsageError(
                 f"--machine {asked['machine']}: {case.ranks} ranks need {case.nodes} of it; say what joins "

@@ -7,14 +7,13 @@ import shlex
 import signal
 import sys
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from ccbench.cases import AXIS, PROCESSES
+from ccbench.cases import PROCESSES
 from ccbench.cli.output import (
     as_json,
     drawn_as_far_as_possible,
@@ -28,7 +27,7 @@ from ccbench.errors import UsageError
 from ccbench.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ccbench.cases import Case
     from ccbench.model import Prediction
@@ -241,18 +240,7 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
 
 
 MOST_LISTED = 30
-"""Cases that are listed one by one, and lines that are aimed at where there are more."""
-
-JOINED = {
-    "size_bytes": "sizes", "pair": "pairs", "root": "roots", "op": "ops", "dtype": "dtypes",
-    "in_place": "placements", "active_group": "sets of groups at once", "traffic": "traffics",
-    "overlap_with": "computations", "mode": "modes", "protocol": "protocols", "algorithm": "algorithms",
-    "concurrent": "companions", "groups": "groupings", "collective": "collectives",
-}  # fmt: skip
-"""Axes in which the cases of one line may differ, in words for several values: as many, from the front, as
-make few enough lines."""
-
-NAMED_FIRST = ("collective", "algorithm", "dtype", "op")
+"""Cases that are listed one by one; more are summed up."""
 
 
 def _priced(plan: Plan) -> list[Priced]:
@@ -260,7 +248,7 @@ def _priced(plan: Plan) -> list[Priced]:
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """One line for each case, or for cases that differ in little, with bytes and predicted times."""
+    """One line for each case, or each backend, collective, algorithm and number of ranks."""
     from ccbench.runner.planning import rank_bytes
     from ccbench.units import format_seconds, format_size
 
@@ -272,64 +260,23 @@ def plan_lines(plan: Plan) -> list[str]:
             words += [f"{format_seconds(price.predicted_seconds)} predicted"] if price else []
             lines.append("  ".join(words))
         return lines
-    groups: dict[Case, list[Priced]] = {}
-    for count in range(1, len(JOINED) + 1):
-        groups = defaultdict(list)
-        for case, price in priced:
-            # Whether a pair is both ways stays.
-            both = "both" if "<>" in case.pair else "each" if case.pair else ""
-            blank = replace(case, size_bytes=0, count=0, pair=both)
-            for name in list(JOINED)[:count]:
-                if name not in ("size_bytes", "pair"):
-                    blank = replace(blank, **{name: _usual(name)})
-            groups[blank].append((case, price))
-        if len(groups) <= MOST_LISTED:
-            break
-    ordered = sorted(groups.items(), key=lambda item: (item[0].backend, item[0].collective, item[0].label))
-    return [*(_line(members) for _, members in ordered), "every case: --json"]
+    groups: dict[tuple[str, str, str, int], list[Priced]] = defaultdict(list)
+    for case, price in priced:
+        groups[case.backend, case.collective, case.algorithm, case.ranks].append((case, price))
+    lines = []
+    for (backend, collective, algorithm, ranks), members in sorted(groups.items()):
+        sizes = sorted(case.size_bytes for case, _ in members)
+        line = f"{backend} {collective} {algorithm}, {plural(ranks, 'rank')}: "
+        line += f"{plural(len(members), 'case')}, {_span(format_size, sizes)}; "
+        line += f"at most {format_size(max(rank_bytes(case) for case, _ in members))} a rank"
+        if times := sorted(price.predicted_seconds for _, price in members if price):
+            line += f"; {_span(format_seconds, times)} predicted"
+        lines.append(line)
+    return [*lines, "every case: --json"]
 
 
-def _line(members: Sequence[Priced]) -> str:
-    """``nccl all_reduce ring float32 sum, 8 ranks: 14 cases, 8 B to 512 MiB; at most 1 GiB a rank; ...``."""
-    from ccbench.runner.planning import rank_bytes
-    from ccbench.units import format_seconds, format_size
-
-    cases = [case for case, _ in members]
-    first = cases[0]
-    # What the cases have in common, and how many different values of what they have not.
-    several = {name: len({getattr(case, name) for case in cases}) for name in JOINED}
-    words = [first.backend]
-    for name in NAMED_FIRST:
-        if several[name] > 1:
-            words.append(f"{several[name]} {JOINED[name]}")
-        elif getattr(first, name) != "none":
-            words.append(getattr(first, name))
-    parts = [" ".join(words), plural(first.ranks, "rank")]
-    blank = first
-    for name in (name for name in JOINED if name not in (*NAMED_FIRST, "size_bytes")):
-        if several[name] > 1:
-            ways = (" both ways" if "<>" in first.pair else " one way") if name == "pair" else ""
-            parts.append(f"{several[name]} {JOINED[name]}{ways}")
-            blank = replace(blank, **{name: _usual(name)})
-    # What differs from a plain case in what all cases of the line share.
-    parts += [word for word in blank.label.split(", ")[1:] if word not in (parts[1], first.backend)]
-    sizes = sorted({case.size_bytes for case in cases})
-    span = " to ".join(map(format_size, sizes[:1] + sizes[1:][-1:]))
-    found = [
-        f"{', '.join(parts)}: {plural(len(cases), 'case')}, {span}",
-        f"at most {format_size(max(map(rank_bytes, cases)))} a rank",
-    ]
-    times = sorted(price.predicted_seconds for _, price in members if price)
-    if times:
-        both_ends = dict.fromkeys((format_seconds(times[0]), format_seconds(times[-1])))
-        found.append(f"{' to '.join(both_ends)} predicted")
-    return "; ".join(found)
-
-
-def _usual(name: str) -> Any:
-    """The value of an axis that may differ; "" where no value is usual."""
-    default = AXIS[name].default
-    return "" if default is None else default
+def _span(text_of: Callable[[Any], str], values: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys(map(text_of, (values[0], values[-1]))))
 
 
 def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) -> None:

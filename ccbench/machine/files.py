@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-import yaml
+from ccbench.suite.documents import read_installed
 
 REDACTED = "<redacted>"
 
@@ -62,8 +62,8 @@ SHORTEST_HIDDEN = 4
 @cache
 def _kept() -> tuple[tuple[str, ...], frozenset[str]]:
     """Return prefixes of libraries, and the names whose values are kept, of ``variables.yaml``."""
-    text = Path(__file__).with_name("variables.yaml").read_text(encoding="utf-8")
-    lists = {prefix: names.split() for prefix, names in yaml.safe_load(text).items()}
+    plain = read_installed(Path(__file__).with_name("variables.yaml"))
+    lists = {prefix: names.split() for prefix, names in plain.items()}
     prefixes = tuple(prefix for prefix in lists if prefix.endswith("_"))
     return prefixes, frozenset(
         (prefix if prefix in prefixes else "") + name for prefix, names in lists.items() for name in names

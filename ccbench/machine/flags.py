@@ -122,6 +122,10 @@ class Flag(str, Enum):
     SURPLUS_COLUMNS = ("surplus_columns", About.NOTATION,
         "an imported row with more columns than its header; those that the header names were taken",
         "check that the header is the table's own")
+    IN_A_JOB = ("in_a_job", About.NOTATION,
+        "an imported case of a recorded job: its times are those beside the job's computing and other "
+        "communication, with waiting where one rank alone was recorded",
+        "'ccbench replay' of the same traces says where the time went")
     # fmt: on
 
     __str__ = str.__str__

@@ -12,18 +12,20 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ccbench import __version__
 from ccbench.cases import Conditions
 from ccbench.errors import HostBusy, MachineError
 from ccbench.machine.files import Files, cache_folder
@@ -63,6 +65,10 @@ LEAST_SHARE_OF_WORK = 0.25
 ASSUMED_YIELD_SECONDS = 4e-6
 """Where processes cannot be pinned to one core, so that handing it over cannot be timed."""
 
+MOST_DAYS = 30
+"""Age after which this host is measured anew, and other figures are said to be old: settings of power and, in
+clouds, the hardware below change, and no name does."""
+
 KEPT_FORM = 1
 """Changes when figures that were kept mean another thing than today's."""
 
@@ -88,7 +94,42 @@ def measure_machine(seconds: float = 2.0) -> Calibration:
     load = watched(began, ended, own_seconds) if began and ended else Conditions()
     virtual = read_host(files).hypervisor is not None
     machine = machine_from_samples(samples, datetime.now(timezone.utc), virtual)
-    return Calibration(machine, disturbance(samples, load))
+    origins = {**machine.origins, "cores": f"{machine.origins['cores']}; {_this_host()}"}
+    return Calibration(replace(machine, origins=origins), disturbance(samples, load))
+
+
+def _this_host() -> str:
+    """Return host, processor, kernel and releases, which figures are of; a colon ends the host's name."""
+    host, processor = read_host(Files()), read_processor(Files())
+    return (
+        f"host {host.name}: {processor.model}, kernel {host.kernel}, Python {platform.python_version()}, "
+        f"NumPy {np.__version__}, ccbench {__version__}"
+    )
+
+
+def stale(machine: Machine) -> str:
+    """Return why the figures of ``machine`` may no longer hold, and the cure; '' where nothing says so.
+
+    They are old, or this is the host of that name with another processor, kernel or release.
+    """
+    told, here = machine.origins["cores"].rpartition("; host ")[2], _this_host().removeprefix("host ")
+    cure = "calibrate again (ccbench calibrate -o FILE)"
+    if told != here and told.partition(":")[0] == here.partition(":")[0]:
+        return f"{machine.name} was measured on {told}; now it is {here}; {cure}"
+    return too_old(machine.name, machine.origins.values(), cure)
+
+
+def too_old(name: str, told: Iterable[str], cure: str) -> str:
+    """Return that ``name`` was measured more than MOST_DAYS ago, by the days in ``told``, or ''."""
+    # Without a day (shipped machines have theirs in the catalog's pages) nothing is old.
+    days = sorted(
+        day for text in told for day in re.findall(r"\b2[0-9]{3}-[01][0-9]-[0-3][0-9](?![0-9])", text)
+    )
+    with suppress(ValueError, IndexError):  # somebody edited the file
+        age = (datetime.now(timezone.utc).date() - date.fromisoformat(days[0])).days
+        if age > MOST_DAYS:
+            return f"{name} was measured on {days[0]}, {age} days ago; {cure}"
+    return ""
 
 
 def _children_cpu_seconds() -> float:
@@ -124,14 +165,17 @@ def disturbance(samples: Mapping[str, Any], load: Conditions) -> str:
 def quick_machine() -> Machine:
     """Return this machine as it was measured best: now, in less than a second, or in earlier calls.
 
-    What is found is kept for later calls (``kept_file``). Raises HostBusy where other load is in the way and
-    no earlier call had better luck, MachineError when the measuring fails or hangs.
+    What is found is kept for later calls (``kept_file``), for MOST_DAYS, and longer while the host is too
+    busy to be measured (``stale`` then says so). Raises HostBusy where other load is in the way and no
+    earlier call had better luck, MachineError when the measuring fails or hangs.
     """
     file = kept_file()
     earlier = None
     with suppress(MachineError):  # nothing is kept, or it is damaged
         earlier = load_machine(file)
-    now = measure_machine(AGAIN_SECONDS if earlier else QUICK_SECONDS)
+    old = earlier is not None and bool(stale(earlier))
+    now = measure_machine(AGAIN_SECONDS if earlier and not old else QUICK_SECONDS)
+    earlier = None if old and not now.disturbed else earlier
     if now.disturbed and earlier is None:
         raise HostBusy(
             f"cannot say how fast this machine should be: {now.disturbed}; measure again when it is quiet, "
@@ -155,11 +199,9 @@ def quick_machine() -> Machine:
 def kept_file() -> Path:
     """Return the machine file that holds the best of all calibrations of a host like this one.
 
-    One for each host name, processor, set of usable processors, kernel, and release of Python and NumPy.
+    One for each host name, processor, set of usable processors, kernel, and release of what measures.
     """
-    host, processor = read_host(Files()), read_processor(Files())
-    releases = platform.python_version(), np.__version__, KEPT_FORM
-    facts = host.name, host.kernel, processor.model, allowed_cpus(), *releases
+    facts = _this_host(), allowed_cpus(), KEPT_FORM
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     return cache_folder() / "machines" / f"{name}.yaml"
 

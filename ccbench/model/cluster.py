@@ -20,10 +20,11 @@ from ccbench.model.fabric_loads import FabricCosts
 from ccbench.model.fabric_pricing import FabricPrices, price_algorithm
 from ccbench.model.library import Generation, Intra, LibraryPoint, LibraryRequest, LibrarySystem
 from ccbench.model.library.clusters import library_system
-from ccbench.model.library.constants import read_table, shipped
+from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO, PROXY_ELSEWHERE_MICROSECONDS, PROXY_MICROSECONDS
 from ccbench.model.library.intervals import intervals
 from ccbench.model.library.predictor import predict_library
+from ccbench.suite.documents import read_installed
 from ccbench.topology.fabrics import LINK_KINDS, Fabric, Floats
 from ccbench.topology.graph import LinkKind, Topology
 from ccbench.topology.node_nics import Network, parse_network
@@ -32,6 +33,10 @@ T = TypeVar("T")
 
 MOST_KEPT = 16_384
 """Answers that a cluster keeps."""
+
+
+MOST_OF_A_HOST = 16
+"""GPUs; a machine with more is an NVLink domain of several hosts (GB200 NVL72)."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class Cluster:
     @cached_property
     def costs(self) -> FabricCosts:
         """Costs of schedules on its links; the same object each time, so that loads are found once."""
-        fabric, links = self.fabric, read_table(LINKS_FILE)
+        fabric, links = self.fabric, read_installed(LINKS_FILE)
         kinds = fabric.link_kind_codes
         rows = [links.get(kind.value, ["", 0.0, 0.0]) for kind in LINK_KINDS]
         latencies, messages = (np.array([row[column] for row in rows]) for column in (1, 2))
@@ -153,9 +158,10 @@ def cluster_of(
             f"a multiple of {nodes} up to {nodes * held}, or other --nodes"
         )
     if nodes > 1 and network is None:
+        rack = f"; {node.name} is {held} GPUs of several hosts: for some of these give --ranks, no --nodes"
         raise MachineError(
             f"{node.name}: {ranks} ranks are {nodes} nodes and need a network; name theirs, such as "
-            "--network ib-ndr-400x8 ('ccbench list networks')"
+            f"--network ib-ndr-400x8 ('ccbench list networks'){rack * (held > MOST_OF_A_HOST)}"
         )
     taken = first_gpus(node, ranks // nodes)
     wanted = None
@@ -212,7 +218,7 @@ kernels on GPUs yet; of the order of one hop of NCCL's LL (0.6 us over NVLink, s
 def kind_efficiency(system: LibrarySystem) -> dict[LinkKind, float]:
     """Share of a link's nominal rate that schedules get: the library model (docs/model-library.md)."""
     table = shipped().table
-    links = read_table(LINKS_FILE).items()
+    links = read_installed(LINKS_FILE).items()
     found = {LinkKind(kind): table[f"efficiency.{name}"] for kind, (name, *_) in links}
     if system.intra is Intra.NVSWITCH and system.generation is Generation.HOPPER:
         # Measured on Hopper by itself: 362 to 370 of 450 GB/s, where A100 has 235 of 300.

@@ -31,8 +31,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ccbench.model.library.constants import read_table
 from ccbench.schedules.schedule import distances_up_to
+from ccbench.suite.documents import read_installed
 
 SEGMENTS_BYTES = (8 << 10, 64 << 10, 128 << 10)
 """Into which MPI libraries cut what they pass on in pipelines."""
@@ -334,7 +334,7 @@ def own_choice(
         table = "MPICH"
     else:
         return ""
-    rows: list[dict[str, Any]] = read_table(CHOICES)[table].get(collective, [])
+    rows: list[dict[str, Any]] = read_installed(CHOICES)[table].get(collective, [])
     for row in rows:
         if ranks < row["below"] and (not row.get("power_of_two") or ranks & (ranks - 1) == 0):
             algorithms, limits = row["take"][::2], row["take"][1::2]

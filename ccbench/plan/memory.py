@@ -19,11 +19,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 
 from ccbench.errors import UsageError
 from ccbench.plan.shape import ModelShape
 from ccbench.plan.strategy import Strategy, check_strategy
+from ccbench.suite.documents import read_installed
 from ccbench.units import parse_size
 
 ML_ENGINEERING = "stas00/ml-engineering, compute/accelerator/README.md"
@@ -71,11 +72,8 @@ class Device:
 @lru_cache(maxsize=1)
 def named_devices() -> dict[str, Device]:
     """The devices of devices.yaml by name."""
-    import yaml
-
-    text = (resources.files("ccbench.plan") / "devices.yaml").read_text(encoding="utf-8")
     found = {}
-    for name, values in yaml.safe_load(text).items():
+    for name, values in read_installed(Path(__file__).with_name("devices.yaml")).items():
         rate = values["memory_rate"].removesuffix("/s")
         found[name] = Device(
             name,

@@ -2,8 +2,9 @@
 
 The time of a collective on a rank is transfer and waiting for the ranks that came later. The rank that came
 last does not wait, so the shortest of the ranks' times is the transfer, whatever their clocks say; what
-others took longer they waited. All sums are of one step, the mean over its steps and over the ranks that were
-recorded.
+others took longer they waited. Where ranks do unequal work the shortest may be that of the rank with least to
+do: there the last start ends the waiting, if the ranks have one clock. All sums are of one step, the mean
+over its steps and over the ranks that were recorded.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from statistics import median
 
 import numpy as np
@@ -20,13 +22,15 @@ from ccbench.cases import Case
 from ccbench.results.traces.events import Communication, Intervals, Trace
 from ccbench.results.traces.fold import Fold, JobCase
 from ccbench.results.traces.intervals import merged
-from ccbench.results.traces.join import Instance
+from ccbench.results.traces.join import have_one_clock
+from ccbench.results.traces.lag import lag
+from ccbench.topology.graph import Finding
 from ccbench.units import format_seconds, plural
 
 Floats = NDArray[np.float64]
 
-LATE_SHARE, LATE_SECONDS = 0.1, 10e-6
-"""A rank came last where the next one waited this much longer: of the transfer, and at least this long."""
+UNTOLD_SHARE = 0.01
+"""Calls that are no case and take less than this, of the communication, stay out of the verdict."""
 
 MOSTLY = 0.5
 """Share from which on one rank, or one reason, is named for all."""
@@ -58,8 +62,8 @@ class Alone:
 class CaseTime:
     """A case of the job. Seconds are of one launch, shares of the job's communication time.
 
-    seconds: median of what the ranks' records say, with waiting. transfer_seconds: median of the least over
-    ranks, None where one rank alone was recorded. waiting_share: of ``seconds`` summed up. last: rank that
+    seconds: median of what the ranks' records say, with waiting. transfer_seconds: median of the longest
+    without, None where one rank alone was recorded. waiting_share: of ``seconds`` summed up. last: rank that
     came last most often, with how often; of ``decided`` collectives in which one clearly did.
     """
 
@@ -87,7 +91,7 @@ class StepTime:
     for ranks that came later. wire: what the transfers take alone, as measured or predicted; without either
     the whole transfer. competing: longer than that while the rank computed or another collective ran; slower:
     longer without. exposed: communication while the rank did not compute; computing: all of it.
-    waiting_for: rank -> its part of ``waiting``.
+    waiting_for: rank -> its part of ``waiting``. no_case: of calls that are no case, beside communication.
     """
 
     steps: int
@@ -101,6 +105,7 @@ class StepTime:
     slower_seconds: float | None = None
     wire_seconds: float | None = None
     waiting_for: Mapping[int, float] = field(default_factory=dict)
+    no_case_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,8 @@ class Replay:
     """A job's communication, taken apart.
 
     step: None where the trace has no times. what_if: (what, seconds of transfer a step). compared: what
-    ``Alone`` is from, in words, '' for nothing.
+    ``Alone`` is from, in words, '' for nothing. one_clock: the ranks' clocks can be compared.
+    findings: of a job that hung or hangs, what it waits for.
     """
 
     trace: Trace
@@ -117,11 +123,15 @@ class Replay:
     step: StepTime | None
     what_if: tuple[tuple[str, float], ...] = ()
     compared: str = ""
+    one_clock: bool = False
+    findings: tuple[Finding, ...] = ()
 
     @property
     def verdict(self) -> str:
         """One sentence: how long a step communicates, and where that goes."""
         ran = sum(one.job.count for one in self.cases)
+        if not ran and self.fold.not_folded:
+            return f"none of {plural(sum(self.fold.not_folded.values()), 'communication')} is a case"
         if self.step is None:
             return (
                 f"{plural(ran, 'communication')} in {plural(len(self.cases), 'case')}; the trace has no times"
@@ -133,6 +143,8 @@ class Replay:
         hidden = ""
         if exposed is not None and step.computing_seconds:
             hidden = f"; {format_seconds(exposed)} of it no computing hides"
+        if step.no_case_seconds > UNTOLD_SHARE * step.communication_seconds:
+            hidden += f"; {format_seconds(step.no_case_seconds)} more are of calls that are no case here"
         if step.waiting_seconds is None:
             why = "only one rank was recorded" if step.ranks < 2 else "not all of it is of known ranks"
             return f"{begin} nobody can say what is waiting: {why}{hidden}"
@@ -170,66 +182,54 @@ def replay(
 
     alone: of cases of the fold. compared: see Replay. machine: of the predictions.
     """
-    timed = [one for job in fold.cases for one in job.instances if _durations(one)]
-    total = sum(sum(_durations(one)) * one.count for one in timed)
-    cases = tuple(_case_time(job, alone.get(job.case, Alone()), total) for job in fold.cases)
-    step = _step_time(trace, fold, alone) if total > 0 else None
+    timed = [one for job in fold.cases for one in job.instances if one.seconds]
+    total = sum(sum(one.seconds) * one.count for one in timed)
+    clock = have_one_clock(timed)
+    cases = tuple(_case_time(job, alone.get(job.case, Alone()), total, clock) for job in fold.cases)
+    step = _step_time(trace, fold, alone, clock) if total > 0 else None
     steps = step.steps if step else 1
+    often = [_launches(trace, job) for job in fold.cases]
     what_if = []
     for name, attribute in (
+        ("every collective takes what it takes alone", "measured_seconds"),
         ("every collective takes its bound", "bound_seconds"),
         (f"on {machine}, by the model", "predicted_seconds"),
         ("likewise, with the algorithms that are fastest there", "best_seconds"),
     ):
         seconds = [getattr(alone.get(job.case), attribute, None) for job in fold.cases]
         if seconds and all(one is not None for one in seconds):
-            # As for the step: of one rank, so that a collective counts for each rank that recorded it.
-            often = [sum(one.count * len(one.records) for one in job.instances) for job in fold.cases]
             spent = sum(n * (each or 0.0) for n, each in zip(often, seconds, strict=True))
             what_if.append((name, spent / max(1, len(trace.ranks)) / steps))
-    return Replay(trace, fold, cases, step, tuple(what_if), compared)
+    return Replay(trace, fold, cases, step, tuple(what_if), compared, clock, lag(trace))
 
 
-def _durations(one: Instance) -> list[float]:
-    """Seconds of each rank's record; [] where not all have one."""
-    found = [record.duration_seconds for record in one.records if record.duration_seconds is not None]
-    return found if len(found) == len(one.records) else []
-
-
-def transfer_seconds(one: Instance) -> float | None:
-    """The least of the ranks' times; None where fewer than two ranks of it were recorded."""
-    found = _durations(one)
-    return min(found) if len(found) > 1 else None
-
-
-def last_rank(one: Instance) -> int | None:
-    """The rank that came last: it took clearly less long than all others. None where none did."""
-    found = sorted(
-        (seconds, record.rank) for seconds, record in zip(_durations(one), one.records, strict=False)
+def _launches(trace: Trace, job: JobCase) -> int:
+    """How often a case runs in the job's steps, counted for each rank that recorded it."""
+    by_rank: dict[int, list[Communication]] = defaultdict(list)
+    for record in (record for one in job.instances for record in one.records):
+        by_rank[-1 if record.rank is None else record.rank].append(record)
+    return sum(
+        record.count for rank, rows in by_rank.items() for record in _inside(rows, trace.steps.get(rank))
     )
-    if len(found) < 2:
-        return None
-    (least, rank), (second, _) = found[:2]
-    return rank if second - least > max(LATE_SECONDS, LATE_SHARE * least) else None
 
 
-def _case_time(job: JobCase, alone: Alone, total_seconds: float) -> CaseTime:
-    timed = [(one, _durations(one)) for one in job.instances]
-    timed = [(one, found) for one, found in timed if found]
+def _case_time(job: JobCase, alone: Alone, total_seconds: float, one_clock: bool) -> CaseTime:
+    timed = [(one, one.seconds) for one in job.instances if one.seconds]
     if not timed:
         return CaseTime(job, alone)
     spent = sum(sum(found) * one.count for one, found in timed)
-    transfers = [(one, found) for one, found in timed if len(found) > 1]
-    last = Counter(rank for one, _ in transfers if (rank := last_rank(one)) is not None)
-    joined_spent = sum(map(sum, (found for _, found in transfers)))
-    waited = sum(sum(found) - len(found) * min(found) for _, found in transfers)
+    joined = [(one, np.array(found), one.waits(one_clock)) for one, found in timed if len(found) > 1]
+    last = Counter(rank for one, _, _ in joined if (rank := one.last_rank(one_clock)) is not None)
+    joined_spent = sum(float(found.sum()) for _, found, _ in joined)
     return CaseTime(
         job,
         alone,
         share=spent / total_seconds if total_seconds else None,
         seconds=median(seconds for _, found in timed for seconds in found),
-        transfer_seconds=median(min(found) for _, found in transfers) if transfers else None,
-        waiting_share=waited / joined_spent if joined_spent else None,
+        transfer_seconds=median(float((found - waited).max()) for _, found, waited in joined)
+        if joined
+        else None,
+        waiting_share=sum(sum(waited) for _, _, waited in joined) / joined_spent if joined_spent else None,
         last=last.most_common(1)[0] if last else None,
         decided=last.total(),
     )
@@ -238,44 +238,45 @@ def _case_time(job: JobCase, alone: Alone, total_seconds: float) -> CaseTime:
 # -- one step -----------------------------------------------------------------------------------------------
 
 
-def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone]) -> StepTime:
+def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock: bool) -> StepTime:
     """Take apart the mean step; of a trace without steps, all of it as one."""
-    where = {id(record): (job, one) for job in fold.cases for one in job.instances for record in one.records}
+    where = _where(fold, one_clock)
     by_rank: dict[int | None, list[Communication]] = defaultdict(list)
+    no_case: dict[int | None, list[Communication]] = defaultdict(list)
     for record in trace.communications:
-        if id(record) in where and record.duration_seconds is not None:
-            by_rank[record.rank].append(record)
+        if record.duration_seconds is not None:
+            (by_rank if id(record) in where else no_case)[record.rank].append(record)
     ranks = len(by_rank)
     steps = max((len(trace.steps.get(rank, ())) for rank in by_rank if rank is not None), default=0)
     sums: dict[str, float] = defaultdict(float)
     waiting_for: dict[int, float] = defaultdict(float)
     tells, computes = True, True
     for rank, records in by_rank.items():
-        inside = _inside(records, trace.steps.get(rank) if rank is not None and steps else None)
+        within = trace.steps.get(rank) if rank is not None else None
+        inside = _inside(records, within)
         busy = trace.computing.get(rank) if rank is not None else None
         has_times = all(one.start_seconds is not None for one in inside)
         computes &= busy is not None and has_times
         spans = _spans(inside) if has_times else np.empty((0, 2))
         others = busy if busy is not None else np.empty((0, 2))
         sums["exposed"] += length(merged(spans)) - float(overlaps(merged(spans), others).sum())
-        sums["computing"] += length(_clipped(others, trace.steps.get(rank) if rank is not None else None))
+        sums["computing"] += length(_clipped(others, within))
+        sums["no_case"] += sum(one.duration_seconds or 0.0 for one in _inside(no_case[rank], within))
         beside = overlaps(spans, others) if has_times else np.zeros(len(inside))
         if has_times:
             beside = np.maximum(beside, _other_streams(inside, spans))
         for record, covered in zip(inside, beside, strict=True):
-            job, one = where[id(record)]
+            case, waited, last = where[id(record)]
             taken = (record.duration_seconds or 0.0) * record.count
             sums["communication"] += taken
-            transfer = transfer_seconds(one)
-            if transfer is None:
-                tells &= job.case.group_ranks < 2
+            if waited is None:
+                tells &= case.group_ranks < 2
                 continue
-            transfer *= record.count
+            transfer = taken - waited * record.count
             sums["waiting"] += taken - transfer
-            last = last_rank(one)
             if last is not None and last != rank:
                 waiting_for[last] += taken - transfer
-            usual = alone.get(job.case, Alone()).seconds
+            usual = alone.get(case, Alone()).seconds
             wire = transfer if usual is None else min(transfer, usual * record.count)
             competes = covered > MOSTLY * (record.duration_seconds or 0.0)
             sums["wire"] += wire
@@ -292,8 +293,19 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone]) -> StepTim
         exposed_seconds=each["exposed"] if computes else None,
         computing_seconds=each["computing"] if computes else None,
         waiting_for=named if tells else {},
+        no_case_seconds=each.get("no_case", 0.0),
         **(parts if tells else {}),
     )
+
+
+def _where(fold: Fold, one_clock: bool) -> dict[int, tuple[Case, float | None, int | None]]:
+    """Identity of a record -> (its case, how long its rank waited, which rank came last)."""
+    found: dict[int, tuple[Case, float | None, int | None]] = {}
+    for case, one in ((job.case, one) for job in fold.cases for one in job.instances):
+        last = one.last_rank(one_clock)
+        for record, waited in zip_longest(one.records, one.waits(one_clock)):
+            found[id(record)] = case, waited, last
+    return found
 
 
 def _whole_seconds(trace: Trace, by_rank: Mapping[int | None, Sequence[Communication]], steps: int) -> float:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from ccbench.errors import UsageError
+from ccbench.suite.documents import read_installed
 
 NORMS = {"layer": 2, "rms": 1}
 """Vectors of a norm: LayerNorm has a weight and a bias, RMSNorm a weight."""
@@ -241,10 +242,8 @@ class ModelShape:
 @lru_cache(maxsize=1)
 def named_shapes() -> dict[str, ModelShape]:
     """The shapes of shapes.yaml by name, each with its source."""
-    import yaml
-
-    text = (resources.files("ccbench.plan") / "shapes.yaml").read_text(encoding="utf-8")
-    return {name: make_shape({"name": name, **values}) for name, values in yaml.safe_load(text).items()}
+    plain = read_installed(Path(__file__).with_name("shapes.yaml"))
+    return {name: make_shape({"name": name, **values}) for name, values in plain.items()}
 
 
 def named_shape(name: str) -> ModelShape:

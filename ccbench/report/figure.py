@@ -16,7 +16,7 @@ from ccbench.units import format_seconds, format_size
 
 Scale = Literal["linear", "log2", "log10"]
 Topic = Literal[
-    "bandwidth", "time", "algorithms", "prediction", "ranks", "pairs", "sharing", "plan", "history", "nothing"
+    "bandwidth", "time", "algorithms", "prediction", "ranks", "pairs", "plan", "history", "nothing"
 ]  # fmt: skip
 Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank", "ranks", "run"]
 

@@ -27,7 +27,6 @@ from ccbench.report.curves import (
 )
 from ccbench.report.figure import Axis, Figure, Kind, Row, Series, measured_series
 from ccbench.report.maps import pair_figures, sample_figures
-from ccbench.report.sharing import sharing_figures, sharing_of
 from ccbench.report.wording import bias_text, error_and_bias, footnote, labelled, series_key, series_names
 from ccbench.results import Point, Run
 from ccbench.results.schema import WAITING_SHARE
@@ -66,13 +65,12 @@ def every_figure(
         where = " · ".join(word for word in words if word)
         maps += _made("samples of ranks", partial(sample_figures, own), problems)
         maps += _made("pairs", partial(pair_figures, pair_matrices(run), where), problems)
-    maps += _made("sharing", partial(sharing_figures, sharing_of(every)), problems)
     figures = figures_of([*every, *behind], problems)
     return [figure for figure in figures if figure.topic != "nothing" or not maps] + maps
 
 
 def figures_of(points: Sequence[Point], problems: list[str] | None = None) -> tuple[Figure, ...]:
-    """Every figure of ``points`` but maps and sharing; one that says so when nothing was measured.
+    """Every figure of ``points`` but maps; one that says so when nothing was measured.
 
     problems: takes one line for every kind of figure that could not be made, so that the rest is not lost;
         without it the first failure is raised.

@@ -52,8 +52,6 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("prediction", "Measured against predicted", "Above the line the machine is slower than the model says."),
     ("ranks", "Ranks and samples",
      "Whether one rank is late or all are: every rank's spread, then single samples where they spread most."),
-    ("sharing", "Sharing, by size",
-     "What groups at once, another collective or a computation at the same time do to a collective."),
     ("pairs", "Every pair of ranks", "Rates or latencies of all pairs; frames mark those below their class."),
 )  # fmt: skip
 """Topic of the figures, heading and one sentence; a section without figures is left out."""
@@ -111,6 +109,7 @@ class PageContent:
     """The whole page; ``label`` says loudly where times are no measurement.
 
     terms: of the glossary, besides those of every page; formulas: its bus factors, of a page about runs.
+    pictures: (heading, words for those who cannot see it, data address) of what is drawn once, not by points.
     """
 
     title: str
@@ -125,6 +124,7 @@ class PageContent:
     sharing: tuple[Table, ...] = ()
     terms: tuple[tuple[str, str], ...] = ()
     formulas: Table = NOTHING
+    pictures: tuple[tuple[str, str, str], ...] = ()
     baseline: str = ""
     version: str = __version__
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,15 +129,8 @@ class PlanFigure:
         return picture_bytes(self.canvas, form)
 
 
-@dataclass(frozen=True)
-class Stack:
-    """One step with the words below its bar and above it. waits: as of ``by_kind``."""
-
-    name: str
-    top: str
-    computing_seconds: float
-    bubble_seconds: float
-    waits: Mapping[str, tuple[float, float]]
+Stack = tuple[str, Step, str]
+"""One step with the words below its bar and above it."""
 
 
 def by_kind(step: Step) -> dict[str, tuple[float, float]]:
@@ -157,27 +150,17 @@ def by_kind(step: Step) -> dict[str, tuple[float, float]]:
 def plan_figures(planned: Planned) -> tuple[PlanFigure, ...]:
     """Layouts side by side, numbers of devices side by side, and the best one's step over time."""
     if planned.textbook:
-        return (_textbook_figure(planned),)
+        return ()
     shape, cluster, _ = planned.where
     devices = f"{cluster.ranks} devices · {cluster.name}"
-
-    def stack(name: str, step: Step, top: str) -> Stack:
-        return Stack(name, top, step.computing_seconds, step.bubble_seconds, by_kind(step))
-
-    layouts = [stack(one.name, one.step, format_seconds(one.step.seconds)) for one in planned.outcomes]
+    layouts = [(one.name, one.step, format_seconds(one.step.seconds)) for one in planned.outcomes]
     there = [one.outcome for one in planned.scaled if one.outcome is not None]
-    scaled = [stack(f"{one.ranks:,}", one.step, f"{one.tflops:.0f}") for one in there]
-    found = []
-    if len(layouts) > 1:
-        title, subtitle = f"{shape.name}: a step by layout", f"{devices} · {planned.plan.dtype}"
-        found.append(_bars_figure("layouts", title, subtitle, "layout", layouts, MOST_BARS))
+    scaled = [(f"{one.ranks:,}", one.step, f"{one.tflops:.0f}") for one in there]
+    title = f"{shape.name}: a step by layout"
+    found = [_bars_figure("layouts", title, f"{devices} · {planned.plan.dtype}", "layout", layouts)]
     if scaled:
         subtitle = f"{planned.plan.scaling} scaling · above each bar TFLOP/s a device"
-        title = f"{shape.name}: a step by devices"
-        found.append(_bars_figure("scale", title, subtitle, "devices", scaled, len(scaled)))
-    if len(layouts) == 1:
-        title = f"{shape.name}: what a step is made of"
-        found.append(_bars_figure("step", title, devices, "layout", layouts, MOST_BARS))
+        found.append(_bars_figure("scale", f"{shape.name}: a step by devices", subtitle, "devices", scaled))
     best = min(planned.outcomes, key=lambda one: (not one.fits, -one.tflops))
     subtitle = f"{best.name} · {cluster.name} · {format_seconds(best.step.seconds)}"
     drawn = timeline(best.step)
@@ -194,62 +177,25 @@ def plan_figures(planned: Planned) -> tuple[PlanFigure, ...]:
     return (*found, PlanFigure(figure, drawn))
 
 
-def _bars_figure(
-    key: str, title: str, subtitle: str, below: str, stacks: Sequence[Stack], most: int
-) -> PlanFigure:
-    bars = _bars(stacks[:most])
-    notes = [HIDDEN_NOTE] * bool(bars.beside)
-    notes += [f"The first {most} of {len(stacks)} are drawn"] * (len(stacks) > most)
-    x = Axis(below, "ranks", "linear")
-    return PlanFigure(Figure(key, "plan", title, subtitle, x, TIME, footnote=tuple(notes)), bars)
-
-
-def _bars(stacks: Sequence[Stack], words: Mapping[str, str] = AXIS_WORDS) -> Bars:
-    """Return stacked bars: computing, bubble, exposed communication by kind; beside each what is hidden."""
+def _bars_figure(key: str, title: str, subtitle: str, below: str, stacks: Sequence[Stack]) -> PlanFigure:
+    """Stacked bars: computing, bubble, exposed communication by kind; beside each what is hidden."""
+    most = MOST_BARS if key == "layouts" else len(stacks)
+    names, steps, tops = zip(*stacks[:most], strict=True)
     layers = [
-        Layer("computing", COMPUTING_COLOUR, tuple(one.computing_seconds for one in stacks)),
-        Layer("pipeline bubble", PALE, tuple(one.bubble_seconds for one in stacks)),
+        Layer("computing", COMPUTING_COLOUR, tuple(one.computing_seconds for one in steps)),
+        Layer("pipeline bubble", PALE, tuple(one.bubble_seconds for one in steps)),
     ]
     beside = []
-    for kind, text in words.items():
-        waits = [one.waits.get(kind, (0.0, 0.0)) for one in stacks]
-        layers.append(Layer(f"{text}, exposed", COLOURS[kind], tuple(exposed for exposed, _ in waits)))
-        hidden = tuple(hidden for _, hidden in waits)
+    waits = [by_kind(step) for step in steps]
+    for kind, text in AXIS_WORDS.items():
+        exposed, hidden = zip(*(one.get(kind, (0.0, 0.0)) for one in waits), strict=True)
+        layers.append(Layer(f"{text}, exposed", COLOURS[kind], exposed))
         beside.append(Layer(f"{text}, hidden (beside)", COLOURS[kind], hidden, hidden=True))
-    return Bars(
-        names=tuple(one.name for one in stacks),
-        layers=tuple(layer for layer in layers if any(layer.values)),
-        beside=tuple(layer for layer in beside if any(layer.values)),
-        tops=tuple(one.top for one in stacks),
-    )
-
-
-def _textbook_figure(planned: Planned) -> PlanFigure:
-    """Return bars of a step by how its gradients are sent: in series, in buckets, all at once."""
-    gradients = planned.plan.gradients
-    assert gradients is not None
-    stacks = []
-    for one in planned.textbook:
-        name = "in series" if one.bucket == 0 else f"{one.bucket}"
-        if one.bucket > 1 and gradients.startup_seconds is None:
-            # Nobody said what part of a message is start-up, so both ends are drawn.
-            name += f"\n{'start-up' if one.startup_seconds else 'bytes'}"
-        top = f"{one.seconds * 1e3:,.0f} ms"
-        waits = {"dp": (one.exposed_seconds, one.hidden_seconds)}
-        stacks.append(Stack(name, top, one.computing_seconds, 0.0, waits))
-    figure = Figure(
-        key="gradients",
-        topic="plan",
-        title=f"{gradients.layers} layers x {gradients.per_layer} gradients: a step by how they are sent",
-        subtitle=(
-            f"{format_seconds(gradients.compute_seconds)} to compute and "
-            f"{format_seconds(gradients.communicate_seconds)} to communicate each"
-        ),
-        x=Axis("gradients in one message", "ranks", "linear"),
-        y=TIME,
-        footnote=("Start-up is the part of a communication that a larger message does not pay again",),
-    )
-    return PlanFigure(figure, _bars(stacks, {"dp": "gradients"}))
+    layers, beside = ([one for one in some if any(one.values)] for some in (layers, beside))
+    notes = [HIDDEN_NOTE] * bool(beside)
+    notes += [f"The first {most} of {len(stacks)} are drawn"] * (len(stacks) > most)
+    figure = Figure(key, "plan", title, subtitle, Axis(below, "ranks", "linear"), TIME, footnote=tuple(notes))
+    return PlanFigure(figure, Bars(names, tuple(layers), tuple(beside), tops))
 
 
 def _draw_bars(figure: Figure, bars: Bars, axes: Axes) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
-from ccbench.plan.replay import CaseTime, Replay, transfer_seconds
+from ccbench.plan.replay import CaseTime, Replay
 from ccbench.plan.timeline import Piece, Timeline
 from ccbench.report.case_table import stored
 from ccbench.report.drawing import BLUE, GREEN, GREY, PINK, VERMILION, picture_address
 from ccbench.report.figure import Axis, Figure
 from ccbench.report.page import PageContent, RunPart, render_page
 from ccbench.report.plan_figures import COMPUTED, TRANSFERRED, WAITED, Bars, Layer, PlanFigure
-from ccbench.report.replay_text import case_table, remarks_of
+from ccbench.report.replay_text import REMARK, SENTENCES, case_table, remarks_of
 from ccbench.topology.graph import Finding
 from ccbench.units import format_seconds, format_size, plain, plural
 
@@ -23,13 +24,11 @@ MOST_PIECES = 6000
 MOST_CASES = 3
 """Ranks, intervals and cases that are drawn; the table has all cases."""
 
-SENTENCES = 1000
-"""Characters of the longest sentence of a trace that is shown."""
-
 
 def replay_page(replay: Replay, name: str) -> str:
     """Return the whole file as text. Raises MissingDependency without jinja2 or plotly."""
-    findings = [
+    findings = list(replay.findings)
+    findings += [
         Finding("doubt", one.kind, (), plain(one.text, SENTENCES), "", one.kind.replace("_", " "))
         for one in (*replay.trace.warnings, *replay.fold.warnings)
     ]
@@ -37,35 +36,25 @@ def replay_page(replay: Replay, name: str) -> str:
         findings.append(
             Finding("note", "not_a_case", (), plain(reason, SENTENCES), "", f"{count} are no case")
         )
-    what_if = (f"What if {what}: {format_seconds(each)} of transfer a step." for what, each in replay.what_if)
-    drawn = [
-        ("The job", _timeline(replay), (f"{replay.verdict[:1].upper()}{replay.verdict[1:]}.", *what_if)),
-        ("Its costliest cases", _bars(replay), (f"Alone: {replay.compared}.",) if replay.compared else ()),
+    sentences = [f"{replay.verdict[:1].upper()}{replay.verdict[1:]}."]
+    sentences += [
+        f"What if {what}: {format_seconds(each)} of transfer a step" for what, each in replay.what_if
     ]
-    parts = [
-        RunPart(
-            name=heading,
-            facts=f"{', '.join(replay.trace.kinds)} · {plural(len(replay.trace.ranks), 'rank')} recorded",
-            sentences=sentences,
-            findings=tuple(findings) if not place else (),
-            picture=_picture(figure) if figure else None,
-        )
-        for place, (heading, figure, sentences) in enumerate(drawn)
-        if figure or not place
-    ]
+    sentences += [f"Alone: {replay.compared}."] * bool(replay.compared)
+    facts = f"{', '.join(replay.trace.kinds)} · {plural(len(replay.trace.ranks), 'rank')} recorded"
+    drawn = (one for one in (_timeline(replay), _bars(replay)) if one is not None)
     return render_page(
         PageContent(
             title=plain(f"replay of {name}"),
-            runs=tuple(parts),
+            runs=(RunPart(plain(name), facts, tuple(sentences), tuple(findings)),),
             sections=(),
             table=_rows(replay),
             table_text="Times of one launch; shares are of the job's communication time.",
+            pictures=tuple(
+                (one.figure.title, one.figure.subtitle, picture_address(one.canvas)) for one in drawn
+            ),
         )
     )
-
-
-def _picture(figure: PlanFigure) -> tuple[str, str]:
-    return picture_address(figure.canvas), f"{figure.figure.title}: {figure.figure.subtitle}"
 
 
 def _timeline(replay: Replay) -> PlanFigure | None:
@@ -109,11 +98,10 @@ def _computed(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
 def _sent(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
     """Give (begin, end, kind) of what a rank sent, its waiting first, as far as that can be told."""
     for one in (one for case in replay.cases for one in case.job.instances):
-        least = transfer_seconds(one)
-        for record in one.records:
+        for record, own in zip_longest(one.records, one.waits(replay.one_clock)):
+            waited = own or 0.0
             begin, seconds = record.start_seconds, record.duration_seconds
             if record.rank == rank and begin is not None and seconds is not None:
-                waited = 0.0 if least is None else seconds - least
                 if waited > 0:
                     yield begin, begin + waited, WAITED
                 yield begin + waited, begin + seconds, TRANSFERRED
@@ -158,9 +146,10 @@ def _rows(replay: Replay) -> dict[str, Any]:
     columns = [
         {"header": plain(one.title), "csv": plain(one.title), "right": one.right, **stored(list(texts))}
         for one, texts in zip(table.columns, cells, strict=False)
+        if one.title != REMARK
     ]
     ordered = sorted(replay.cases, key=lambda one: -(one.share or 0.0))
     told = [plain("; ".join(remarks_of(one)), SENTENCES) for one in ordered]
     if any(told):
-        columns.append({"header": "remark", "csv": "remark", "right": False, **stored(told)})
+        columns.append({"header": REMARK, "csv": REMARK, "right": False, **stored(told)})
     return {"columns": columns, "rows": len(ordered), "status": stored(["ok"] * len(ordered)), "baseline": []}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ccbench.plan.replay import CaseTime, Replay
@@ -11,6 +11,13 @@ from ccbench.units import format_ratio, format_seconds, format_size, percent, pl
 
 MOST_WARNINGS = 8
 """That the screen shows; --json has all."""
+
+REMARK = "remark"
+
+SENTENCES = 1000
+"""Characters of the longest sentence of a trace that is shown."""
+
+_OF_A_FINDING = ("severity", "kind", "devices", "subject", "evidence", "advice")
 
 WITH_WAITING = "where one rank alone was recorded, its time in the job is with waiting for others"
 
@@ -22,16 +29,18 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
     job += [f"of {trace.world_size}" if trace.world_size else "", trace.backend]
     yield f"job: {' '.join(filter(None, job))}"
     yield from wrapped(replay.verdict, width)
+    for finding in replay.findings:
+        yield from wrapped(plain(str(finding), SENTENCES), width)
     yield ""
-    yield from fitted_lines(case_table(replay), width)
+    if replay.cases:
+        yield from fitted_lines(case_table(replay), width)
     told = [WITH_WAITING] * (step is not None and any(one.transfer_seconds is None for one in replay.cases))
     told += [
         f"what if: {name}: {format_seconds(seconds)} of transfer a step" for name, seconds in replay.what_if
     ]
     told += [f"alone: {replay.compared}"] * bool(replay.compared)
     told += [f"not a case, {count} x: {reason}" for reason, count in replay.fold.not_folded.items()]
-    remarks = dict.fromkeys(text for one in replay.cases for text in remarks_of(one))
-    told += [f"remark: {text}" for text in remarks]
+    told += [f"remark {number}: {text}" for text, number in _numbered(replay).items()]
     warnings = [one.text for one in (*trace.warnings, *replay.fold.warnings)]
     told += [f"warning: {text}" for text in warnings[:MOST_WARNINGS]]
     told += [f"warning: {len(warnings) - MOST_WARNINGS} more"] * (len(warnings) > MOST_WARNINGS)
@@ -44,15 +53,22 @@ def remarks_of(one: CaseTime) -> tuple[str, ...]:
     return tuple(filter(None, (*one.job.remarks, one.alone.remark)))
 
 
+def _numbered(replay: Replay) -> dict[str, int]:
+    """Remark -> its number, from 1 on."""
+    texts = dict.fromkeys(text for one in replay.cases for text in remarks_of(one))
+    return {text: number for number, text in enumerate(texts, 1)}
+
+
 def case_table(replay: Replay) -> Table:
     """Every case of the job, that which takes most of its time first; columns without any value left out."""
     cases = sorted(replay.cases, key=lambda one: -(one.share or 0.0))
-    cells = [_cells(one, replay) for one in cases]
+    numbers = _numbered(replay)
+    cells = [_cells(one, numbers) for one in cases]
     shown = [title for title in cells[0] if any(row[title] for row in cells)] if cells else []
     told = {
         "case": Column("case", right=False, keep=9, tells=True),
         "ranks": Column("ranks", right=False, keep=6),
-        "mark": Column("", right=False, keep=9),
+        REMARK: Column(REMARK, right=False, keep=9),
     }
     return Table(
         tuple(told.get(title, Column(title)) for title in shown),
@@ -60,7 +76,7 @@ def case_table(replay: Replay) -> Table:
     )
 
 
-def _cells(one: CaseTime, replay: Replay) -> dict[str, str]:
+def _cells(one: CaseTime, numbers: Mapping[str, int]) -> dict[str, str]:
     """Cells of one case by the title of their column; '' for what is not known."""
     case, alone = one.job.case, one.alone
     words = [case.collective, case.dtype if case.size_bytes else ""]
@@ -81,7 +97,7 @@ def _cells(one: CaseTime, replay: Replay) -> dict[str, str]:
         "predicted": _seconds(alone.predicted_seconds),
         "bound": _seconds(alone.bound_seconds),
         "job/alone": format_ratio(one.ratio) if one.ratio is not None else "",
-        "mark": "*" if remarks_of(one) else "",
+        REMARK: ", ".join(str(numbers[text]) for text in remarks_of(one)),
     }
 
 
@@ -102,10 +118,11 @@ def replay_document(replay: Replay) -> dict[str, Any]:
         "cases": [_case_document(one) for one in replay.cases],
         "what_if": [{"what": name, "transfer_seconds": seconds} for name, seconds in replay.what_if],
         "compared": replay.compared,
+        "findings": [{name: getattr(one, name) for name in _OF_A_FINDING} for one in replay.findings],
         "not_folded": dict(replay.fold.not_folded),
         "facts": {plain(name): plain(value) for name, value in trace.facts.items()},
         "warnings": [
-            {"kind": one.kind, "text": plain(one.text, 1000), "line": one.line}
+            {"kind": one.kind, "text": plain(one.text, SENTENCES), "line": one.line}
             for one in (*trace.warnings, *replay.fold.warnings)
         ],
     }

@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 from ccbench.cases import ALL_GROUPS, IDENTITY, OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import parse_concurrent, parse_groups
-from ccbench.report.figure import Axis, Figure, Row, measured_series
 from ccbench.report.tables import Column, Table, csv_file, fitted_lines, wrapped
-from ccbench.report.wording import footnote, labelled, series_key, series_names
 from ccbench.results import Point
 from ccbench.stats import rounds_interval
 from ccbench.units import format_seconds, format_size, percent, plain, plural
@@ -24,9 +22,6 @@ from ccbench.units import format_seconds, format_size, percent, plain, plural
 SHARING_FILE = "sharing.csv"
 DOUBTFUL = "~"
 LONGEST_CASE = 130
-
-MOST_LINES = 10
-"""Lines that a figure can hold and still be read; the tables have all."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +35,12 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Question:
-    """One way of sharing. titles: of the table's columns. scale: what the figure's y axis says."""
+    """One way of sharing. titles: of the table's columns."""
 
     name: str
     title: str
     text: str
     titles: tuple[str, ...]
-    figure_title: str
-    scale: str
 
 
 GROUPS = Question(
@@ -56,8 +49,6 @@ GROUPS = Question(
     "All groups at once over one of them alone, by time: 1 where they do not meet, 2 where they halve each "
     "other's links.",
     ("case", "size", "all at once", "alone", "ratio [interval]", "slowest group"),
-    "All groups at once against one alone",
-    "time over that of one group alone",
 )
 CONCURRENT = Question(
     "concurrent",
@@ -65,8 +56,6 @@ CONCURRENT = Question(
     "Both: until both are over, over the first without the other. Own: until that is over, likewise. Of "
     "small sizes it is mostly the cost of driving two at once.",
     ("case", "size", "with", "without", "both [interval]", "own"),
-    "With a concurrent collective",
-    "time of both over that of the first",
 )
 OVERLAPPED = Question(
     "overlap",
@@ -74,8 +63,6 @@ OVERLAPPED = Question(
     "Hidden: how much of the shorter of computation and collective ran during the longer. Slowed: time of "
     "each with the other, over alone.",
     ("case", "size", "both together", "hidden [interval]", "computing slowed", "collective slowed"),
-    "Hidden behind a computation",
-    "share of the shorter that ran during the longer",
 )
 
 
@@ -260,51 +247,3 @@ def sharing_csv(sharing: Sequence[Shared]) -> str:
                 row |= {name: ratio.middle, f"{name}_low": ratio.low, f"{name}_high": ratio.high}
         rows.append({name: value for name, value in row.items() if name in _COLUMNS})
     return csv_file(_COLUMNS, rows)
-
-
-def sharing_figures(sharing: Sequence[Shared]) -> list[Figure]:
-    """A figure for each question that was asked at two sizes or more."""
-    figures = []
-    for question in (GROUPS, CONCURRENT, OVERLAPPED):
-        lines: dict[str, dict[int, Shared]] = defaultdict(dict)
-        for one in sharing:
-            # Zero has no place on a logarithmic axis.
-            if one.question is question and one.named.size_bytes > 0:
-                lines[case_name(one.named)][one.named.size_bytes] = one
-        drawn = {name: [own[size] for size in sorted(own)] for name, own in lines.items() if len(own) > 1}
-        if not drawn:
-            continue
-        shown = dict(list(drawn.items())[:MOST_LINES])
-        points = [one.named for own in shown.values() for one in own]
-        more = f", {len(drawn) - len(shown)} more in the tables" if len(drawn) > len(shown) else ""
-        # The shortest words that tell lines apart, after the collective; their own names where these do not.
-        firsts = [own[0].named for own in shown.values()]
-        words = series_names(firsts)
-        several = {name for name in ("dtype", "ranks") if len({getattr(one, name) for one in firsts}) > 1}
-        short = []
-        for first in firsts:
-            parts = [first.collective, words[series_key(first)]] + [first.dtype] * ("dtype" in several)
-            parts += [plural(first.ranks, "rank")] * ("ranks" in several)
-            short.append(" ".join(parts))
-        names = short if len({*short}) == len(short) else [*shown]
-        series = []
-        for style, (name, own) in enumerate(zip(names, shown.values(), strict=True)):
-            ratios = [(one.named, one.ratio) for one in own]
-            rows: list[Row] = [
-                (point.size_bytes, ratio.middle, ratio.low, ratio.high, point.trusted)
-                for point, ratio in ratios
-            ]
-            series.append(measured_series(name, style, rows))
-        figures.append(
-            Figure(
-                key=f"sharing-{question.name}",
-                topic="sharing",
-                title=f"{labelled(points)}{question.figure_title}",
-                subtitle=f"{plural(len(shown), 'case')}{more} · {plural(len(points), 'point')}",
-                x=Axis("size", "bytes", "log2"),
-                y=Axis(question.scale, "ratio", "linear"),
-                series=tuple(series),
-                footnote=footnote(points),
-            )
-        )
-    return figures

@@ -17,7 +17,7 @@ from ccbench.machine.files import command_shown
 from ccbench.machine.host import capture
 from ccbench.model.cluster import Cluster
 from ccbench.model.context import PredictionContext, named_context
-from ccbench.model.machine import Machine, load_machine, machine_from_plain
+from ccbench.model.machine import Machine, load_machine, machine_from_plain, machine_names
 from ccbench.results import RunFolder, default_folder
 from ccbench.runner.planning import DETECT, Plan, RunOptions
 from ccbench.runner.progress import Progress
@@ -61,8 +61,21 @@ def context_of(
     plan: Plan, options: RunOptions, topology: Topology, folder: RunFolder, progress: Progress
 ) -> PredictionContext:
     """Return what to price on: the machine that was named, the one a resumed run began with, or this one."""
+    from ccbench.model.calibration import quick_machine, stale
+
+    def noted(text: str) -> None:
+        progress.note(text)
+        folder.describe(notes=[*dict.fromkeys([*folder.manifest["notes"], text])])
+
     if options.machine and options.machine != DETECT:
-        return plan.context or named_context(options.machine)
+        context = plan.context or named_context(options.machine)
+        if (
+            context.host is not None
+            and options.machine not in machine_names()
+            and (told := stale(context.host))
+        ):
+            noted(told)
+        return context
     # Otherwise this machine: its GPUs as detected, its memory as measured, now or when the run began.
     gpus = topology if topology.gpus else None
     backends = {case.backend for case in plan.cases}
@@ -74,16 +87,15 @@ def context_of(
     stored = folder.manifest.get("machine")
     if isinstance(stored, dict) and len(stored) > 1:  # of GPUs the name alone is kept
         return PredictionContext(machine_from_plain(stored, folder.path / "run.json"), gpus, options.network)
-    from ccbench.model.calibration import quick_machine
-
     progress.note("measuring this machine's memory and flags for the predictions (about a second)")
     host = None
     try:
         host = quick_machine()
+        if told := stale(host):
+            noted(told)
     except HostBusy as error:
         # The run goes on: what it measures is worth having, and its cases say how disturbed they were.
-        progress.note(f"no predictions for ranks on processors: {error}")
-        folder.describe(notes=[*folder.manifest["notes"], f"no predictions: {error}"])
+        noted(f"no predictions for ranks on processors: {error}")
     return PredictionContext(host, gpus, options.network)
 
 
@@ -151,9 +163,10 @@ def run_folder(
         for name in ("suite", "options", "processor", "versions"):
             if then.get(name) != now[name]:
                 folder.close()
-                place, was, is_now = first_difference(name, then.get(name), now[name])
+                place, *both = first_difference(name, then.get(name), now[name])
+                was, is_now = ("not set" if value is None else shown(value) for value in both)
                 raise RunFolderError(
-                    f"{folder.path}: {place} of this run was {shown(was)}, now it is {shown(is_now)}; "
+                    f"{folder.path}: {place} of this run was {was}, now it is {is_now}; "
                     "resume with what it was started with, or start a new run"
                 )
     else:

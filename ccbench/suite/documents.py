@@ -14,13 +14,16 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ccbench.errors import CcbenchError, MachineError, SuiteError
 from ccbench.units import shown
+
+T = TypeVar("T")
 
 MOST_BYTES = 256 * 1024
 MOST_NODES = 10_000
@@ -295,7 +298,11 @@ def read_machine_document(path: str | Path) -> Any:
         raise MachineError(f"{where}: cannot be read ({error.strerror}); name a machine's file") from None
     except (UnicodeDecodeError, ValueError):
         raise MachineError(f"{where}: is not UTF-8 text; a {MACHINE_FILE.name} is JSON or YAML") from None
-    return parse_json(text, str(where)) if is_json else parse_yaml(text, str(where))
+    try:
+        return parse_json(text, str(where)) if is_json else parse_yaml(text, str(where))
+    except MachineError as error:
+        ships = "; it is part of ccbench: reinstall that" * (PACKAGE in where.parents)
+        raise MachineError(f"{error}{ships}") from None
 
 
 def parse_json(text: str, place: str) -> Any:
@@ -369,9 +376,33 @@ def check_plain(value: Any, place: str) -> None:
             raise MachineError(f"{where}: {shown(part)} is not a JSON value; write text in quotes")
 
 
-# -- folders that ship beside the code --------------------------------------------------------------------
+# -- what ships with the code ------------------------------------------------------------------------------
 
 PACKAGE = Path(__file__).resolve().parents[1]
+
+END = "\n...\n"
+"""Last line of the package's YAML files: the end mark of a document, by which a file that was cut shows."""
+
+
+@cache
+def read_installed(path: Path, make: Callable[[Any], T] = lambda plain: plain) -> T:
+    """Return what ``make`` makes of the content of ``path``, a YAML file of the package.
+
+    Raises MachineError, one line with the file and the cure, where it is missing, cut off or damaged.
+    """
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        plain = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if not text.endswith(END):
+            raise ValueError("its end is missing")
+        return make(plain)
+    except OSError as error:
+        reason = str(error.strerror)
+    except (yaml.YAMLError, MachineError, LookupError, TypeError, AttributeError, ValueError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+    raise MachineError(f"{path}: missing or damaged ({reason}); reinstall ccbench")
 
 
 def shipped_folder(name: Literal["suites", "kernels", "results"], package: Path = PACKAGE) -> Path:

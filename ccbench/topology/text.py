@@ -73,16 +73,19 @@ _IN_USE = (
 )
 _NO = (
     r"(?:\bthere (?:is|are|was|were) )?"
-    r"(?:\b(?:no|not|without|lacks?|lacking|minus|neither|nor|never|non|(?:does|do|has|have|is|are)n't)|w/o"
-    r"|(?<![\w.-])(?:zero|0(?=\s+[\w-]+s\b)))"
-    # A hyphen before what is no part makes an adjective: a non-blocking fabric is one.
-    rf"(?:\s+(?!only\b)|-(?:{_NAMED}|(?=pcie|gpu)))"
+    r"(?:\b(?:no|not|without|lacks?|lacking|minus|neither|nor|never|non|none(?=\s+of\b)"
+    r"|(?:does|do|has|have|is|are)n't)|w/o|(?<![\w.-])(?:zero|0(?=\s+(?:x\s|(?:[\w-]+\s+){0,3}links\b|[\w-]+s\b))))"
+    # A hyphen before what is no part makes an adjective (a non-blocking fabric); "no more than 4" are some.
+    rf"(?:\s+(?!only\b|(?:more|less|fewer)\s+than\b)|-(?:{_NAMED}|(?=pcie|gpu)))"
 )
 _DENIAL = re.compile(
+    # Of a quality, which denies no part: "never oversubscribed InfiniBand".
+    r"\b(?:not|never|non)[\s-]+(?:over-?subscribed|congested|contended|shared|throttled|degraded|tapered|limited)\b"
+    rf"|(?<![\w./]){_NAMED}[\w./-]*-less\b|"
     # After the part: "bridge not installed", "NVLink disabled", "NVLink: none".
     rf"{_PAIR}\s?(?:(?:[,:(-]\s*)?{_IS}(?:not|never|isn't|aren't|wasn't|weren't)\s+(?:yet\s+|been\s+)?{_IN_USE}"
     rf"|(?::\s*)?{_IS}(?:{_OUT_OF_USE}|off\b)|\(\s*{_IS}(?:{_OUT_OF_USE}|off\b)\s*\)"
-    rf"|:\s?(?:no|none|off|false|0)(?![\w.]))(?:\s+{_LIST})?"
+    rf"|[:=]\s?(?:no|none|off|false|0)(?![\w.]))(?:\s+{_LIST})?"
     # Before it: "no working NVLink bridge", "no PCIe switch", "not a DGX", "missing bridge".
     rf"|{_NO}(?:{_BETWEEN}(?:{_PCIE}\s+)?{_LIST}|{_PCIE}|(?:an?\s+|the\s+|any\s+)?[\w./+-]+)"
     rf"|\b{_OUT_OF_USE}\s+{_LIST}",

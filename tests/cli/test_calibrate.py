@@ -228,6 +228,8 @@ def test_a_run_anchors_like_the_file_that_is_calibrated_to_it(
         ("1KiB=0us", "nothing is sent, or in no time"),
         ("256MiB=900GB/s", r"no algorithm takes less than 596.5 us .*\(bus bandwidth 787.5 GB/s\)"),
         ("1KiB=1ns", "no algorithm takes less than"),
+        ("1KiB=1e30s", "no algorithm takes so much more than .*; is it another size, unit or machine"),
+        ("1KiB=1B/s", "no algorithm takes so much more than"),
     ],
 )
 def test_an_anchor_that_cannot_be_is_refused(ccbench: Command, anchor: str, said: str) -> None:
@@ -237,10 +239,39 @@ def test_an_anchor_that_cannot_be_is_refused(ccbench: Command, anchor: str, said
 
 
 @pytest.mark.parametrize(
-    "machine", [("hgx-h100", "--model", "schedule"), ("cpu-shared-memory", "--ranks", "2"), ("mine.yaml",)]
+    ("machine", "said"),
+    [
+        (("hgx-h100", "--model", "schedule"), "--model schedule was given, .*; leave one of them out"),
+        (("cpu-shared-memory", "--ranks", "2"), "cpu-shared-memory has none; leave it out, or name"),
+        (("mine.yaml",), "mine.yaml is calibrated already; leave it out, or name"),
+    ],
 )
 def test_an_anchor_is_for_a_library_on_a_machine_that_is_not_calibrated(
-    ccbench: Command, mine: tuple[str, ...], machine: tuple[str, ...]
+    ccbench: Command, mine: tuple[str, ...], machine: tuple[str, ...], said: str
 ) -> None:
     asked = ("predict", "--collective", "all_reduce", "--sizes", "8", "--machine", *machine)
-    assert "--anchor: is for a library on GPUs" in ccbench(*asked, "--anchor", "1KiB=23us").refused.err
+    assert re.search(
+        f"--anchor: moves the model .* {said}", ccbench(*asked, "--anchor", "1KiB=23us").refused.err
+    )
+
+
+@pytest.mark.parametrize("more", [(), ("--model", "schedule"), ("--anchor", "1KiB=20us")])
+def test_one_gpu_sends_nothing_and_gets_no_prediction(ccbench: Command, more: tuple[str, ...]) -> None:
+    ended = ccbench(*ANCHORED, "--ranks", "1", *more).refused
+    assert "--ranks: one rank of hgx-h100 sends nothing; give 2 or more" in ended.err
+
+
+def test_a_calibration_that_has_grown_old_is_told(
+    ccbench: Command, mine: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert "days ago" not in ccbench(*mine, "--sizes", "8").done.err
+    text = re.sub(
+        r"calibrated_at: .*",
+        "calibrated_at: '2020-01-01T00:00:00+00:00'",
+        (tmp_path / "mine.yaml").read_text(),
+    )
+    (tmp_path / "mine.yaml").write_text(text)
+    assert re.search(
+        r"note: mine.yaml: .* was measured on 2020-01-01, .* days ago",
+        ccbench(*mine, "--sizes", "8").done.err,
+    )

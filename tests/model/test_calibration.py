@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ccbench.errors import HostBusy, MachineError
 from ccbench.machine.readings import FOREIGN_CPU_LIMIT
 from ccbench.model import calibration
 from ccbench.model.calibration import (
+    MOST_DAYS,
     PEAK_MARGIN,
     Calibration,
     better_of,
@@ -26,6 +28,7 @@ from ccbench.model.calibration import (
     machine_from_samples,
     measure_machine,
     quick_machine,
+    stale,
 )
 from ccbench.model.calibration_worker import (
     BLOCK_BYTES,
@@ -313,6 +316,37 @@ def test_a_busy_host_stays_as_it_was_where_its_figures_contradict_those_of_then(
     monkeypatch.setattr(calibration, "better_of", contradiction)
     measured[:] = [Calibration(good), Calibration(slower(good, 40.0), "other programs took 66 %")]
     assert quick_machine() == quick_machine() == good
+
+
+def aged(machine: Machine, days: int) -> Machine:
+    when = datetime.now(timezone.utc) - timedelta(days=days)
+    return replace(machine, origins=dict.fromkeys(machine.origins, f"measured {when:%Y-%m-%d}"))
+
+
+def test_a_kept_calibration_grows_old_and_is_measured_anew_when_the_host_is_quiet(
+    measured: list[Calibration],
+) -> None:
+    good = machine_of(FakeProbe())
+    old, slow = aged(good, MOST_DAYS + 1), slower(good, 3.0)
+    measured[:] = [Calibration(old), Calibration(slow, "other programs took 66 %"), Calibration(slow)]
+    assert "31 days ago; calibrate again" in stale(quick_machine())
+    assert "31 days ago" in stale(quick_machine())  # too busy: the old figures, and that is told
+    assert quick_machine().fabric == slow.fabric
+    assert stale(aged(good, MOST_DAYS)) == stale(slow) == ""
+
+
+def test_figures_of_this_host_before_an_update_are_told_and_not_taken_for_kept_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, kept = measure_machine(0.1).machine, kept_file()
+    assert stale(here) == ""
+    monkeypatch.setattr(calibration, "__version__", "99.0")
+    assert re.search(
+        r"was measured on .* ccbench 0.*; now it is .* ccbench 99\.0; calibrate again", stale(here)
+    )
+    assert kept_file() != kept
+    other = {**here.origins, "cores": here.origins["cores"].replace("; host ", "; host another-")}
+    assert stale(replace(here, origins=other)) == ""
 
 
 @pytest.mark.parametrize("content", ["", "name: [", "name: x\n", "\0"])

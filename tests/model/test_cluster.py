@@ -75,6 +75,11 @@ def test_what_cannot_be_is_refused_with_a_cure(asked: dict[str, int | str], said
         open_cluster("hgx-h100", **asked)  # type: ignore[arg-type]  # mixed keywords
 
 
+def test_some_hosts_of_a_rack_are_refused_with_how_to_say_it() -> None:
+    with pytest.raises(MachineError, match="72 GPUs of several hosts: for some of these give --ranks"):
+        open_cluster("gb200-nvl72", nodes=8)
+
+
 def test_a_machine_without_gpus_is_refused() -> None:
     with pytest.raises(MachineError, match="no GPU"):
         cluster_of(load_catalog("cpu-shared-memory"))

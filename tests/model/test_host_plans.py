@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ccbench.model.host_collectives import HostNetwork, predict_host_library
 from ccbench.model.host_plans import CHOICES, GLOO_PLANS, MPI_PLANS, TOLD_PLANS, Stage, own_choice
-from ccbench.model.library.constants import read_table
+from ccbench.suite.documents import read_installed
 from tests.model.test_host_collectives import RATE, case_of, line
 
 OPEN_MPI = "Open MPI 4.1.4, mpi4py 4.1.2, launched from C"
@@ -76,7 +76,7 @@ def test_of_other_libraries_nothing_is_said(library: str) -> None:
 
 
 def test_every_table_rises_and_names_plans_that_exist() -> None:
-    for tables in read_table(CHOICES).values():
+    for tables in read_installed(CHOICES).values():
         for collective, rows in tables.items():
             for row in rows:
                 algorithms, sizes = row["take"][::2], row["take"][1::2]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.plan.replay import Alone, Replay, StepTime, last_rank, length, overlaps, replay
-from ccbench.results.traces.events import Trace
+from ccbench.plan.replay import Alone, Replay, StepTime, length, overlaps, replay
+from ccbench.results.traces.events import ProcessGroup, Trace
 from ccbench.results.traces.fold import fold
 from ccbench.results.traces.intervals import merged
 from tests.results.traces.jobs import call, job, trace
@@ -98,6 +98,17 @@ def test_of_one_rank_waiting_is_not_guessed() -> None:
     assert "nobody can say what is waiting: only one rank was recorded" in result.verdict
 
 
+def test_time_of_calls_that_are_no_case_is_told_beside_the_rest() -> None:
+    made = job()
+    lost = [replace(one, group=ProcessGroup("", 0), stream="21") for one in made.communications]
+    both = taken_apart(replace(made, communications=(*made.communications, *lost)))
+    assert step_of(both).communication_seconds == pytest.approx(0.010)
+    assert step_of(both).no_case_seconds == pytest.approx(0.010)
+    assert both.verdict.endswith("; 10 ms more are of calls that are no case here")
+    nothing = taken_apart(replace(made, communications=tuple(lost)))
+    assert nothing.verdict == "none of 5 communications is a case"
+
+
 def test_without_times_there_is_no_step() -> None:
     result = taken_apart(trace([call(rank) for rank in range(4)]))
     assert result.step is None
@@ -106,29 +117,53 @@ def test_without_times_there_is_no_step() -> None:
 
 def test_the_rank_that_came_last_must_be_clearly_so() -> None:
     (one,) = fold(job(steps=1, late={3: 0.0005})).cases[0].instances
-    assert last_rank(one) is None
+    assert one.last_rank(one_clock=False) is None
     (one,) = fold(job(steps=1, late={3: 0.002})).cases[0].instances
-    assert last_rank(one) == 3
+    assert one.last_rank(one_clock=False) == 3
+
+
+@pytest.mark.parametrize("apart", [0.0, 1000.0])
+def test_a_rank_with_less_to_do_is_not_taken_for_a_late_one(apart: float) -> None:
+    busy = {0: 0.004, 1: 0.009, 2: 0.009, 3: 0.009}  # rank 0 comes with the others and is done first
+    made = job(steps=1, clock=lambda rank: apart * rank)
+    uneven = [
+        call(
+            rank, "all_to_all", input_splits=(1024, 0, 1024, 2048), stream="20",
+            start_seconds=apart * rank, duration_seconds=seconds,
+        )
+        for rank, seconds in busy.items()
+    ]  # fmt: skip
+    result = taken_apart(replace(made, communications=(*made.communications, *uneven), steps={}))
+    (one,) = (one for one in result.cases if one.job.case.traffic)
+    assert one.last is None
+    assert step_of(result).waiting_for == {}
+    assert result.one_clock == (apart == 0)
+    # With a clock for each rank, nobody can say that nobody waited.
+    assert one.transfer_seconds == pytest.approx(0.004 if apart else 0.009)
+    assert step_of(result).waiting_seconds == pytest.approx(0.00375 if apart else 0.0)
 
 
 def test_communication_outside_of_steps_is_not_counted_in_them() -> None:
     made = job(steps=4)
     half = {rank: steps[:2] for rank, steps in made.steps.items()}
-    result = taken_apart(replace(made, steps=half))
+    result = taken_apart(replace(made, steps=half), seconds=0.004)
     assert step_of(result).steps == 2
+    assert [seconds for _, seconds in result.what_if] == pytest.approx([0.004])
     assert step_of(result).communication_seconds == pytest.approx(0.010)
 
 
 def test_what_if_counts_a_step_of_one_rank() -> None:
     made = job(steps=5)
     found = fold(made)
-    alone = {one.case: Alone(predicted_seconds=0.003, bound_seconds=0.001) for one in found.cases}
+    times = Alone(measured_seconds=0.002, predicted_seconds=0.003, bound_seconds=0.001)
+    alone = {one.case: times for one in found.cases}
     result = replay(made, found, alone, "predicted for a machine", "a machine")
     assert [what.split(",")[0] for what, _ in result.what_if] == [
+        "every collective takes what it takes alone",
         "every collective takes its bound",
         "on a machine",
     ]
-    assert [seconds for _, seconds in result.what_if] == pytest.approx([0.001, 0.003])
+    assert [seconds for _, seconds in result.what_if] == pytest.approx([0.002, 0.001, 0.003])
 
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), max_size=12).map(

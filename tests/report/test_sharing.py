@@ -12,11 +12,9 @@ import pytest
 from ccbench.analysis.findings import findings_of
 from ccbench.cases import OVERLAP, OVERLAP_PARTS, Measurement, Status
 from ccbench.report.case_table import screen_table
-from ccbench.report.drawing import render
 from ccbench.report.sharing import (
     Shared,
     sharing_csv,
-    sharing_figures,
     sharing_lines,
     sharing_of,
     sharing_tables,
@@ -126,25 +124,6 @@ def test_mode_overlap_tells_what_was_hidden_and_how_much_each_was_slowed(tmp_pat
     assert slowed == pytest.approx([1.5, 1.25])
     assert one.sharing.slowest_group == ""
     assert one.sharing.busbw is None
-
-
-def test_ratios_at_several_sizes_are_a_figure(tmp_path: Path) -> None:
-    cases = [
-        case("all_reduce", "ring", 2**power, groups=GROUPS, active_group=alone)
-        for power in (10, 20)
-        for alone in (-1, 0)
-    ]
-    edits = {place: taking(seconds) for place, seconds in enumerate((2e-3, 1e-3, 3e-3, 1e-3))}
-    (figure,) = sharing_figures(found(write_run(tmp_path / "run", cases, edits)))
-    (line,) = figure.series
-    assert line.x == (2.0**10, 2.0**20)
-    assert line.y == pytest.approx((2, 3), rel=1e-3)
-    assert all(low < y < high for low, y, high in zip(line.low, line.y, line.high, strict=True))
-    assert len(render(figure, "png")) > 1000
-
-
-def test_a_ratio_at_one_size_is_no_figure(tmp_path: Path) -> None:
-    assert sharing_figures(found(groups_run(tmp_path))) == []
 
 
 def test_the_screen_the_page_and_files_say_the_same(tmp_path: Path) -> None:

@@ -592,7 +592,7 @@ def test_a_host_that_is_too_busy_to_be_measured_runs_without_predictions_and_say
     assert outcome.exit_code == 0
     found = load_run(outcome.folder)
     assert [point.predicted_seconds for point in found.points] == [None] * 3
-    assert found.manifest.document["notes"] == [f"no predictions: {reason}"]
+    assert found.manifest.document["notes"] == [f"no predictions for ranks on processors: {reason}"]
     assert f"no predictions for ranks on processors: {reason}\n" in capsys.readouterr().err
 
 

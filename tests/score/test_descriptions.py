@@ -319,6 +319,30 @@ def test_a_negated_word_never_raises_a_rate(
             assert all(after <= before for after, before in zip(rates(*words), plain, strict=True))
 
 
+@pytest.mark.parametrize("joined", ["nvlink", "unknown", "nvswitch4", "nvswitch4-nvl72"])
+@pytest.mark.parametrize(
+    ("gpus", "hosts", "ranks", "racks"), [(4, 8, 32, 1), (4, 18, 72, 1), (72, 1, 72, 1), (4, 36, 72, 2)]
+)
+def test_hosts_of_a_rack_that_the_name_of_its_gpus_tells_share_its_switches(
+    joined: str, gpus: int, hosts: int, ranks: int, racks: int
+) -> None:
+    system = described("GB200 NVL72", gpus, hosts, joined, "ib-ndr-400x4")
+    assert (system.intra, system.ranks_per_node, system.nodes) == (Intra.NVSWITCH, ranks, racks)
+    assert system.network is None or system.network.per_node == 72
+
+
+@pytest.mark.parametrize(
+    "bound", ["no more than ", "not more than ", "at most ", "up to ", "fewer than ", ""]
+)
+@pytest.mark.parametrize(("count", "links"), [(4, 4), (40, 18)])
+def test_a_bounded_number_of_links_is_there_and_never_more_than_the_model_has(
+    bound: str, count: int, links: int
+) -> None:
+    for unit in ("NVLinks", "NVLink links", "of 18 NVLinks"):
+        system = described("H100 SXM", 8, 1, f"{bound}{count} {unit}", "none")
+        assert (system.intra, system.links_per_gpu) == (Intra.NVSWITCH, links)
+
+
 @pytest.mark.parametrize("words", ["no bridge", "without NVLink bridge", "bridge not installed", "no NVLink"])
 def test_a_bridge_that_is_not_there_leaves_pcie(words: str) -> None:
     for joined in (words, f"pcie4, {words}", f"nvlink ({words})"):
@@ -367,7 +391,12 @@ def test_words_that_deny_what_is_not_there_change_no_system_of_the_published_log
 
 
 @pytest.mark.parametrize(
-    ("words", "kind"), [("no IB, tcp-25x1", "tcp"), ("roce-100x2, InfiniBand not used", "roce")]
+    ("words", "kind"),
+    [
+        ("no IB, tcp-25x1", "tcp"),
+        ("roce-100x2, InfiniBand not used", "roce"),
+        ("never oversubscribed InfiniBand 400x8", "ib"),
+    ],
 )
 def test_a_network_that_is_not_there_is_not_taken(words: str, kind: str) -> None:
     found = ports(words)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.errors import SuiteError
-from ccbench.suite.documents import MOST_BYTES, MOST_NODES, read_document
+from ccbench.errors import MachineError, SuiteError
+from ccbench.suite.documents import MOST_BYTES, MOST_NODES, PACKAGE, read_document, read_installed
 
 patient = settings(deadline=None)  # shared machines pause at will
 
@@ -146,3 +147,28 @@ def test_any_bytes_are_a_tree_or_a_suite_error(content: bytes) -> None:
         tree, problem = None, str(error)
     assert problem.isprintable()
     assert tree is None or isinstance(tree, (dict, list, str, int, float))
+
+
+INSTALLED = [
+    file
+    for file in sorted(PACKAGE.rglob("*.yaml"))
+    if not {"catalog", "machines", "_shipped"} & set(file.parts)
+]
+
+
+@pytest.mark.parametrize("file", INSTALLED, ids=lambda file: str(file.name))
+def test_a_file_of_the_package_that_is_gone_cut_or_damaged_is_named_with_the_cure(
+    file: Path, tmp_path: Path
+) -> None:
+    content = file.read_bytes()
+    assert read_installed(file)
+    damages = [None, b"", content[: len(content) // 2], content[:-5], b"a: [\0\xff", b"... [" + content]
+    for number, damaged in enumerate(damages):
+        copy = tmp_path / f"{number}.yaml"  # what was read from a path is kept
+        if damaged is not None:
+            copy.write_bytes(damaged)
+        with pytest.raises(MachineError) as caught:
+            read_installed(copy)
+        assert str(caught.value).startswith(f"{copy}: missing or damaged (")
+        assert str(caught.value).endswith("); reinstall ccbench")
+        assert "\n" not in str(caught.value)

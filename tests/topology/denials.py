@@ -13,6 +13,7 @@ WAYS = (
     "no {}", "without {}", "w/o {}", "no working {}", "{} not installed", "{} is not present", "{} disabled",
     "{}: none", "{} (not connected)", "not a {}", "lacks {}", "missing {}", "{} is off", "{} removed",
     "neither {}", "non-{}", "there is no {}", "zero {}",
+    "0 {} links", "{}=off", "none of the {}",
 )  # fmt: skip
 
 

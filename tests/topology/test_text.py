@@ -251,6 +251,10 @@ def test_any_text_gives_a_document_or_a_machine_error(text: str) -> None:
         ("HGX, non-blocking NVSwitch", "HGX, non-blocking NVSwitch", ""),
         ("zero-copy RoCE 400x8", "zero-copy RoCE 400x8", ""),
         ("pcie4, no-NVLink", "pcie4", "no-NVLink"),
+        ("nvswitch3, 0 NVLink links", "nvswitch3", "0 NVLink links"),
+        ("pcie4, NVLink-less", "pcie4", "NVLink-less"),
+        ("no more than 4 NVLinks", "no more than 4 NVLinks", ""),
+        ("never oversubscribed InfiniBand 400x8", "InfiniBand 400x8", "never oversubscribed"),
     ],
 )
 def test_what_is_said_to_be_missing_is_told_from_what_is_there(words: str, said: str, denied: str) -> None:

@@ -17,7 +17,8 @@ import numpy as np
 
 from ccbench.errors import MachineError
 from ccbench.model.library import Generation, Host, Intra, LibrarySystem, NetworkPorts
-from ccbench.model.library.constants import FOLDER, read_table
+from ccbench.model.library.constants import FOLDER
+from ccbench.suite.documents import read_installed
 from ccbench.topology.classes import (
     OF_CAPABILITY,
     XGMI,
@@ -30,7 +31,7 @@ from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology,
 from ccbench.topology.node_nics import Network
 from ccbench.topology.text import CODING, GENERATIONS, said_and_denied
 
-WORDS: dict[str, Any] = read_table(FOLDER / "generations.yaml")
+WORDS: dict[str, Any] = read_installed(FOLDER / "generations.yaml")
 ROWS: dict[Generation, dict[str, Any]] = {Generation(name): row for name, row in WORDS["generations"].items()}
 
 _AFTER_A_NAME = r"(?=SXM|PCIE|[^A-Z0-9]|$)"

@@ -18,6 +18,7 @@ from typing import Any
 from ccbench.cases import UNEVEN
 from ccbench.errors import MachineError
 from ccbench.model.library import Generation, LibraryRequest, LibrarySystem
+from ccbench.suite.documents import read_installed
 from ccbench.units import format_size
 
 FOLDER = Path(__file__).parent
@@ -47,15 +48,7 @@ class Level:
     measured_spread: float
 
 
-@cache
-def read_table(path: Path) -> Any:
-    """Content of a YAML file that is part of ccbench."""
-    import yaml
-
-    return yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-
-
-_FILE = read_table(FOLDER / "constants.yaml")
+_FILE = read_installed(FOLDER / "constants.yaml")
 
 CONSTANTS = {name: Constant(name, float(value), origin) for name, (value, origin) in _FILE["values"].items()}
 """Everything that the model takes from outside NCCL's tables, by name."""
@@ -140,25 +133,21 @@ def shipped() -> LibraryConstants:
 
 def read_constants(path: Path) -> LibraryConstants:
     """The constants that ``benchmarks.score.learning`` wrote. Raises MachineError for a damaged file."""
-    import yaml
+    found: LibraryConstants = read_installed(path, _made)
+    return found
 
-    try:
-        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
-        seen = plain.get("domain") or {}
-        most_nodes = tuple(
-            ((str(kind), str(word)), int(nodes))
-            for kind, words in seen.get("most_nodes", {}).items()
-            for word, nodes in words.items()
-        )
-        inside = tuple(
-            (str(intra), int(ranks)) for intra, ranks in seen.get("most_ranks_per_node", {}).items()
-        )
-        domain = Domain(most_nodes, inside, int(seen.get("largest_bytes", 0)))
-        levels = {str(name): float(scale) for name, scale in plain["levels"].items()}
-        return constants_of(levels, str(plain["learned_on"]), domain)
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise MachineError(f"{path}: damaged ({reason}); reinstall ccbench or learn it again") from None
+
+def _made(plain: Any) -> LibraryConstants:
+    seen = plain.get("domain") or {}
+    most_nodes = tuple(
+        ((str(kind), str(word)), int(nodes))
+        for kind, words in seen.get("most_nodes", {}).items()
+        for word, nodes in words.items()
+    )
+    inside = tuple((str(intra), int(ranks)) for intra, ranks in seen.get("most_ranks_per_node", {}).items())
+    domain = Domain(most_nodes, inside, int(seen.get("largest_bytes", 0)))
+    levels = {str(name): float(scale) for name, scale in plain["levels"].items()}
+    return constants_of(levels, str(plain["learned_on"]), domain)
 
 
 FAR_IN_SIZE = 4

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.model.library import PROTOCOLS, Generation, Host, Intra, LibrarySystem
-from ccbench.model.library.constants import FOLDER, read_table
+from ccbench.model.library.constants import FOLDER
 from ccbench.model.library.shapes import (
     MOST_NVLSTREE_NICS,
     Shape,
@@ -30,13 +30,14 @@ from ccbench.model.library.shapes import (
     gpus_of_network,
     links_share,
 )
+from ccbench.suite.documents import read_installed
 
 Floats = NDArray[np.float64]
 MICRO = 1e-6
 GIGA = 1e9
 MEBI = 2.0**20
 
-TABLES = read_table(FOLDER / "nccl.yaml")
+TABLES = read_installed(FOLDER / "nccl.yaml")
 LL_MOST_GBYTES: dict[str, list[float]] = TABLES["ll_most"]
 """NCCL's and RCCL's published tuning constants; the file has their sources."""
 

@@ -16,15 +16,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.errors import MachineError
 from ccbench.model import Interval, Prediction
 from ccbench.model.library import Intra, LibrarySystem
-from ccbench.model.library.constants import FOLDER, read_table
+from ccbench.model.library.constants import FOLDER
 from ccbench.model.library.costs import SOCKETS
+from ccbench.suite.documents import read_installed
 
 Floats = NDArray[np.float64]
 
@@ -139,30 +140,28 @@ def kind_of(system: LibrarySystem) -> tuple[str, ...]:
 @cache
 def residuals(path: Path = RESIDUALS_FILE) -> Residuals:
     """Content of ``residuals.yaml``, or ``anchored.yaml``. Raises MachineError for a damaged file."""
-    import yaml
+    found: Residuals = read_installed(path, _made)
+    return found
 
-    try:
-        plain = read_table(path)
-        systems = tuple(
-            LearnedSystem(
-                str(one["name"]),
-                tuple(map(str, one["kind"])),
-                tuple(map(float, one["transfer_shares"])),
-                tuple(map(float, one["log_ratios"])),
-                tuple((str(regime), float(median)) for regime, median in one["medians"].items()),
-                tuple(map(float, one.get("octaves", ()))),
-            )
-            for one in plain["systems"]
+
+def _made(plain: Any) -> Residuals:
+    systems = tuple(
+        LearnedSystem(
+            str(one["name"]),
+            tuple(map(str, one["kind"])),
+            tuple(map(float, one["transfer_shares"])),
+            tuple(map(float, one["log_ratios"])),
+            tuple((str(regime), float(median)) for regime, median in one["medians"].items()),
+            tuple(map(float, one.get("octaves", ()))),
         )
-        # Every system has some rows, with a share each, and as many words of its kind as the others.
-        even = len({len(one.kind) for one in systems}) == 1
-        rows = [(len(one.log_ratios), len(one.transfer_shares), len(one.octaves)) for one in systems]
-        if not (even and all(count == shares > 0 and far in (0, count) for count, shares, far in rows)):
-            raise ValueError("systems without rows, of unequal form, or none at all")
-        return Residuals(systems, float(plain["tail_80"]), float(plain["tail_95"]))
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise MachineError(f"{path}: damaged ({reason}); reinstall ccbench or learn it again") from None
+        for one in plain["systems"]
+    )
+    # Every system has some rows, with a share each, and as many words of its kind as the others.
+    even = len({len(one.kind) for one in systems}) == 1
+    rows = [(len(one.log_ratios), len(one.transfer_shares), len(one.octaves)) for one in systems]
+    if not (even and all(count == shares > 0 and far in (0, count) for count, shares, far in rows)):
+        raise ValueError("systems without rows, of unequal form, or none at all")
+    return Residuals(systems, float(plain["tail_80"]), float(plain["tail_95"]))
 
 
 def intervals(

@@ -14,7 +14,7 @@ from functools import lru_cache
 from ccbench.cases import Measurement
 from ccbench.errors import MachineError
 from ccbench.model import Prediction
-from ccbench.model.cluster import Cluster, cluster_of
+from ccbench.model.cluster import MOST_OF_A_HOST, Cluster, cluster_of
 from ccbench.model.context import predict_case
 from ccbench.model.library import Generation, LibrarySystem
 from ccbench.model.library.clusters import WORDS, generations_in, nvlinks_of, pcie_generation
@@ -30,9 +30,6 @@ SOCKETS = 2
 
 BETWEEN_SOCKETS = "108 GB/s"
 """Three 18 GT/s x16 links, as the catalog's machines with two sockets (ROCm documentation of MI100 nodes)."""
-
-MOST_OF_A_HOST = 16
-"""GPUs; a machine of the catalog with more is a domain of several hosts (GB200 NVL72)."""
 
 _ANY = re.compile(r"^(?:any|some|generic)\b", re.IGNORECASE)
 """First word of a catalog model that stands for every card of a kind."""
@@ -348,7 +345,13 @@ def _cluster(given: Given, ranks: int, nodes: int) -> Cluster:
     """The machine that was measured: what the log shows of its nodes counts before what the user says."""
     node = _node(given.source)
     if len(node.gpus) > MOST_OF_A_HOST:
-        nodes = 0  # the log counts hosts, of which several share this machine's links
+        if nodes and given.nodes == nodes:
+            # The user counts hosts as the log does, and their NICs; several share this machine's links.
+            racks = -(-ranks // len(node.gpus))
+            one = parse_network(given.network) if given.network else None
+            network = "" if one is None else str(replace(one, nics=one.nics * nodes // racks))
+            given = replace(given, nodes=racks, network=network)
+        nodes = 0  # the log counts hosts
     # A log may not tell how its ranks were spread: full nodes are what people run.
     spread = nodes or given.nodes or -(-ranks // max(1, len(node.gpus)))
     per_node = -(-ranks // spread)
@@ -357,8 +360,8 @@ def _cluster(given: Given, ranks: int, nodes: int) -> Cluster:
     return cluster_of(node, spread, given.network or None, ranks)
 
 
-_A_PROCESS_EACH = frozenset({"torch-all-reduce-bench", "param", "hccl_test"})
-"""Tools that have no other form: torchrun and mpirun start a process for each device."""
+_A_PROCESS_EACH = frozenset({"torch-all-reduce-bench", "param", "hccl_test", "job"})
+"""Tools that have no other form: torchrun and mpirun start a process for each device; so do jobs."""
 
 
 def gpus_per_process(log: ImportedLog, table: ImportedTable | None) -> int | None:

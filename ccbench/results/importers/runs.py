@@ -22,6 +22,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.files import LONGEST_VALUE, kept_variables, line_shown
 from ccbench.machine.flags import Flag
+from ccbench.model.cluster import MOST_OF_A_HOST
 from ccbench.results import RunFolder
 from ccbench.results.importers.log import (
     Given,
@@ -316,7 +317,9 @@ def import_logs(logs: Sequence[tuple[Path, ImportedLog]], given: Given) -> tuple
         # What an output shows of its nodes counts before --nodes, and whoever gave that is told.
         others: dict[int, list[str]] = {}
         for number, table in enumerate(file.log.tables, start=1):
-            if given.nodes and table.nodes and table.nodes != given.nodes:
+            # A machine of several hosts is one of --nodes, and the output counts hosts.
+            hosts = given.devices is None or given.devices <= MOST_OF_A_HOST
+            if hosts and given.nodes and table.nodes and table.nodes != given.nodes:
                 others.setdefault(table.nodes, []).append(str(number))
         notes = tuple(
             f"{name}: table {', '.join(tables)} {'is' if len(tables) == 1 else 'are'} of {nodes} "

@@ -27,6 +27,8 @@ JOB = "job"
 
 SEND_RECV = "send_recv"
 
+MAY_SAY = "; --ranks may say how many take part"
+
 MOST_WORLD = 2**17
 """Ranks of a job that are told apart in groups."""
 
@@ -61,8 +63,15 @@ class _Unfit(Exception):
     """A communication is no case of ccbench; the message says why."""
 
 
-def fold(trace: Trace) -> Fold:
-    """Return the cases that the communications of ``trace`` are."""
+def fold(trace: Trace, ranks: int = 0) -> Fold:
+    """Return the cases that the communications of ``trace`` are.
+
+    ranks: of the job, where the trace says neither that nor anything of groups; 0 where nobody knows.
+    """
+    if ranks and not trace.world_size and not any(group.size for group in trace.groups):
+        everybody = ProcessGroup("", ranks, tuple(range(ranks)))
+        records = (one if one.group.size else replace(one, group=everybody) for one in trace.communications)
+        trace = replace(trace, world_size=ranks, communications=tuple(records))
     found, warnings = instances(trace)
     cases: dict[Case, list[Instance]] = defaultdict(list)
     remarks: dict[Case, dict[str, None]] = defaultdict(dict)
@@ -143,7 +152,7 @@ def _case(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, list[
     if first.collective not in COLLECTIVES:
         raise _Unfit(f"{plain(first.name)}: no collective that ccbench measures")
     if not first.group.size:
-        raise _Unfit("the trace does not say between which ranks")
+        raise _Unfit("the trace does not say between which ranks" + MAY_SAY * (not trace.world_size))
     ranks, groups = known.spelling(first.group)
     if ranks < 2 or first.group.size < 2:
         raise _Unfit("of one rank, which sends nothing")
@@ -254,7 +263,7 @@ def fitted(case: Case, ranks: int) -> tuple[Case, str]:
     whole = case.groups == "" and not case.pair
     size = case.group_ranks
     if case.traffic and size > ranks:
-        raise UsageError(f"{case.label}: uneven traffic of {size} ranks; there are {ranks}")
+        raise UsageError(f"uneven traffic of {size} ranks; there are {ranks}: --ranks {size}")
     of = f"of the job's {case.ranks} ranks"
     if case.pair:
         pair = parse_pair(case.pair)
@@ -266,7 +275,7 @@ def fitted(case: Case, ranks: int) -> tuple[Case, str]:
         row, item_bytes = COLLECTIVES[case.collective], ITEM_BYTES[case.dtype]
         count = row.count_for(case.size_bytes, ranks, item_bytes)
         smaller = replace(case, ranks=ranks, groups="", root=min(case.root, ranks - 1), count=count)
-        kept = "" if size == ranks else f"groups of {ranks} instead of {size}; "
+        kept = "" if whole or size == ranks else f"groups of {ranks} instead of {size}; "
         return replace(smaller, size_bytes=row.size_bytes(count, ranks, item_bytes)), f"{kept}{ranks} {of}"
     first = parse_groups(case.groups, case.ranks)[0]
     stride = first[1] - first[0]

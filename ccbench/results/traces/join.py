@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -13,6 +13,9 @@ from ccbench.units import plain, plural, shown
 
 SAME_ON_ALL_RANKS = ("all_reduce", "all_gather", "reduce_scatter", BARRIER)
 """Collectives whose ranks all give and get as many bytes."""
+
+LATE_SHARE, LATE_SECONDS = 0.1, 10e-6
+"""A rank came last where the next one waited this much longer: of the transfer, and at least this long."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,67 @@ class Instance:
     def count(self) -> int:
         """How often it ran."""
         return self.records[0].count
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """Duration of each rank's record, with waiting for others; () where not all have one."""
+        found = [one.duration_seconds for one in self.records if one.duration_seconds is not None]
+        return tuple(found) if len(found) == len(self.records) else ()
+
+    @property
+    def _is_symmetric(self) -> bool:
+        return self.records[0].collective in SAME_ON_ALL_RANKS
+
+    def waits(self, one_clock: bool) -> tuple[float, ...]:
+        """Return how many seconds each rank waited for those that came later.
+
+        The rank that came last does not wait, so the shortest time is the transfer, whatever the clocks say,
+        and what others took longer they waited. Where ranks do unequal work the shortest may be that of the
+        rank with least to do: there the last start ends the waiting, if ranks have ``one_clock``.
+        () where fewer than two ranks were recorded.
+        """
+        found = self.seconds
+        if len(found) < 2:
+            return ()
+        starts = [record.start_seconds for record in self.records if record.start_seconds is not None]
+        if one_clock and not self._is_symmetric and len(starts) == len(found):
+            return tuple(min(own, max(starts) - start) for own, start in zip(found, starts, strict=True))
+        return tuple(own - min(found) for own in found)
+
+    def transfer_seconds(self, one_clock: bool) -> float | None:
+        """Return the longest of the ranks' times without waiting; None where fewer than two were recorded."""
+        waited = self.waits(one_clock)
+        return max(own - wait for own, wait in zip(self.seconds, waited, strict=True)) if waited else None
+
+    def last_rank(self, one_clock: bool) -> int | None:
+        """Return the rank that came last: all others clearly waited.
+
+        None where none did, or where it may have had less to do than others.
+        """
+        transfer = self.transfer_seconds(one_clock)
+        uneven = any(row.input_splits or row.output_splits for row in self.records)
+        if transfer is None or (uneven and not one_clock):
+            return None
+        ranks = (row.rank for row in self.records)
+        (_, rank), (second, _) = sorted(zip(self.waits(one_clock), ranks, strict=True))[:2]
+        return rank if second > max(LATE_SECONDS, LATE_SHARE * transfer) else None
+
+    def begins_together(self) -> bool | None:
+        """Tell whether, by the ranks' clocks, nobody ended before all had begun, which no rank can.
+
+        None where nobody can tell: ranks may end earlier, or have no times.
+        """
+        starts = [record.start_seconds for record in self.records if record.start_seconds is not None]
+        if not self._is_symmetric or not len(self.seconds) == len(starts) > 1:
+            return None
+        ends = (start + seconds for start, seconds in zip(starts, self.seconds, strict=True))
+        return max(starts) <= min(ends) + LATE_SECONDS
+
+
+def have_one_clock(timed: Iterable[Instance]) -> bool:
+    """Tell whether ranks have one clock, as on one host; False where it is not known."""
+    told = {one.begins_together() for one in timed} - {None}
+    return told == {True}
 
 
 def instances(trace: Trace) -> tuple[tuple[Instance, ...], tuple[SourceWarning, ...]]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Progress, Trace
 from ccbench.results.traces.groups import rank_list
 from ccbench.topology.graph import Finding
-from ccbench.units import format_size
+from ccbench.units import format_size, plain, shown
 
 WHERE_IT_IS = "look at what it does: its stack (py-spy dump), its log, its host"
 
@@ -108,8 +108,8 @@ def _troubles(progress: Sequence[Progress]) -> Iterator[Finding]:
                 severity="problem",
                 kind="rank_in_trouble",
                 devices=(f"rank {one.rank}",),
-                subject=f"Rank {one.rank} of {_named(one.group)} is {one.trouble}",
-                evidence=one.place,
+                subject=f"Rank {one.rank} of {_named(one.group)} is {plain(one.trouble)}",
+                evidence=plain(one.place),
                 advice=WHERE_IT_IS,
             )
 
@@ -133,8 +133,8 @@ def _alike(came: dict[int, int], late: Sequence[int]) -> list[tuple[int, list[in
 
 
 def _named(group: ProcessGroup) -> str:
-    described = f" ({group.description})" if group.description else ""
-    return f"process group {group.name!r}{described}"
+    described = f" ({plain(group.description)})" if group.description else ""
+    return f"process group {shown(group.name)}{described}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -123,6 +123,18 @@ def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:
     return one_job(traces, warnings)
 
 
+def is_trace(path: str | PathLike[str]) -> bool:
+    """Tell whether ``read_traces`` is for ``path``: a folder, an archive, a file that a reader recognises."""
+    try:
+        files = trace_files(str(path), [])
+        first = next(files, None)
+    except UsageError:
+        return False
+    head = first.head if first else b""
+    several = Path(path).is_dir() or (first is not None and first.place != str(path))
+    return several or head.startswith(_PICKLES) or any(one.recognises(head) for one in readers())
+
+
 def _read(file: TraceFile) -> Trace:
     reader = next((one for one in readers() if one.recognises(file.head)), None)
     if reader is not None:

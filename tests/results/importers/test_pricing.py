@@ -426,12 +426,18 @@ def test_hosts_of_one_nvlink_domain_are_one_machine() -> None:
 
 def test_hosts_of_one_nvlink_domain_are_judged_as_they_were_priced(tmp_path: Path) -> None:
     # Of four racks, which the user counts, the log counts 72 hosts.
-    for ranks, nodes, network, racks in ((72, None, "", 1), (288, 4, "ib-ndr-400x72", 4)):
+    for ranks, nodes, network, racks in (
+        (72, None, "", 1),
+        (288, 4, "ib-ndr-400x72", 4),
+        (72, 18, "", 1),
+        (288, 72, "ib-ndr-400x4", 4),  # both count hosts
+    ):
         log = log_of_text(of_model("NVIDIA GB200", ranks, 4), "log.txt")
         given = Given("gb200-nvl72", 72, nodes, network, "gb200-nvl72")
-        folder = write_import(
-            tmp_path / str(racks), import_logs([(Path("log.txt"), log)], given), given, "log"
-        )
-        run = load_run(folder)
+        (file,) = import_logs([(Path("log.txt"), log)], given)
+        assert not any("is not used" in note for note in file.notes)
+        run = load_run(write_import(tmp_path / f"{ranks} {nodes}", (file,), given, "log"))
+        networks = {recorded_system(run.manifest, point).network for point in run.points}
+        assert {one.per_node for one in networks if one is not None} <= {72}
         assert {point.nodes for point in run.points} == {ranks // 4}
         assert {recorded_system(run.manifest, point).nodes for point in run.points} == {racks}

@@ -1,0 +1,66 @@
+"""A recorded job as a run: every case with its times in the job, to be set beside runs that were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ccbench.cases import Conditions, Measurement, Status
+from ccbench.errors import UsageError
+from ccbench.machine.flags import Flag
+from ccbench.results.importers.log import Given, ImportedLog
+from ccbench.results.importers.runs import Imported, ImportedCase
+from ccbench.results.schema import Origin
+from ccbench.results.traces.fold import JOB, JobCase, fold
+from ccbench.results.traces.join import have_one_clock
+from ccbench.results.traces.reading import read_traces
+from ccbench.units import plain, plural
+
+MOST_SAMPLES = 10_000
+"""Of one case; a job of days has millions, and an interval needs no more."""
+
+
+def import_job(paths: Sequence[Path], given: Given) -> Imported:
+    """Return the job that all traces at ``paths`` are of as one file of an import.
+
+    A sample is one collective of the job: the transfer where several ranks were recorded, else the time of
+    the rank that was, with its waiting. Raises UsageError where a
+    trace cannot be read or has no times.
+    """
+    trace = read_traces(paths)
+    folded = fold(trace)
+    name = plain(", ".join(path.name for path in paths[:3]) + (", ..." if len(paths) > 3 else ""), 200)
+    clock = have_one_clock(one for job in folded.cases for one in job.instances)
+    found = [_case(one, name, number, given, clock) for number, one in enumerate(folded.cases, start=1)]
+    cases = tuple(one for one in found if one is not None)
+    if not cases:
+        raise UsageError(f"{name}: the trace has no times; 'ccbench replay' says what is in it")
+    without = len(found) - len(cases)
+    refused = [f"{name}: {plural(without, 'case')} left out: without times"] * bool(without)
+    refused += [f"{name}: {count} x left out: {plain(reason)}" for reason, count in folded.not_folded.items()]
+    told = dict.fromkeys(one.text for one in (*trace.warnings, *folded.warnings))
+    log = ImportedLog(JOB, source=name, library=trace.backend, versions=trace.versions, facts=trace.facts)
+    return Imported(log, cases, tuple(refused), tuple(f"{name}: {text}" for text in told), given)
+
+
+def _case(one: JobCase, source: str, number: int, given: Given, one_clock: bool) -> ImportedCase | None:
+    """Return a case with its times; None where it has none. Traces do not say where a rank ran."""
+    nodes = -(-one.case.ranks // given.devices) if given.devices else 0
+    samples: list[float] = []
+    for each in one.instances:
+        seconds = each.transfer_seconds(one_clock) if len(each.seconds) > 1 else sum(each.seconds)
+        samples += [seconds or 0.0] * each.count
+    samples = [one for one in samples if one > 0][:MOST_SAMPLES]
+    if not samples:
+        return None
+    measurement = Measurement(
+        case=replace(one.case, nodes=given.nodes or nodes),
+        status=Status.OK,
+        samples_seconds=tuple(samples),
+        stop_reason="imported",
+        conditions=Conditions(flags=(Flag.IN_A_JOB,)),
+    )
+    extra = {"count": one.count, "remarks": list(one.remarks)}
+    line = one.instances[0].records[0].line
+    return ImportedCase(measurement, Origin(source, number, line, JOB, time_statistic="median", extra=extra))

@@ -1,0 +1,179 @@
+"""``ccbench replay``, and ``ccbench import`` of traces, as people call them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ccbench.results import load_run
+from tests.cli.conftest import Command
+from tests.results.traces.jobs import job, kineto_files
+from tests.results.traces.recorded import needs_traces, path_of
+
+LATE_RANK, LATE_SECONDS, TRANSFER_SECONDS = 2, 0.030, 0.010
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> list[str]:
+    """Files of a job of four ranks, of which one is late by 30 ms at each of five steps."""
+    made = job(steps=5, transfer_seconds=TRANSFER_SECONDS, late={LATE_RANK: LATE_SECONDS})
+    return [str(path) for path in kineto_files(tmp_path / "traces", made)]
+
+
+def test_a_late_rank_is_named_and_its_part_told(ccbench: Command, traces: list[str]) -> None:
+    ended = ccbench("replay", *traces).done
+    assert "job: kineto 4 ranks recorded of 4 nccl" in ended.out
+    assert "22.5 ms wait for rank 2" in " ".join(ended.out.split())
+    assert "rank 2 (5 of 5)" in ended.out
+
+
+def test_a_folder_of_traces_is_the_job_of_its_files(ccbench: Command, traces: list[str]) -> None:
+    folder = str(Path(traces[0]).parent)
+    assert ccbench("replay", folder).done.out == ccbench("replay", *traces).done.out
+
+
+def test_json_has_the_parts_of_a_step_and_of_each_case(ccbench: Command, traces: list[str]) -> None:
+    document = ccbench("replay", *traces, "--json").done.json
+    step, (case,) = document["step"], document["cases"]
+    assert step["waiting_seconds"] == pytest.approx(3 / 4 * LATE_SECONDS)
+    assert step["waiting_for"] == {str(LATE_RANK): pytest.approx(3 / 4 * LATE_SECONDS)}
+    assert case["transfer_seconds"] == pytest.approx(TRANSFER_SECONDS)
+    assert (case["last_rank"], case["last_count"], case["count"]) == (LATE_RANK, 5, 5)
+
+
+def test_each_case_is_measured_once_and_stands_beside_the_job(ccbench: Command, traces: list[str]) -> None:
+    ended = ccbench("replay", *traces, "--backend", "cpu", "--json", "-q").done
+    (case,) = ended.json["cases"]
+    assert case["measured_seconds"] > 0
+    assert case["ratio"] == pytest.approx(TRANSFER_SECONDS / case["measured_seconds"])
+    folder = ended.err.split("run folder: ")[1].split()[0]
+    assert [point.collective for point in load_run(folder).points] == ["all_reduce"]
+    assert ended.json["compared"] == f"measured on cpu, {folder}"
+
+
+def test_fewer_ranks_than_the_job_are_marked(ccbench: Command, traces: list[str]) -> None:
+    ended = ccbench("replay", *traces, "--backend", "cpu", "--ranks", "2", "-q").done
+    assert "remark 1: 2 of the job's 4 ranks" in ended.out
+    (case,) = ccbench("replay", *traces, "--backend", "cpu", "--ranks", "2", "-q", "--json").json["cases"]
+    assert case["remarks"] == ["2 of the job's 4 ranks"]
+
+
+def test_another_machine_is_priced_with_what_if_lines(ccbench: Command, traces: list[str]) -> None:
+    document = ccbench("replay", *traces, "--machine", "hgx-h100", "--json").done.json
+    (case,) = document["cases"]
+    assert 0 < case["bound_seconds"] <= case["predicted_seconds"]
+    assert case["best_seconds"] <= case["predicted_seconds"]
+    assert [line["what"] for line in document["what_if"]] == [
+        "every collective takes its bound",
+        "on hgx-h100, by the model",
+        "likewise, with the algorithms that are fastest there",
+    ]
+    few = ccbench("replay", *traces, "--machine", "dgx-a100", "--nodes", "1", "--ranks", "2", "--json")
+    assert few.done.json["cases"][0]["remarks"] == ["2 of the job's 4 ranks"]
+
+
+def test_a_suite_of_the_cases_runs_as_it_is(ccbench: Command, traces: list[str]) -> None:
+    told = ccbench("replay", *traces, "-o", "suite.yaml").done.err
+    assert "wrote suite.yaml; measure it with: ccbench run suite.yaml" in told
+    (entry,) = yaml.safe_load(Path("suite.yaml").read_text())["sweep"]
+    assert (entry["collective"], entry["ranks"], entry["size"]) == ("all_reduce", 4, ["4096 B"])
+    ended = ccbench("run", "suite.yaml", "--backend", "cpu", "-o", "run", "-q")
+    assert ended.code == 0, ended.err
+    assert [point.size_bytes for point in load_run("run").points] == [4096]
+
+
+def test_a_page_has_the_verdict_the_step_and_the_cases(ccbench: Command, traces: list[str]) -> None:
+    assert ccbench("replay", *traces, "-o", "job.html").done
+    page = Path("job.html").read_text()
+    assert "wait for rank 2" in page
+    assert 'alt="A step over time: each rank by its own clock"' in page
+    assert 'alt="What the costliest cases take: one launch, in the job and alone"' in page
+
+
+def test_a_plan_runs_nothing(ccbench: Command, traces: list[str]) -> None:
+    ended = ccbench("replay", *traces, "--plan", "--backend", "cpu").done
+    assert "all_reduce float32" in ended.out
+    assert not Path("results").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--only", "broadcast"], "broadcast"),
+        (["-o", "job.txt"], "end it in .yaml for a suite or .html for a page"),
+        (["--machine", "no-such"], "no-such"),
+        (["--machine", "p3.2xlarge"], "p3.2xlarge"),
+        (["--backend", "cpu", "--launch", "mpirun -n 4"], "say with --ranks how many ranks it starts"),
+    ],
+)
+def test_mistakes_are_one_line(ccbench: Command, traces: list[str], arguments: list[str], said: str) -> None:
+    assert said in ccbench("replay", *traces, *arguments).refused.err
+
+
+def test_what_is_no_trace_is_refused(ccbench: Command) -> None:
+    Path("words.txt").write_text("no trace")
+    assert "words.txt: no trace that ccbench knows" in ccbench("replay", "words.txt").refused.err
+    Path("dump.pkl").write_bytes(b"\x80\x04\x95")
+    for command in ("replay", "import"):
+        assert "a Python pickle, which ccbench does not open" in ccbench(command, "dump.pkl").err
+
+
+def test_a_rank_under_mpirun_does_not_replay(
+    ccbench: Command, traces: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    assert "replay starts its ranks itself" in ccbench("replay", *traces).refused.err
+
+
+@needs_traces
+def test_a_trace_that_names_no_ranks_takes_those_that_are_given(ccbench: Command) -> None:
+    trace = path_of("chakra/astra_all_reduce_8npus_1MB.0.et")
+    assert "not a case, 1 x: the trace does not say between which ranks; --ranks may say" in " ".join(
+        ccbench("replay", trace).done.out.split()
+    )
+    (case,) = ccbench("replay", trace, "--ranks", "8", "--json").done.json["cases"]
+    assert (case["collective"], case["ranks"], case["size_bytes"]) == ("all_reduce", 8, 1 << 20)
+
+
+def test_a_job_is_imported_and_set_beside_a_run(ccbench: Command, traces: list[str]) -> None:
+    ended = ccbench("import", *traces, "-o", "job").done
+    assert "job, 0 tables, 1 row, 1 flagged" in ended.out
+    (point,) = load_run("job").points
+    assert point.median_seconds == pytest.approx(TRANSFER_SECONDS)
+    assert (point.backend, point.nodes, point.ranks) == ("nccl", 0, 4)
+    slower = job(steps=5, transfer_seconds=2 * TRANSFER_SECONDS)
+    assert ccbench("import", *map(str, kineto_files(Path("slower"), slower)), "-o", "later").done
+    compared = ccbench("compare", "job", "later")
+    assert compared.code == 1
+    assert "+100" in compared.out
+
+
+def test_who_is_behind_in_a_job_that_hangs_is_told_first(ccbench: Command) -> None:
+    """Four dumps of PyTorch's Flight Recorder; rank 3 made one call less."""
+    for rank in range(4):
+        entries = [
+            {
+                "record_id": number, "pg_id": 0, "process_group": ["0", "default_pg"],
+                "collective_seq_id": number + 1, "p2p_seq_id": 0, "op_id": number + 1,
+                "profiling_name": "nccl:all_reduce", "input_sizes": [[1024]], "output_sizes": [[1024]],
+                "input_dtypes": ["Float"], "output_dtypes": ["Float"], "is_p2p": False,
+                "time_created_ns": number, "state": "scheduled" if number == 4 else "completed",
+            }
+            for number in range(4 if rank == 3 else 5)
+        ]  # fmt: skip
+        dump = {
+            "version": "2.9", "rank": rank, "entries": entries,
+            "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}},
+        }  # fmt: skip
+        Path(f"flight_{rank}.json").write_text(json.dumps(dump))
+    files = [f"flight_{rank}.json" for rank in range(4)]
+    ended = ccbench("replay", *files).done
+    assert "Problem: Rank 3 is behind in process group '0'" in ended.out
+    (finding,) = ccbench("replay", *files, "--json").done.json["findings"]
+    assert (finding["kind"], finding["devices"]) == ("rank_behind", ["rank 3"])
+    assert ccbench("replay", *files, "-o", "job.html").done
+    assert "Rank 3 is behind in process group" in Path("job.html").read_text()

@@ -48,7 +48,7 @@ def replay(traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: b
     from ccbench.plan.replay import replay as taken_apart
     from ccbench.report.replay_text import replay_document, replay_lines
     from ccbench.report.writing import write_file
-    from ccbench.results.traces.fold import fold, suite_text
+    from ccbench.results.traces.fold import JobCase, fold, suite_text
     from ccbench.results.traces.reading import read_traces
     from ccbench.runner.workers.rendezvous import launched_process
 
@@ -99,7 +99,9 @@ def replay(traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: b
             one.job.case: f"{one.job.count} x" + (f", {one.share:.1%}" if one.share is not None else "")
             for one in result.cases
         }
-        write_file(output, suite_text(_on(folded.cases, asked["ranks"]), name, comments).encode())
+        both = [JobCase(one.concurrent, one.instances) for one in folded.overlaps if one.concurrent]
+        suite = suite_text(_on([*folded.cases, *both], asked["ranks"]), name, comments)
+        write_file(output, suite.encode())
         say(f"wrote {output}; measure it with: ccbench run {output}")
     return code
 
@@ -109,7 +111,11 @@ def _only(folded: Fold, only: str | None) -> Fold:
     from ccbench.suite.expansion import selected
 
     chosen = set(selected(tuple(one.case for one in folded.cases), only)) if folded.cases else set()
-    return replace(folded, cases=tuple(one for one in folded.cases if one.case in chosen))
+    return replace(
+        folded,
+        cases=tuple(one for one in folded.cases if one.case in chosen),
+        overlaps=tuple(one for one in folded.overlaps if {one.case, one.other} & chosen),
+    )
 
 
 def _on(cases: Sequence[JobCase], ranks: int | None) -> list[JobCase]:

@@ -40,6 +40,11 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
     ]
     told += [f"alone: {replay.compared}"] * bool(replay.compared)
     told += [f"not a case, {count} x: {reason}" for reason, count in replay.fold.not_folded.items()]
+    told += [
+        f"at the same time, {len(one.instances)} x: {one.case.label} and {one.other.label}"
+        + ("" if one.concurrent else "; a suite cannot ask for both")
+        for one in replay.fold.overlaps
+    ]
     told += [f"remark {number}: {text}" for text, number in _numbered(replay).items()]
     warnings = [one.text for one in (*trace.warnings, *replay.fold.warnings)]
     told += [f"warning: {text}" for text in warnings[:MOST_WARNINGS]]
@@ -119,6 +124,15 @@ def replay_document(replay: Replay) -> dict[str, Any]:
         "what_if": [{"what": name, "transfer_seconds": seconds} for name, seconds in replay.what_if],
         "compared": replay.compared,
         "findings": [{name: getattr(one, name) for name in _OF_A_FINDING} for one in replay.findings],
+        "at_the_same_time": [
+            {
+                "case_id": one.case.case_id,
+                "other_case_id": one.other.case_id,
+                "count": len(one.instances),
+                "in_suite": one.concurrent is not None,
+            }
+            for one in replay.fold.overlaps
+        ],
         "not_folded": dict(replay.fold.not_folded),
         "facts": {plain(name): plain(value) for name, value in trace.facts.items()},
         "warnings": [

@@ -19,6 +19,7 @@ from ccbench.errors import UsageError
 from ccbench.groups import LONGEST_LIST, parse_groups, parse_pair
 from ccbench.results.traces.events import RECV, SEND, Communication, ProcessGroup, Trace
 from ccbench.results.traces.join import Instance, instances
+from ccbench.results.traces.together import Overlap, overlaps_of
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, plural
 
@@ -52,10 +53,14 @@ class JobCase:
 
 @dataclass(frozen=True)
 class Fold:
-    """All cases of a job, those that ran most often first, and why others are none: reason -> how many."""
+    """All cases of a job, those that ran most often first, and why others are none: reason -> how many.
+
+    overlaps: what the job has at the same time.
+    """
 
     cases: tuple[JobCase, ...]
     not_folded: Mapping[str, int]
+    overlaps: tuple[Overlap, ...] = ()
     warnings: tuple[SourceWarning, ...] = ()
 
 
@@ -89,7 +94,7 @@ def fold(trace: Trace, ranks: int = 0) -> Fold:
         remarks[case] |= dict.fromkeys(remark)
     made = [JobCase(case, tuple(ones), tuple(remarks[case])) for case, ones in cases.items()]
     ordered = sorted(made, key=lambda one: (-one.count, -one.case.size_bytes, one.case.label))
-    return Fold(tuple(ordered), dict(reasons), warnings)
+    return Fold(tuple(ordered), dict(reasons), overlaps_of(cases), warnings)
 
 
 class _KnownGroups:
@@ -264,6 +269,8 @@ def fitted(case: Case, ranks: int) -> tuple[Case, str]:
     size = case.group_ranks
     if case.traffic and size > ranks:
         raise UsageError(f"uneven traffic of {size} ranks; there are {ranks}: --ranks {size}")
+    if case.concurrent:
+        raise UsageError("two collectives at the same time on fewer ranks are not the job's")
     of = f"of the job's {case.ranks} ranks"
     if case.pair:
         pair = parse_pair(case.pair)
@@ -311,6 +318,7 @@ def suite_text(cases: Sequence[JobCase], name: str, comments: Mapping[Case, str]
             if (blank.groups)
             else {}
         )
+        entry |= {"concurrent": blank.concurrent} if blank.concurrent else {}
         entry |= {"pairs": blank.pair} if blank.pair else {}
         entry |= {"traffic": [json.loads(blank.traffic)]} if blank.traffic else {}
         prefix = "  - "

@@ -1,0 +1,79 @@
+"""Collectives that a job has at the same time, as cases with a concurrent collective."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ccbench.cases import Case
+from ccbench.collectives import COLLECTIVES
+from ccbench.results.traces.events import Communication
+from ccbench.results.traces.join import Instance
+
+MOSTLY = 0.5
+"""Share of the shorter collective's time that two have in common to be at the same time."""
+
+ALIKE = 2
+"""Ratio of sizes up to which a concurrent collective, which is about as large, stands for the job's."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Instances of ``case`` during which one of ``other`` runs on another stream of the same rank."""
+
+    case: Case
+    other: Case
+    instances: tuple[Instance, ...]
+
+    @property
+    def concurrent(self) -> Case | None:
+        """``case`` with the other beside it; None where a suite cannot ask for both."""
+        case, other = self.case, self.other
+        rows = [COLLECTIVES[one.collective] for one in (case, other)]
+        sizes = sorted((case.size_bytes, other.size_bytes))
+        same = (case.collective, case.groups) == (other.collective, other.groups)
+        if same or any(one.pair or one.traffic for one in (case, other)) or case.ranks != other.ranks:
+            return None
+        if not all(row.moves_data for row in rows) or sizes[1] > ALIKE * sizes[0]:
+            return None
+        where = "" if case.groups == other.groups else f" on {other.groups or 'all'}"
+        return replace(case, concurrent=f"{other.collective}{where}")
+
+
+def overlaps_of(cases: dict[Case, list[Instance]]) -> tuple[Overlap, ...]:
+    """Return which of ``cases`` a job has at the same time, the larger first, those of most often first."""
+    by_rank: dict[int | None, list[tuple[Communication, Case, Instance]]] = defaultdict(list)
+    for case, instances in cases.items():
+        for one in instances:
+            for record in one.records:
+                if record.start_seconds is not None and record.duration_seconds:
+                    by_rank[record.rank].append((record, case, one))
+    found: dict[tuple[Case, Case], dict[int, Instance]] = defaultdict(dict)
+    for rows in by_rank.values():
+        for pair in _pairs(rows):
+            (_, case, one), (_, other, _) = sorted(pair, key=lambda row: (-row[1].size_bytes, row[1].label))
+            found[case, other][id(one)] = one
+    overlaps = (Overlap(case, other, tuple(ones.values())) for (case, other), ones in found.items())
+    return tuple(sorted(overlaps, key=lambda one: -len(one.instances)))
+
+
+Row = tuple[Communication, Case, Instance]
+
+
+def _pairs(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
+    """Give the communications of one rank that are on two streams at once for most of the shorter's time."""
+    running: list[Row] = []
+    for row in sorted(rows, key=lambda row: row[0].start_seconds or 0.0):
+        record = row[0]
+        running = [one for one in running if _end(one[0]) > (record.start_seconds or 0.0)]
+        for one in running:
+            common = min(_end(one[0]), _end(record)) - (record.start_seconds or 0.0)
+            shorter = min(one[0].duration_seconds or 0.0, record.duration_seconds or 0.0)
+            if one[0].stream != record.stream and common > MOSTLY * shorter:
+                yield one, row
+        running.append(row)
+
+
+def _end(record: Communication) -> float:
+    return (record.start_seconds or 0.0) + (record.duration_seconds or 0.0)

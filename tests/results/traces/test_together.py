@@ -1,0 +1,73 @@
+"""Collectives that a job has at the same time become cases with a concurrent collective."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ccbench.cases import Case
+from ccbench.results.traces.events import Communication, ProcessGroup
+from ccbench.results.traces.fold import Fold, JobCase, fold, suite_text
+from ccbench.suite.expansion import expand
+from ccbench.suite.model import read_suite
+from tests.results.traces.jobs import WORLD, call, trace
+
+TP = (ProcessGroup("1", 2, (0, 1), "tp"), ProcessGroup("2", 2, (2, 3), "tp"))
+MEBIBYTE = 1 << 20
+
+
+def beside(start: float, seconds: float, *, size_bytes: int = MEBIBYTE, stream: str = "21") -> Fold:
+    """Fold a job in which an all_gather of tp groups runs beside an all_reduce from 0 to 10 ms of all ranks."""
+    records: list[Communication] = []
+    for rank in WORLD.ranks:
+        records.append(
+            call(rank, size_bytes=MEBIBYTE, start_seconds=0.0, duration_seconds=0.010, stream="20")
+        )
+        other = call(rank, "all_gather", size_bytes, group=TP[rank // 2], stream=stream)
+        records.append(
+            replace(other, input_bytes=size_bytes // 2, start_seconds=start, duration_seconds=seconds)
+        )
+    return fold(trace(records, groups=(WORLD, *TP)))
+
+
+def asked(found: Fold) -> list[Case]:
+    return [one.concurrent for one in found.overlaps if one.concurrent]
+
+
+def test_an_all_gather_beside_an_all_reduce_is_a_case_of_both_and_a_suite_asks_for_it() -> None:
+    found = beside(0.002, 0.006)
+    (case,) = asked(found)
+    assert (case.collective, case.size_bytes, case.concurrent) == (
+        "all_reduce", MEBIBYTE, "all_gather on rank // 2",
+    )  # fmt: skip
+    jobs = [
+        *found.cases,
+        *(JobCase(one.concurrent, one.instances) for one in found.overlaps if one.concurrent),
+    ]
+    suite = read_suite(suite_text(jobs, "job"), place="here", name="job")
+    expanded = expand(suite, ["cpu"], 4)
+    assert {(one.collective, one.concurrent) for one in expanded} == {
+        ("all_reduce", ""), ("all_gather", ""), ("all_reduce", "all_gather on rank // 2"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("start", "seconds", "stream", "both"),
+    [
+        (0.009, 0.006, "21", False),  # most of it comes after
+        (0.009, 0.001, "21", True),  # within
+        (0.002, 0.006, "20", False),  # one stream has one at a time, whatever rounding says
+        (0.020, 0.006, "21", False),
+    ],
+)
+def test_only_what_shares_most_of_its_time_is_at_the_same_time(
+    start: float, seconds: float, stream: str, both: bool
+) -> None:
+    assert bool(beside(start, seconds, stream=stream).overlaps) is both
+
+
+def test_much_smaller_ones_are_told_and_not_asked_for() -> None:
+    found = beside(0.002, 0.006, size_bytes=4096)
+    assert len(found.overlaps) == 2  # of the two tp groups
+    assert not asked(found)

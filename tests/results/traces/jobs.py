@@ -9,7 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ccbench.backends import open_backend
+from ccbench.cases import Case
 from ccbench.results.traces.events import Communication, ProcessGroup, Trace
+from ccbench.suite.expansion import ExpansionContext, expand
+from ccbench.suite.model import read_suite
 
 WORLD = ProcessGroup("0", 4, (0, 1, 2, 3), "default_pg")
 
@@ -30,6 +34,14 @@ def trace(records: Sequence[Communication], **told: Any) -> Trace:
     ranks = sorted({one.rank for one in records if one.rank is not None})
     given: dict[str, Any] = {"ranks": tuple(ranks), "world_size": 4, "backend": "nccl"}
     return Trace(("kineto",), ("made",), tuple(records), **{**given, **told})
+
+
+def expanded(text: str, backend: str = "nccl") -> list[Case]:
+    """Return the cases of the suite ``text``."""
+    context = ExpansionContext(
+        (backend,), (backend,), None, 2, lambda name, collective: open_backend(name).algorithms(collective)
+    )
+    return list(expand(read_suite(text), context))
 
 
 def job(

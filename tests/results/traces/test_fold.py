@@ -10,16 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends import open_backend
 from ccbench.cases import IDENTITY, Case
 from ccbench.errors import UsageError
 from ccbench.groups import parse_groups
 from ccbench.results.traces.events import Communication, ProcessGroup
 from ccbench.results.traces.fold import JobCase, fitted, fold, suite_text
 from ccbench.results.traces.reading import read_traces
-from ccbench.suite.expansion import ExpansionContext, expand
-from ccbench.suite.model import read_suite
-from tests.results.traces.jobs import WORLD, call, trace
+from tests.results.traces.jobs import WORLD, call, expanded, trace
 from tests.results.traces.recorded import expected, needs_traces, path_of
 
 
@@ -31,13 +28,6 @@ def only_case(*records: Communication, **told: Any) -> JobCase:
 def of(case: Case) -> tuple[Any, ...]:
     """What a suite can ask of a case."""
     return tuple(getattr(case, axis.name) for axis in IDENTITY if axis.name != "backend")
-
-
-def expanded(text: str, backend: str = "nccl") -> list[Case]:
-    context = ExpansionContext(
-        (backend,), (backend,), None, 2, lambda name, collective: open_backend(name).algorithms(collective)
-    )
-    return list(expand(read_suite(text), context))
 
 
 def test_equal_collectives_are_one_case_with_a_count() -> None:

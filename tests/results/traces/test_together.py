@@ -9,16 +9,14 @@ import pytest
 from ccbench.cases import Case
 from ccbench.results.traces.events import Communication, ProcessGroup
 from ccbench.results.traces.fold import Fold, JobCase, fold, suite_text
-from ccbench.suite.expansion import expand
-from ccbench.suite.model import read_suite
-from tests.results.traces.jobs import WORLD, call, trace
+from tests.results.traces.jobs import WORLD, call, expanded, trace
 
 TP = (ProcessGroup("1", 2, (0, 1), "tp"), ProcessGroup("2", 2, (2, 3), "tp"))
 MEBIBYTE = 1 << 20
 
 
 def beside(start: float, seconds: float, *, size_bytes: int = MEBIBYTE, stream: str = "21") -> Fold:
-    """Fold a job in which an all_gather of tp groups runs beside an all_reduce from 0 to 10 ms of all ranks."""
+    """Fold a job in which all ranks reduce from 0 to 10 ms, and tp groups gather from ``start`` on."""
     records: list[Communication] = []
     for rank in WORLD.ranks:
         records.append(
@@ -38,18 +36,10 @@ def asked(found: Fold) -> list[Case]:
 def test_an_all_gather_beside_an_all_reduce_is_a_case_of_both_and_a_suite_asks_for_it() -> None:
     found = beside(0.002, 0.006)
     (case,) = asked(found)
-    assert (case.collective, case.size_bytes, case.concurrent) == (
-        "all_reduce", MEBIBYTE, "all_gather on rank // 2",
-    )  # fmt: skip
-    jobs = [
-        *found.cases,
-        *(JobCase(one.concurrent, one.instances) for one in found.overlaps if one.concurrent),
-    ]
-    suite = read_suite(suite_text(jobs, "job"), place="here", name="job")
-    expanded = expand(suite, ["cpu"], 4)
-    assert {(one.collective, one.concurrent) for one in expanded} == {
-        ("all_reduce", ""), ("all_gather", ""), ("all_reduce", "all_gather on rank // 2"),
-    }  # fmt: skip
+    assert (case.groups, case.concurrent) == ("rank // 2", "all_reduce on all")
+    both = [JobCase(case, found.overlaps[0].instances)]
+    text = suite_text([*found.cases, *both], "job")
+    assert {one.label for one in expanded(text)} == {one.case.label for one in (*found.cases, *both)}
 
 
 @pytest.mark.parametrize(
@@ -69,5 +59,5 @@ def test_only_what_shares_most_of_its_time_is_at_the_same_time(
 
 def test_much_smaller_ones_are_told_and_not_asked_for() -> None:
     found = beside(0.002, 0.006, size_bytes=4096)
-    assert len(found.overlaps) == 2  # of the two tp groups
+    assert [one.case.collective for one in found.overlaps] == ["all_reduce"]
     assert not asked(found)

@@ -1,7 +1,6 @@
 """A topology as a picture: network at the top, then NICs, processors, PCIe switches, GPUs, NVSwitches.
 
-GPUs that are joined among themselves stand on a circle, so that every link can be followed. Kinds of links
-differ by colour and by dashes, rates by width; equal links side by side are one line with their number.
+Kinds of links differ by colour and by dashes, rates by width; equal links side by side are one line.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccbench.report.drawing import BLUE, GREEN, GREY, INK, ORANGE, PINK, SKY, VERMILION, save_picture
-from ccbench.report.topology_layout import LABEL_POINTS, Layout, laid_out
+from ccbench.report.topology_layout import HEIGHT, LABEL_POINTS, Layout, laid_out, way_words
 from ccbench.report.topology_merged import Line
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.summary import device_count, node_count
-from ccbench.units import format_rate, plain, plural
+from ccbench.units import plain, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -143,8 +142,10 @@ def _draw(layout: Layout, axes: Axes, thinner: float) -> None:
     if layout.frame:
         style: dict[str, Any] = {"facecolor": "#fafaf8", "edgecolor": "#c8c8c8", "linewidth": 0.9}
         rounded(*layout.frame, rounding=0.12, zorder=0, **style)
-        x, y = layout.label_at
-        axes.text(x, y, "machine 0", ha="center", va="center", fontsize=9, color=GREY, zorder=8)
+        left, low, _, height = layout.frame
+        # In the corner that no line to the network or to shared switches passes.
+        y = low + (height - 0.16 if any(box.y < low for box in layout.boxes.values()) else 0.16)
+        axes.text(left + 0.5, y, "machine 0", ha="center", va="center", fontsize=9, color=GREY, zorder=8)
     for line in layout.lines:
         style = _style(line.kind, line.state, thinner * _line_width(line.count, line.bytes_per_second))
         xs, ys = zip(*line.points, strict=True)
@@ -160,7 +161,7 @@ def _draw(layout: Layout, axes: Axes, thinner: float) -> None:
     for box in layout.boxes.values():
         fill, edge = ("white", GREY) if box.more else (FILLS[box.kind], INK)
         rounded(
-            box.x - box.width / 2, box.y - box.height / 2, box.width, box.height, rounding=0.07,
+            box.x - box.width / 2, box.y - HEIGHT / 2, box.width, HEIGHT, rounding=0.07,
             facecolor=fill, edgecolor=edge, linewidth=0.8, linestyle=(0, (4, 2)) if box.more else "solid",
             zorder=5,
         )  # fmt: skip
@@ -193,19 +194,20 @@ def _legend(lines: Sequence[Line], thinner: float) -> tuple[list[Any], list[str]
     """A row for each kind, number and rate, the fastest first; of a kind with many the most frequent."""
     from matplotlib.lines import Line2D
 
-    counted = Counter(
-        (line.kind, line.count, line.bytes_per_second) for line in lines if line.state is LinkState.UP
+    looks = Counter(
+        (line.kind, line.count, line.bytes_per_second, line.is_counted)
+        for line in lines
+        if line.state is LinkState.UP
     )
-    chosen: list[tuple[LinkKind, int, float | None]] = []
-    for entry, _ in counted.most_common():
-        if sum(kind is entry[0] for kind, _, _ in chosen) < MOST_OF_A_KIND:
+    chosen: list[tuple[LinkKind, int, float | None, bool]] = []
+    for entry, _ in looks.most_common():
+        if sum(entry[0] is other[0] for other in chosen) < MOST_OF_A_KIND:
             chosen.append(entry)
     chosen.sort(key=lambda entry: (-(entry[2] or 0.0), -entry[1], LOOKS[entry[0]].label))
     entries: dict[str, Any] = {}
-    for kind, count, rate in chosen:
-        words = LOOKS[kind].label + (f" x{count}" if count > 1 else "")
-        words += f", {format_rate(rate)}" if rate else ""
+    for kind, count, rate, counted in chosen:
         style = _style(kind, LinkState.UP, thinner * _line_width(count, rate))
+        words = ", ".join(word for word in (LOOKS[kind].label, way_words(count, rate, counted)) if word)
         entries.setdefault(words, Line2D([], [], **style))
     for line in lines:
         if line.state in NOT_UP:

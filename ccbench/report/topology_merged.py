@@ -1,9 +1,10 @@
 """The boxes and lines of a topology's picture: whatever looks the same from the first machine is one box.
 
-Machines after the first are one vertex each. Then vertices get colours, and a colour is split while its
-vertices differ in the colours they lead to: colour refinement (Weisfeiler and Leman, 1968), which ends with
-classes whose vertices all have the same number of links of a kind to each other class. The devices of the
-first machine start with a colour of their own: it is shown as it is, the rest by how it lies towards it.
+Machines after the first are one vertex each, and so are NVSwitches of the same GPUs. Then vertices get
+colours, and a colour is split while its vertices differ in the colours they lead to: colour refinement
+(Weisfeiler and Leman, 1968), which ends with classes whose vertices all have the same number of links of a
+kind to each other class. The devices of the first machine start with a colour of their own: it is shown as it
+is, the rest by how it lies towards it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState
 from ccbench.topology.matrix import is_counted
 from ccbench.topology.node_nics import ASSUMED
 from ccbench.topology.summary import node_count
-from ccbench.units import format_rate, plain, plural
+from ccbench.units import plain, plural
 
 MOST_SEPARATE = 16
 """So many GPUs, processors, NICs or PCIe switches of a machine still have a box each."""
@@ -46,27 +47,24 @@ _Joined = tuple[str, str, Link]
 class Box:
     """A device, several that look alike, or a whole machine; ``x`` and ``y`` are its middle, in inches.
 
-    node: the machine, -1 for what machines share.
     depth: steps of a network's switch from what it connects, of a PCIe switch from a processor; else 0.
-    more: others like those before it.
-    per: what the numbers of a line are of, where the box stands for several devices.
+    shared: of no machine, or of several. more: others like those before it. each: its lines are those of one
+        of several.
     """
 
     name: str
     kind: DeviceKind
-    node: int
     label: str
     detail: str
     count: int = 1
     depth: int = 0
+    shared: bool = False
     whole: bool = False
     more: bool = False
-    per: str = ""
+    each: bool = False
     x: float = 0.0
     y: float = 0.0
     width: float = 0.76
-    height: float = 0.4
-    on_circle: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,6 @@ class Line:
 
     bytes_per_second: of one direction; None where it is not known of all links.
     back: links from target to source where they differ, (0, None) without any; None where they are alike.
-    points: of the way it is drawn, on the edges of its boxes; on a circle from middle to middle.
     """
 
     source: str
@@ -95,61 +92,78 @@ def condensed(topology: Topology) -> tuple[dict[str, Box], list[Line]]:
     """The boxes, not yet placed, by the first device each stands for, and the lines between them."""
     homes, looks = _machines(topology)
     first = next(iter(homes.values()), 0)
-    # Each machine after the first is one vertex, for which its first device stands.
-    inside: dict[int, list[Device]] = {}
+    near = neighbours(
+        (one.name for one in topology.devices), ((one.source, one.target) for one in topology.links)
+    )
+    switches = {one.name for one in topology.of_kind(DeviceKind.NVSWITCH)}
+    stands: dict[Hashable, str] = {}
+    vertices: dict[str, list[Device]] = {}
+    of: dict[str, str] = {}
     for one in topology.devices:
-        if homes.get(one.name, first) != first:
-            inside.setdefault(one.node, []).append(one)
-    stands = {one.name: one.name for one in topology.devices}
-    stands |= {one.name: members[0].name for members in inside.values() for one in members}
-    wholes = {members[0].name: members for members in inside.values()}
-    devices = {one.name: one for one in topology.devices if stands[one.name] == one.name}
-    links = [
-        (stands[link.source], stands[link.target], link)
-        for link in topology.links
-        if link.source in stands and link.target in stands and stands[link.source] != stands[link.target]
-    ]
-    near = neighbours(devices, links)
-    depths = _depths(devices, wholes.keys(), near)
-    start: dict[str, Hashable] = {name: ("machine", looks[of[0].node]) for name, of in wholes.items()}
-    groups = _classes(start, devices, links, depths, near)
+        home = homes.get(one.name, first)
+        key: Hashable = home if home != first else one.name
+        if home == first and one.name in switches:
+            key = one.node, frozenset(near[one.name] - switches)
+        of[one.name] = stands.setdefault(key, one.name)
+        vertices.setdefault(of[one.name], []).append(one)
+    wholes = {name: looks[homes[name]] for name in vertices if homes.get(name, first) != first}
+    devices = {name: members[0] for name, members in vertices.items()}
+    ends = ((of.get(link.source, ""), of.get(link.target, ""), link) for link in topology.links)
+    links = [(one, other, link) for one, other, link in ends if one and other and one != other]
+    joined = neighbours(devices, (pair[:2] for pair in links))
+    depths = _depths(devices, wholes, joined)
+    groups = _classes(wholes, devices, links, depths, joined)
     lines = _lines(links, groups, depths)
-    boxes = _boxes([group for group in groups if group[0].name not in wholes], homes, depths, lines)
+    boxes: dict[str, Box] = {}
+    top = max(
+        (depths[name] for name, one in devices.items() if one.kind is DeviceKind.NETWORK_SWITCH), default=0
+    )
+    seen = set()
+    for group in groups:
+        one = group[0]
+        row = one.kind, depths[one.name]
+        if one.name not in wholes:
+            members = [device for vertex in group for device in vertices[vertex.name]]
+            more = len(members) > 1 and row in seen and one.kind is not DeviceKind.NVSWITCH
+            label, detail = _words(members, depths[one.name] if top > 1 else 0, more, lines)
+            shared, each = one.name not in homes, len(group) > 1
+            boxes[one.name] = Box(
+                one.name, one.kind, label, detail, len(members), row[1], shared, more=more, each=each
+            )
+            seen.add(row)
     # Of a very large cluster the graph has only the first machines; the absent are counted to the last group.
     absent = max(node_count(topology) - len({one.node for one in topology.devices if one.node >= 0}), 0)
     for group in [group for group in groups if group[0].name in wholes][::-1]:
-        members = wholes[group[0].name]
-        one, count, absent = members[0], len(group) + absent, 0
-        counts = Counter(device.kind for device in members)
+        one, count, absent = group[0], len(group) + absent, 0
+        kinds = Counter(device.kind for device in vertices[one.name])
         shown = (DeviceKind.GPU, DeviceKind.NIC, DeviceKind.CPU)
-        words = ", ".join(plural(counts[kind], WORDS[kind][0]) for kind in shown if counts[kind])
+        words = ", ".join(plural(kinds[kind], WORDS[kind][0]) for kind in shown if kinds[kind])
         label = f"… {count} more machines" if count > 1 else f"machine {one.node}"
-        alike = "like machine 0" if looks[one.node] == looks[first] else ""
-        detail = alike or (f"{words} each" if count > 1 else words)
+        detail = "like machine 0" if wholes[one.name] == looks[first] else words + " each" * (count > 1)
         # It stands where machines do, in the row of GPUs.
+        several = count > 1
         boxes[one.name] = Box(
-            one.name, DeviceKind.GPU, one.node, label, detail, count, whole=True, more=count > 1,
-            per="each" if count > 1 else "",
-        )  # fmt: skip
+            one.name, DeviceKind.GPU, label, detail, count, whole=True, more=several, each=several
+        )
     lines = [line for line in lines if line.source != line.target]
     return {name: boxes[name] for name in devices if name in boxes}, lines
 
 
-def neighbours(names: Iterable[str], pairs: Iterable[tuple[str, str, object]]) -> dict[str, set[str]]:
+def neighbours(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
     """For each name those that a pair joins it to."""
     near: dict[str, set[str]] = {name: set() for name in names}
-    for one, other, _ in pairs:
-        near[one].add(other)
-        near[other].add(one)
+    for one, other in pairs:
+        near.setdefault(one, set()).add(other)
+        near.setdefault(other, set()).add(one)
     return near
 
 
-def _machines(topology: Topology) -> tuple[dict[str, int], dict[int, frozenset[Hashable]]]:
+def _machines(topology: Topology) -> tuple[dict[str, int], dict[int, Hashable]]:
     """(machine of each device, look of each machine); what several machines share is of none.
 
     A look says which devices of a machine are joined, and by what. Devices of two machines are matched by
-    their order in each: what is built alike but listed otherwise looks different, which says less than could
-    be said but nothing wrong.
+    their names: what is built alike but named otherwise looks different, which says less than could be said
+    but nothing wrong.
     """
     nodes = {one.name: one.node for one in topology.devices}
     shared = {one.name for one in topology.devices if one.node < 0 or one.kind is DeviceKind.NETWORK_SWITCH}
@@ -158,17 +172,14 @@ def _machines(topology: Topology) -> tuple[dict[str, int], dict[int, frozenset[H
         if nodes.get(link.source) != nodes.get(link.target):
             shared |= switches & {link.source, link.target}
     homes = {name: node for name, node in nodes.items() if name not in shared}
-    sizes: Counter[int] = Counter()
-    places: dict[str, tuple[int, DeviceKind]] = {}
-    found: dict[int, Counter[Hashable]] = {}
+    found: dict[int, Counter[Hashable]] = {node: Counter() for node in homes.values()}
+    own = {name: name.removeprefix(f"n{node}.") for name, node in homes.items()}
     for one in topology.devices:
         if one.name in homes:
-            places[one.name] = sizes[one.node], one.kind
-            sizes[one.node] += 1
-            found.setdefault(one.node, Counter())[places[one.name]] += 1
+            found[one.node][own[one.name], one.kind] += 1
     for link in topology.links:
         if link.source in homes and homes[link.source] == homes.get(link.target):
-            ends = places[link.source], places[link.target]
+            ends = own[link.source], own[link.target]
             look = (*ends, link.kind, link.count, link.bytes_per_second, link.state)
             found[homes[link.source]][look] += 1
     return homes, {node: frozenset(counted.items()) for node, counted in found.items()}
@@ -198,9 +209,9 @@ def _classes(
     depths: Mapping[str, int],
     near: Mapping[str, set[str]],
 ) -> list[list[Device]]:
-    """Classes of devices that look the same; ``machines``: colours of the vertices that are machines."""
+    """Classes of vertices that look the same; ``machines``: colours of those that are machines."""
     # Few devices of a kind have a colour each at first; switches are told by level and machine.
-    colours = dict(machines)
+    colours: dict[str, Hashable] = {name: ("machine", look) for name, look in machines.items()}
     own = [one for one in devices.values() if one.name not in machines]
     kinds = Counter(one.kind for one in own)
     many = kinds[DeviceKind.GPU] > MOST_SEPARATE
@@ -218,12 +229,8 @@ def _classes(
         sums: dict[str, Counter[Hashable]] = {name: Counter() for name in devices}
         for source, target, link in links:
             look = (link.kind, link.state, link.count, link.bytes_per_second)
-            for here, there, outward in ((source, target, True), (target, source, False)):
-                # Switches of the same GPUs are one group, though some have a link more than others.
-                if devices[here].kind is DeviceKind.NVSWITCH:
-                    sums[here][colours[there]] = 1
-                else:
-                    sums[here][colours[there], outward, look] += 1
+            sums[source][colours[target], True, look] += 1
+            sums[target][colours[source], False, look] += 1
         numbers: dict[Hashable, int] = {}
         colours = {
             name: numbers.setdefault((colours[name], frozenset(sums[name].items())), len(numbers))
@@ -270,80 +277,29 @@ def _way(links: Sequence[Link]) -> Way:
     return sum(link.count for link in links), sum(known) if links and len(known) == len(rates) else None
 
 
-def _boxes(
-    groups: Sequence[Sequence[Device]],
-    homes: Mapping[str, int],
-    depths: Mapping[str, int],
-    lines: Sequence[Line],
-) -> dict[str, Box]:
-    """A box for each group of devices of the first machine and of the network."""
-    kinds = {one.name: one.kind for group in groups for one in group}
-    # Switches of a network are numbered in their level, of which each has a name.
-    numbers: dict[str, int] = {}
-    levels: Counter[int] = Counter()
-    for name, depth in depths.items():
-        if kinds.get(name) is DeviceKind.NETWORK_SWITCH:
-            numbers[name] = levels[depth]
-            levels[depth] += 1
-    most = max(levels, default=0)
-    boxes: dict[str, Box] = {}
-    rows = set()
-    for group in groups:
-        one, depth = group[0], depths[group[0].name]
-        words = WORDS[one.kind]
-        if one.name in numbers and 1 < most <= len(_LEVELS):
-            words = _LEVELS[depth - 1]
-        more = len(group) > 1 and (one.kind, depth) in rows and one.kind is not DeviceKind.NVSWITCH
-        rows.add((one.kind, depth))
-        label, detail = _words(group, words, numbers.get(one.name) if most > 1 else None, lines)
-        if len(group) > 1:
-            label = f"… {len(group)} more {words[1]}" if more else f"{len(group)} {words[1]}"
-        if one.kind is DeviceKind.NVSWITCH:
-            # What each GPU has to them, where all GPUs have the same.
-            up = [line for line in lines if line.target == one.name and line.state is LinkState.UP]
-            of_gpus = [line for line in up if kinds.get(line.source) is DeviceKind.GPU]
-            ways = {(line.count, line.bytes_per_second) for line in of_gpus}
-            if len(ways) == 1:
-                ((count, rate),) = ways
-                counted = all(line.is_counted for line in of_gpus)
-                detail = f"{plural(count, 'link')} per GPU" if counted else "links per GPU not stated"
-                detail += f" · {format_rate(rate)} each way" if rate else ""
-        per = "" if len(group) == 1 else "per GPU" if one.kind is DeviceKind.GPU else "each"
-        node = homes.get(one.name, -1)
-        boxes[one.name] = Box(one.name, one.kind, node, label, detail, len(group), depth, more=more, per=per)
-    return boxes
-
-
-def _words(
-    group: Sequence[Device], words: tuple[str, str], place: int | None, lines: Sequence[Line]
-) -> tuple[str, str]:
-    """The two lines of a box; ``place`` is that of a switch in its level of the network.
+def _words(members: Sequence[Device], level: int, more: bool, lines: Sequence[Line]) -> tuple[str, str]:
+    """The two lines of a box; ``level`` is that of a switch in a network of several.
 
     Of a group the second names first and last, ``gpu0 ... gpu71``, or says what is more worth knowing.
     """
-    one, kind = group[0], group[0].kind
-    tails = [device.name.rpartition(".")[2] for device in group]
-    stem = tails[0].rstrip("0123456789")
-    numbers = [tail[len(stem) :] for tail in tails]
-    label = f"{words[0]} {numbers[0][-6:]}" if numbers[0] else plain(tails[0], 10)
-    assumed = kind is DeviceKind.NIC and one.attributes.get("place") == ASSUMED
+    one, last = members[0], members[-1]
+    is_leveled = one.kind is DeviceKind.NETWORK_SWITCH and 0 < level <= len(_LEVELS)
+    word, words = _LEVELS[level - 1] if is_leveled else WORDS[one.kind]
+    tail = one.name.rpartition(".")[2]
+    if len(members) == 1:
+        number = tail[len(tail.rstrip("0123456789")) :]
+        detail = (one.attributes.get("name") or "") if one.kind is DeviceKind.NIC else ""
+        if one.kind is DeviceKind.GPU and one.bus_id:
+            detail = one.bus_id.removeprefix("0000:").removesuffix(".0")
+        if one.attributes.get("place") == ASSUMED:
+            detail = ASSUMED
+        return f"{word} {number[-6:]}" if number else plain(tail, 10), plain(detail, 13)
     own = [line for line in lines if one.name in (line.source, line.target)]
-    if len(group) == 1 and place is not None:
-        # The source's own name where its number is another one: a second number would only confuse.
-        return f"{words[0]} {place}", "" if numbers[0] == str(place) else plain(tails[0], 13)
-    if assumed:
-        return label, ASSUMED
-    if len(group) == 1:
-        name = one.attributes.get("name") or "" if kind is DeviceKind.NIC else ""
-        if kind is DeviceKind.GPU and one.bus_id:
-            name = one.bus_id.removeprefix("0000:").removesuffix(".0")
-        return label, plain(name, 13)
-    if kind is DeviceKind.NIC and not own:
-        return label, "the source states no link"
-    if kind is DeviceKind.NETWORK_SWITCH and all(tail.startswith(stem) for tail in tails):
-        return label, ", ".join(numbers) if len(numbers) <= 4 else f"{numbers[0]} ... {numbers[-1]}"
-    names = f"{plain(tails[0], 12)} ... {plain(tails[-1], 12)}"
+    if one.kind is DeviceKind.NIC and not own:
+        detail = "the source states no link"
+    else:
+        detail = f"{plain(tail, 12)} ... {plain(last.name.rpartition('.')[2], 12)}"
     among = [
-        f"{plural(line.count, 'link')} each to others of them" for line in own if line.source == line.target
+        f", {plural(line.count, 'link')} each to others of them" for line in own if line.source == line.target
     ]
-    return label, ", ".join([names, *among])
+    return f"… {len(members)} more {words}" if more else f"{len(members)} {words}", "".join([detail, *among])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ccbench.plan.communication import BACKWARD, FORWARD, OPTIMIZER
 from ccbench.plan.memory import stage_order
-from ccbench.plan.pipeline import Interval, gradients_sent, pipeline_seconds, queue, simulate
+from ccbench.plan.pipeline import Interval, gradients_sent, queue, simulate
 from ccbench.plan.step import Step, is_at_the_end, is_data
 
 FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING, OPTIMIZER_WORK = KINDS = (
@@ -18,11 +18,8 @@ FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING, OPTIMIZER_WORK = KINDS = (
 )  # fmt: skip
 
 MOST_LANES = 8
-ROUNDS_SHOWN = 4
-"""Micro-batches beyond the pipeline's fill and drain that a shortened drawing keeps at either end."""
-
-SHORTEST_CUT = 0.2
-"""Of the step, what is worth leaving out of a drawing."""
+FEWEST_SHOWN, ROUNDS_SHOWN = 16, 8
+"""Micro-batches that a shortened drawing keeps, and those beyond the pipeline's fill and drain."""
 
 MOST_PIECES = 6000
 MOST_BUCKETS = 500
@@ -42,17 +39,11 @@ class Piece:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Lanes with their pieces. lanes: names. left_out: what is not shown, "" where all is.
-
-    Between ``cut_at`` and ``cut`` seconds later the stages do the same again and again: no piece is told of
-    that time, and those behind it are moved to the left by it. cut: 0 where nothing is left out.
-    """
+    """Lanes with their pieces. lanes: names. left_out: what is not shown, "" where all is."""
 
     lanes: tuple[str, ...]
     pieces: tuple[Piece, ...]
     left_out: str
-    cut_at: float = 0.0
-    cut: float = 0.0
 
 
 def timeline(step: Step) -> Timeline:
@@ -62,10 +53,9 @@ def timeline(step: Step) -> Timeline:
     In a stage's intervals what is waited for (the slowest stage's share) stands behind the computing; really
     the two alternate layer by layer.
     """
-    # With so many micro-batches that what is drawn of the pipeline's beginning and end is the same.
-    whole, count = step, step.pipeline.stages
-    rounds = -(-4 * (count + ROUNDS_SHOWN) // count)
-    shortened = min(step.pipeline.micro_batches, rounds * count)
+    # Between filling and draining the pipeline its stages do the same again and again.
+    count, every = step.pipeline.stages, step.pipeline.micro_batches
+    shortened = min(every, -(-max(FEWEST_SHOWN, count + ROUNDS_SHOWN) // count) * count)
     step = replace(step, pipeline=replace(step.pipeline, micro_batches=shortened))
     intervals = simulate(step.pipeline)
     # The first and the last stage are always shown, and of those between as many as there is room for.
@@ -88,33 +78,10 @@ def timeline(step: Step) -> Timeline:
     pieces += _ending(step, intervals, len(lanes))
     if any(piece.lane == len(lanes) for piece in pieces):
         lanes.append("sent")
-    left_out = ""
-    if len(stages) < count:
-        left_out = f"{count - len(stages)} of {count} stages are not shown"
-    # Between filling and draining the pipeline the stages do the same again and again: that may be cut out.
-    cut_at = (count + ROUNDS_SHOWN) * max(step.pipeline.chunk_seconds) * step.pipeline.chunks
-    end = max(one.end_seconds for one in intervals)
-    cut = end - 2 * cut_at
-    if cut <= SHORTEST_CUT * end:
-        cut_at = cut = 0.0
-    gone = whole.pipeline.micro_batches - step.pipeline.micro_batches
-    more = pipeline_seconds(whole.pipeline) - pipeline_seconds(step.pipeline)
-    return Timeline(tuple(lanes), _without(pieces, cut_at, cut, gone), left_out, cut_at, cut + more)
-
-
-def _without(pieces: Sequence[Piece], cut_at: float, cut: float, gone: int) -> tuple[Piece, ...]:
-    """Pieces without the time that is cut out. gone: micro-batches of it that were not even simulated."""
-    if not cut:
-        return tuple(pieces)
-    found = []
-    for one in pieces:
-        if one.begin_seconds < cut_at:
-            found.append(replace(one, end_seconds=min(one.end_seconds, cut_at)))
-        elif one.end_seconds > cut_at + cut:
-            begin = max(one.begin_seconds - cut, cut_at)
-            text = str(int(one.text) + gone) if one.text else ""
-            found.append(replace(one, begin_seconds=begin, end_seconds=one.end_seconds - cut, text=text))
-    return tuple(found)
+    left_out = [f"{count - len(stages)} of {count} stages are not shown"] * (len(stages) < count)
+    if shortened < every:
+        left_out.append(f"drawn with {shortened} of {every} micro-batches, for the others do the same again")
+    return Timeline(tuple(lanes), tuple(pieces), "; ".join(left_out))
 
 
 def _waiting_shares(step: Step) -> dict[str, float]:

@@ -6,7 +6,6 @@ What is hidden is pale and striped, so that a grey print says the same.
 from __future__ import annotations
 
 import json
-import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.plan.planner import Planned
 from ccbench.plan.step import Step
-from ccbench.plan.timeline import KINDS, Piece, Timeline, timeline
+from ccbench.plan.timeline import KINDS, Timeline, timeline
 from ccbench.report.drawing import (
     BLUE,
     FAINT,
     GREEN,
-    GREY,
     INK,
     LEGEND_COLUMNS,
     ORANGE,
@@ -168,9 +166,6 @@ def plan_figures(planned: Planned) -> tuple[PlanFigure, ...]:
     if best.step.strategy.zero_stage >= 2:
         notes.append("Gradients and weights that a pass sends stand at its start")
     notes += [drawn.left_out] * bool(drawn.left_out)
-    if drawn.cut:
-        cut = format_seconds(drawn.cut)
-        notes.append(f"{cut} in the middle, where stages do the same again and again, are cut out")
     x, y = Axis("time from the step's start", "seconds", "linear"), Axis("", "rank", "linear")
     title = f"{shape.name}: one step over time"
     figure = Figure("timeline", "plan", title, subtitle, x, y, footnote=tuple(notes))
@@ -265,7 +260,7 @@ def _draw_timeline(figure: Figure, drawn: Timeline, axes: Axes) -> None:
         )  # fmt: skip
         axes.add_collection(collection)
     for piece in drawn.pieces:
-        begin, until = seen(piece, drawn, end)
+        begin, until = piece.begin_seconds, piece.end_seconds
         if piece.text and (until - begin) / end > 0.005 + 0.0065 * len(piece.text):
             axes.text(
                 (begin + until) / 2, piece.lane, piece.text, ha="center", va="center",
@@ -279,44 +274,8 @@ def _draw_timeline(figure: Figure, drawn: Timeline, axes: Axes) -> None:
     axes.set_yticks(range(len(drawn.lanes)), list(drawn.lanes), fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(figure.x.label, labelpad=6)
-
-    def time(value: float) -> str:
-        # Behind the cut, what was left out is added.
-        moment = value + (drawn.cut if drawn.cut and value > drawn.cut_at else 0.0)
-        return format_seconds(moment) if moment else "0"
-
-    axes.xaxis.set_major_formatter(lambda value, _: time(value))
-    if drawn.cut:
-        axes.set_xticks(ticks_around_cut(drawn, end))
-        axes.axvline(drawn.cut_at, color="white", linewidth=7, zorder=5)
-        for shift in (-0.004, 0.004):
-            axes.axvline(
-                drawn.cut_at + shift * end, color=GREY, linewidth=0.9, linestyle=(0, (2, 2)), zorder=6
-            )
+    axes.xaxis.set_major_formatter(lambda value, _: format_seconds(value) if value else "0")
     _legend([Layer(kind, KIND_COLOURS[kind], ()) for kind in kinds], axes)
-
-
-def seen(piece: Piece, drawn: Timeline, end: float) -> tuple[float, float]:
-    """(begin, end) of the part of a piece that the cut leaves to be seen, in seconds."""
-    begin, until = piece.begin_seconds, piece.end_seconds
-    gap = 0.008 * end if drawn.cut else 0.0
-    if not drawn.cut or begin > drawn.cut_at + gap:
-        return begin, until
-    if begin >= drawn.cut_at:
-        return drawn.cut_at + gap, until
-    return begin, min(until, drawn.cut_at - gap)
-
-
-def ticks_around_cut(drawn: Timeline, end: float) -> list[float]:
-    """Places of round moments on both sides of the cut, none so near that their words would meet."""
-    from matplotlib.ticker import MaxNLocator
-
-    places = MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]).tick_values(0, end)
-    step, gap = float(places[1] - places[0]), 0.03 * end
-    before = [number * step for number in range(int((drawn.cut_at - gap) / step) + 1)]
-    first = math.ceil((drawn.cut_at + drawn.cut + gap) / step)
-    last = math.floor((end + drawn.cut) / step)
-    return before + [number * step - drawn.cut for number in range(first, last + 1)]
 
 
 def _legend(layers: Sequence[Layer], axes: Axes) -> None:

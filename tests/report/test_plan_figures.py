@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,11 @@ import pytest
 from ccbench.errors import RunFolderError
 from ccbench.plan.document import read_plan
 from ccbench.plan.planner import Asked, Planned, plan_out
-from ccbench.plan.timeline import Piece, Timeline
 from ccbench.report.plan_figures import (
     Bars,
     PlanFigure,
     by_kind,
     plan_figures,
-    seen,
-    ticks_around_cut,
     write_plan,
 )
 
@@ -90,32 +86,3 @@ def test_a_folder_that_cannot_be_made_is_told(planned: Planned, tmp_path: Path) 
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="cannot be written"):
         write_plan(planned, tmp_path / "file")
-
-
-def test_moments_behind_a_cut_are_as_round_as_those_before_it() -> None:
-    lanes = Timeline(("stage 0",), (Piece(0, 0.0, 0.9, "forward"),), "", cut_at=0.45, cut=6.06)
-    ticks = ticks_around_cut(lanes, 0.9)
-    moments = [tick + (lanes.cut if tick > lanes.cut_at else 0.0) for tick in ticks]
-    step = moments[1] - moments[0]
-    assert all(abs(moment / step - round(moment / step)) < 1e-6 for moment in moments)
-    assert moments[0] == 0
-    assert 0.8 * 6.96 < moments[-1] <= 6.96
-    assert all(abs(tick - lanes.cut_at) > 0.02 * 0.9 for tick in ticks)
-
-
-@pytest.mark.parametrize(
-    ("begin", "end", "left"),
-    [
-        (0.1, 0.2, (0.1, 0.2)),
-        (0.3, 0.45, (0.3, 0.442)),
-        (0.45, 0.6, (0.458, 0.6)),
-        (0.6, 0.7, (0.6, 0.7)),
-    ],
-)
-def test_the_words_of_a_piece_keep_away_from_the_cut(
-    begin: float, end: float, left: tuple[float, float]
-) -> None:
-    piece = Piece(0, begin, end, "forward", "7")
-    lanes = Timeline(("stage 0",), (piece,), "", cut_at=0.45, cut=5.0)
-    assert seen(piece, lanes, 1.0) == pytest.approx(left)
-    assert seen(piece, replace(lanes, cut=0.0), 1.0) == (begin, end)

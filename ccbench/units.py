@@ -59,6 +59,8 @@ def plain(text: object, longest: int = LONGEST_LABEL) -> str:
 
 def shown(value: object) -> str:
     """``value`` as an error shows it: quoted, escaped, on one line, at most about 60 characters."""
+    if value is None:
+        return "nothing"
     if isinstance(value, str) and len(value) > 57:
         return repr(value[:54]) + "..."
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**30:

@@ -163,10 +163,9 @@ def run_folder(
         for name in ("suite", "options", "processor", "versions"):
             if then.get(name) != now[name]:
                 folder.close()
-                place, *both = first_difference(name, then.get(name), now[name])
-                was, is_now = ("not set" if value is None else shown(value) for value in both)
+                place, was, is_now = first_difference(name, then.get(name), now[name])
                 raise RunFolderError(
-                    f"{folder.path}: {place} of this run was {was}, now it is {is_now}; "
+                    f"{folder.path}: {place} of this run was {shown(was)}, now it is {shown(is_now)}; "
                     "resume with what it was started with, or start a new run"
                 )
     else:

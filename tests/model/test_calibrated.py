@@ -158,7 +158,7 @@ def _dumped(plain: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("- 1\n", "kind is None"),
+        ("- 1\n", "kind is nothing, expected"),
         ("kind: calibrated-cluster\n", "name: field required"),
         ("kind: calibrated-cluster\npoints: .nan\n", "is not a number to work with"),
     ],

@@ -358,8 +358,9 @@ def test_resume_refuses_another_run(
     teams: Teams, name: str, collectives: list[str], options: dict[str, Any]
 ) -> None:
     outcome = run(teams)
-    with pytest.raises(RunFolderError, match=rf"{name}\S* of this run was "):
+    with pytest.raises(RunFolderError, match=rf"{name}\S* of this run was ") as caught:
         run(teams, collectives, resume=outcome.folder, **options)
+    assert "None" not in str(caught.value)
     # The refusal let go of the folder.
     assert run(teams, resume=outcome.folder).exit_code == 0
 

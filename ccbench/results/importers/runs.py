@@ -98,6 +98,11 @@ class Imported:
     guessed: tuple[str, ...] = ()
 
 
+def _place(source: str, line: int) -> str:
+    """Return the place of a line, from 1; of the file where no line is known (0)."""
+    return f"{source}:{line}" if line else source
+
+
 def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B008  # frozen, so shared safely
     """Cases of every table of ``log``. given: what the user says where the output says nothing."""
     teams = [team_of(table, log.devices, given) for table in log.tables]
@@ -111,7 +116,7 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
     notes: list[str] = []
     nameless: list[str] = []
     for number, (table, team) in enumerate(zip(whole.tables, teams, strict=True), start=1):
-        where = f"{log.source}:{table.line}: table {number}"
+        where = f"{_place(log.source, table.line)}: table {number}"
         if not team.ranks:
             refused.append(f"{where} ({len(table.rows)} rows) left out: {team.reason}")
             continue
@@ -135,9 +140,11 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
             if row is not begun and _has_no_figure(row) and not says_more:
                 empty += 1  # a placement that was not asked for is printed as N/A
             elif any(abs(one) > LARGEST for one in numbers) or row.size_bytes < 0:
-                refused.append(f"{log.source}:{row.line}: row left out: a whole number is out of range")
+                refused.append(
+                    f"{_place(log.source, row.line)}: row left out: a whole number is out of range"
+                )
             elif any(one is not None and not math.isfinite(one) for one in figures):
-                refused.append(f"{log.source}:{row.line}: row left out: a figure is not finite")
+                refused.append(f"{_place(log.source, row.line)}: row left out: a figure is not finite")
             else:
                 status = _status(row, outcome if row is begun else Outcome.UNKNOWN, log.detail)
                 cases.append(_case(whole, table, row, team, status, number, outcome))

@@ -50,30 +50,13 @@ def import_files(
     the catalog's machine if the file's devices determine it, and a note says so.
     """
     from ccbench.analysis.speed_verdict import speed_verdicts
-    from ccbench.errors import CcbenchError
     from ccbench.results import default_folder, load_run
-    from ccbench.results.importers import read_log
     from ccbench.results.importers.pricing import Pricer
-    from ccbench.results.importers.runs import each_once, import_logs, write_import
-    from ccbench.results.traces.imports import import_job
-    from ccbench.results.traces.reading import is_trace
+    from ccbench.results.importers.runs import each_once, write_import
 
     given = _given(machine, nodes, network)
     once, again = each_once(files)
-    traces = [path for path in once if is_trace(path)]
-    logs: list[tuple[Path, ImportedLog]] = []
-    problems: list[str] = []
-    for path in once:
-        try:
-            if path not in traces:
-                logs.append((path, read_log(path)))
-        except CcbenchError as error:  # noqa: PERF203  # each file may fail by itself
-            problems.append(" ".join(str(error).split()))
-    found = import_logs(logs, given)
-    try:
-        found += (import_job(traces, given),) if traces else ()
-    except CcbenchError as error:
-        problems.append(" ".join(str(error).split()))
+    found, problems = _imported(once, given)
     left_out = [*problems, *(line for file in found for line in file.refused)]
     folder = None
     pricer = Pricer()
@@ -104,6 +87,29 @@ def import_files(
         say("ccbench: error: import: nothing could be imported; the notes above say why")
         return 2
     return PARTIAL_EXIT_CODE if left_out else 0
+
+
+def _imported(paths: Sequence[Path], given: Given) -> tuple[tuple[Imported, ...], list[str]]:
+    """Return what each file gives, all traces together, and why others give nothing."""
+    from ccbench.errors import CcbenchError
+    from ccbench.results.importers import read_log
+    from ccbench.results.importers.runs import import_logs
+    from ccbench.results.traces.imports import import_job
+    from ccbench.results.traces.reading import is_trace
+
+    traces = [path for path in paths if is_trace(path)]
+    logs: list[tuple[Path, ImportedLog]] = []
+    jobs: list[Imported] = []
+    problems: list[str] = []
+    for path in paths:
+        try:
+            if path not in traces:
+                logs.append((path, read_log(path)))
+            elif path == traces[0]:
+                jobs.append(import_job(traces, given))
+        except CcbenchError as error:  # noqa: PERF203  # each file may fail by itself
+            problems.append(" ".join(str(error).split()))
+    return (*import_logs(logs, given), *jobs), problems
 
 
 def _verdict_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:

@@ -15,12 +15,12 @@ from ccbench.cli.run import RESULTS
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ccbench.cases import Case
     from ccbench.plan.replay import Alone
     from ccbench.results import Point
-    from ccbench.results.traces.fold import Fold, JobCase
+    from ccbench.results.traces.fold import Fold
 
 
 @click.command(short_help="Say what the communication of a recorded job costs, there and elsewhere.")
@@ -46,9 +46,10 @@ def replay(traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: b
     measured here, with --machine predicted.
     """
     from ccbench.plan.replay import replay as taken_apart
+    from ccbench.plan.replay import suite_of
     from ccbench.report.replay_text import replay_document, replay_lines
     from ccbench.report.writing import write_file
-    from ccbench.results.traces.fold import JobCase, fold, suite_text
+    from ccbench.results.traces.fold import fold
     from ccbench.results.traces.reading import read_traces
     from ccbench.runner.workers.rendezvous import launched_process
 
@@ -69,21 +70,8 @@ def replay(traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: b
     if folded.cases and not plan and asked["machine"]:
         alone, compared = _predicted(folded, asked), f"predicted for {asked['machine']}"
     if folded.cases and not plan and asked["backend"]:
-        code, measured_by, measured = _measured(folded, name, asked)
+        code, measured_by, alone = _measured(folded, name, asked, alone)
         compared = ", ".join(filter(None, (measured_by, compared)))
-        for case, one in measured.items():
-            there = alone.get(case)
-            alone[case] = (
-                one
-                if there is None
-                else replace(
-                    there,
-                    measured_seconds=one.measured_seconds,
-                    low_seconds=one.low_seconds,
-                    high_seconds=one.high_seconds,
-                    remark="; ".join(dict.fromkeys(filter(None, (one.remark, there.remark)))),
-                )
-            )
     result = taken_apart(trace, folded, alone, compared, asked["machine"] or "this machine")
     if as_json:
         print_json(replay_document(result))
@@ -95,13 +83,7 @@ def replay(traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: b
         write_file(output, replay_page(result, name).encode())
         say(f"wrote {output}")
     elif output:
-        comments = {
-            one.job.case: f"{one.job.count} x" + (f", {one.share:.1%}" if one.share is not None else "")
-            for one in result.cases
-        }
-        both = [JobCase(one.concurrent, one.instances) for one in folded.overlaps if one.concurrent]
-        suite = suite_text(_on([*folded.cases, *both], asked["ranks"]), name, comments)
-        write_file(output, suite.encode())
+        write_file(output, suite_of(result, name, asked["ranks"]).encode())
         say(f"wrote {output}; measure it with: ccbench run {output}")
     return code
 
@@ -116,20 +98,6 @@ def _only(folded: Fold, only: str | None) -> Fold:
         cases=tuple(one for one in folded.cases if one.case in chosen),
         overlaps=tuple(one for one in folded.overlaps if {one.case, one.other} & chosen),
     )
-
-
-def _on(cases: Sequence[JobCase], ranks: int | None) -> list[JobCase]:
-    """Cases on at most ``ranks`` ranks, marked; those that mean nothing there are left out."""
-    from ccbench.results.traces.fold import fitted
-
-    found = []
-    for one in cases:
-        try:
-            case, remark = fitted(one.case, ranks or one.case.ranks)
-        except UsageError:
-            continue
-        found.append(replace(one, case=case, remarks=(*one.remarks, *filter(None, [remark]))))
-    return found
 
 
 def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
@@ -150,14 +118,10 @@ def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
             f"--machine {asked['machine']}: has no GPUs; a host is priced with --backend simulated as well"
         )
     each = len(context.gpus.gpus)
-    found = {}
-    for one in folded.cases:
-        most = asked["ranks"] or (asked["nodes"] * each if asked["nodes"] else one.case.ranks)
-        try:
-            case, remark = fitted(one.case, most)
-        except UsageError as error:
-            found[one.case] = Alone(remark=f"not priced: {error}")
-            continue
+    most = asked["ranks"] or (asked["nodes"] * each if asked["nodes"] else None)
+    here, refused = fitted(folded.cases, most)
+    found = {case: Alone(remark=f"not priced: {why}") for case, why in refused.items()}
+    for whole, (case, remark) in here.items():
         able = capabilities_of(case.backend).priced_by is PricedBy.GPU_LIBRARY
         case = replace(case, backend=case.backend if able else LIBRARY, nodes=-(-case.ranks // each))
         if case.nodes > 1 and not asked["network"]:
@@ -167,11 +131,11 @@ def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
             )
         default = context.predict(case)
         if default is None:
-            found[one.case] = Alone(remark=f"{case.collective}: the model has no price")
+            found[whole] = Alone(remark=f"{case.collective}: the model has no price")
             continue
         ways = (context.predict(replace(case, algorithm=name)) for name in ALGORITHMS)
         best = min([default.predicted_seconds, *(way.predicted_seconds for way in ways if way)])
-        found[one.case] = Alone(
+        found[whole] = Alone(
             predicted_seconds=default.predicted_seconds,
             bound_seconds=default.bound_seconds,
             best_seconds=best,
@@ -180,8 +144,10 @@ def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
     return found
 
 
-def _measured(folded: Fold, name: str, asked: Mapping[str, Any]) -> tuple[int, str, dict[Case, Alone]]:
-    """Measure each case once. Return the exit code, words for where, and what each took."""
+def _measured(
+    folded: Fold, name: str, asked: Mapping[str, Any], alone: Mapping[Case, Alone]
+) -> tuple[int, str, dict[Case, Alone]]:
+    """Measure each case once. Return the exit code, words for where, and ``alone`` with what each took."""
     from ccbench.machine.host import Terminated
     from ccbench.plan.replay import Alone
     from ccbench.results import load_run
@@ -195,15 +161,10 @@ def _measured(folded: Fold, name: str, asked: Mapping[str, Any]) -> tuple[int, s
     if launch and not asked["ranks"]:
         raise UsageError(f"--launch {launch}: say with --ranks how many ranks it starts")
     most = asked["ranks"] or automatic_ranks((backend,))
-    here: dict[Case, tuple[Case, str]] = {}
-    refused: dict[Case, Alone] = {}
-    for one in folded.cases:
-        try:
-            here[one.case] = fitted(one.case, most)
-        except UsageError as error:  # noqa: PERF203  # each case that does not fit is told
-            refused[one.case] = Alone(remark=f"not measured: {error}")
+    here, refused = fitted(folded.cases, most)
+    found = {**alone, **{case: Alone(remark=f"not measured: {why}") for case, why in refused.items()}}
     if not here:
-        return 0, "", refused
+        return 0, "", found
     jobs = [replace(one, case=here[one.case][0]) for one in folded.cases if one.case in here]
     suite = read_suite(suite_text(jobs, name), place="the job's suite", name="replay")
     options = RunOptions(
@@ -217,24 +178,25 @@ def _measured(folded: Fold, name: str, asked: Mapping[str, Any]) -> tuple[int, s
     try:
         outcome = run_suite(suite, options, progress_for(sys.stderr, asked["quiet"]))
     except Terminated as stop:
-        return stop.exit_code, "", refused
+        return stop.exit_code, "", found
     say(f"run folder: {outcome.folder}")
     points = {_asked_of(point): point for point in load_run(outcome.folder).points}
-    found = dict(refused)
     for whole, (case, remark) in here.items():
         point = points.get(_asked_of(case))
+        there = alone.get(whole, Alone())
         if point is None or point.median_seconds is None:
-            why = (point.detail or point.status.value) if point else f"{backend} has no such case"
-            found[whole] = Alone(remark=f"not measured: {why}")
-            continue
-        found[whole] = Alone(
-            point.median_seconds,
-            point.low_seconds,
-            point.high_seconds,
-            point.predicted_seconds,
-            point.bound_seconds,
-            remark=remark,
-        )
+            remark = f"not measured: {(point.detail or point.status.value) if point else 'no such case'}"
+        if point is not None and whole not in alone:
+            there = Alone(predicted_seconds=point.predicted_seconds, bound_seconds=point.bound_seconds)
+        if point is not None:
+            there = replace(
+                there,
+                measured_seconds=point.median_seconds,
+                low_seconds=point.low_seconds,
+                high_seconds=point.high_seconds,
+            )
+        remarks = dict.fromkeys(filter(None, (remark, there.remark)))
+        found[whole] = replace(there, remark="; ".join(remarks))
     return outcome.exit_code, f"measured on {backend}, {outcome.folder}", found
 
 

@@ -10,8 +10,8 @@ over its steps and over the ranks that were recorded.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from statistics import median
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ccbench.cases import Case
 from ccbench.results.traces.events import Communication, Intervals, Trace
-from ccbench.results.traces.fold import Fold, JobCase
+from ccbench.results.traces.fold import Fold, JobCase, fitted, suite_text
 from ccbench.results.traces.intervals import merged
 from ccbench.results.traces.join import have_one_clock
 from ccbench.results.traces.lag import lag
@@ -203,6 +203,29 @@ def replay(
     return Replay(trace, fold, cases, step, tuple(what_if), compared, clock, lag(trace))
 
 
+def suite_of(replay: Replay, name: str, ranks: int | None) -> str:
+    """Return a suite file of all cases, also of those that the job has at the same time, with their shares.
+
+    ranks: at most; a case on fewer than the job's is marked, and one that means nothing there is left out.
+    """
+    fold = replay.fold
+    both = (JobCase(one.concurrent, one.instances) for one in fold.overlaps if one.concurrent)
+    jobs = [*fold.cases, *both]
+    here, _ = fitted(jobs, ranks)
+    fits = [
+        replace(one, case=here[one.case][0], remarks=(*one.remarks, *filter(None, here[one.case][1:])))
+        for one in jobs
+        if one.case in here
+    ]
+    shares = {one.job.case: one.share for one in replay.cases}
+    comments = {
+        here[case][0]: f"{share:.1%} of the communication"
+        for case, share in shares.items()
+        if share is not None and case in here
+    }
+    return suite_text(fits, name, comments)
+
+
 def _launches(trace: Trace, job: JobCase) -> int:
     """How often a case runs in the job's steps, counted for each rank that recorded it."""
     by_rank: dict[int, list[Communication]] = defaultdict(list)
@@ -248,8 +271,7 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
             (by_rank if id(record) in where else no_case)[record.rank].append(record)
     ranks = len(by_rank)
     steps = max((len(trace.steps.get(rank, ())) for rank in by_rank if rank is not None), default=0)
-    sums: dict[str, float] = defaultdict(float)
-    waiting_for: dict[int, float] = defaultdict(float)
+    sums: dict[str | int, float] = defaultdict(float)
     tells, computes = True, True
     for rank, records in by_rank.items():
         within = trace.steps.get(rank) if rank is not None else None
@@ -267,23 +289,12 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
             beside = np.maximum(beside, _other_streams(inside, spans))
         for record, covered in zip(inside, beside, strict=True):
             case, waited, last = where[id(record)]
-            taken = (record.duration_seconds or 0.0) * record.count
-            sums["communication"] += taken
-            if waited is None:
-                tells &= case.group_ranks < 2
-                continue
-            transfer = taken - waited * record.count
-            sums["waiting"] += taken - transfer
-            if last is not None and last != rank:
-                waiting_for[last] += taken - transfer
-            usual = alone.get(case, Alone()).seconds
-            wire = transfer if usual is None else min(transfer, usual * record.count)
-            competes = covered > MOSTLY * (record.duration_seconds or 0.0)
-            sums["wire"] += wire
-            sums["competing" if competes else "slower"] += transfer - wire
+            tells &= waited is not None or case.group_ranks < 2
+            for part, seconds in _parts(record, covered, waited, last, alone.get(case, Alone()).seconds):
+                sums[part] += seconds
     mean = max(ranks, 1) * max(steps, 1)
     each = {name: seconds / mean for name, seconds in sums.items()}
-    named = {rank: waiting_for[rank] / mean for rank in waiting_for}
+    named = {rank: seconds for rank, seconds in each.items() if isinstance(rank, int)}
     parts = {f"{name}_seconds": each.get(name, 0.0) for name in ("waiting", "competing", "slower", "wire")}
     return StepTime(
         steps=max(steps, 1),
@@ -295,6 +306,29 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
         waiting_for=named if tells else {},
         no_case_seconds=each.get("no_case", 0.0),
         **(parts if tells else {}),
+    )
+
+
+def _parts(
+    record: Communication, covered: float, waited: float | None, last: int | None, usual: float | None
+) -> Iterator[tuple[str | int, float]]:
+    """Give what a record adds to the parts of a step; a number is the rank that it waited for.
+
+    covered: seconds in which something else ran. waited: None where nobody knows. usual: seconds alone.
+    """
+    taken = (record.duration_seconds or 0.0) * record.count
+    yield "communication", taken
+    if waited is None:
+        return
+    waited *= record.count
+    yield "waiting", waited
+    if last is not None and last != record.rank:
+        yield last, waited
+    wire = taken - waited if usual is None else min(taken - waited, usual * record.count)
+    yield "wire", wire
+    yield (
+        "competing" if covered > MOSTLY * (record.duration_seconds or 0.0) else "slower",
+        taken - waited - wire,
     )
 
 

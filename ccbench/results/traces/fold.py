@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
@@ -257,7 +257,23 @@ def _traffic(one: Instance, name: str) -> tuple[str, str, list[str]]:
 # -- fewer ranks, and a suite -------------------------------------------------------------------------------
 
 
-def fitted(case: Case, ranks: int) -> tuple[Case, str]:
+def fitted(
+    cases: Iterable[JobCase], ranks: int | None
+) -> tuple[dict[Case, tuple[Case, str]], dict[Case, str]]:
+    """Return case -> (as it is on at most ``ranks`` ranks, in what that differs), and case -> why it is not.
+
+    ranks: None for as many as each has.
+    """
+    here, refused = {}, {}
+    for case in (one.case for one in cases):
+        try:
+            here[case] = on_fewer(case, ranks or case.ranks)
+        except UsageError as error:  # noqa: PERF203  # each case that does not fit is told
+            refused[case] = str(error)
+    return here, refused
+
+
+def on_fewer(case: Case, ranks: int) -> tuple[Case, str]:
     """Return ``case`` on at most ``ranks`` ranks, and in what it differs; '' where it fits as it is.
 
     Groups keep their size where that fits, and their stride where that does too; a group that is too large
@@ -297,7 +313,7 @@ def fitted(case: Case, ranks: int) -> tuple[Case, str]:
 
 
 def suite_text(cases: Sequence[JobCase], name: str, comments: Mapping[Case, str] | None = None) -> str:
-    """Return a suite file that asks for exactly ``cases``; comments: what to say beside the size of each."""
+    """Return a suite file that asks for exactly ``cases``; comments: what else to say of one."""
     alike: dict[Case, list[JobCase]] = defaultdict(list)
     for one in cases:
         alike[replace(one.case, size_bytes=0, count=0)].append(one)
@@ -329,7 +345,6 @@ def suite_text(cases: Sequence[JobCase], name: str, comments: Mapping[Case, str]
             continue
         lines.append("    size:")
         for one in sorted(members, key=lambda one: one.case.size_bytes):
-            said = (comments or {}).get(one.case, f"{one.count} x")
-            remarks = "".join(f"; {remark}" for remark in one.remarks)
-            lines.append(f"      - {one.case.size_bytes} B  # {said}{remarks}")
+            said = [f"{one.count} x", *filter(None, [(comments or {}).get(one.case)]), *one.remarks]
+            lines.append(f"      - {one.case.size_bytes} B  # {'; '.join(said)}")
     return "\n".join(lines) + "\n"

@@ -14,7 +14,7 @@ from ccbench.cases import IDENTITY, Case
 from ccbench.errors import UsageError
 from ccbench.groups import parse_groups
 from ccbench.results.traces.events import Communication, ProcessGroup
-from ccbench.results.traces.fold import JobCase, fitted, fold, suite_text
+from ccbench.results.traces.fold import JobCase, fold, on_fewer, suite_text
 from ccbench.results.traces.reading import read_traces
 from tests.results.traces.jobs import WORLD, call, expanded, trace
 from tests.results.traces.recorded import expected, needs_traces, path_of
@@ -177,18 +177,18 @@ def test_the_suite_has_pairs_traffic_roots_and_its_name_in_one_line() -> None:
 def test_fewer_ranks_keep_the_bytes_of_a_rank_and_say_so(ranks: int, shape: Any, collective: str) -> None:
     group = ProcessGroup("g", len(shape[0]), shape[0])
     case = only_case(call(shape[0][0], collective, 2**20, group=group), world_size=16).case
-    found, remark = fitted(case, ranks)
+    found, remark = on_fewer(case, ranks)
     assert found.ranks <= max(ranks, 2)
     assert found.group_ranks == min(case.group_ranks, ranks)
     assert (remark == "") == (found == case)
     assert 0 <= case.size_bytes - found.size_bytes < 64
-    assert fitted(found, ranks) == (found, "")
+    assert on_fewer(found, ranks) == (found, "")
 
 
 def test_uneven_traffic_of_more_ranks_is_refused() -> None:
     case = Case("job", "nccl", "all_to_all_v", "default", "float32", "none", 16, 1, 4, traffic="[[1]]")
     with pytest.raises(UsageError, match="uneven traffic of 4 ranks; there are 2"):
-        fitted(case, 2)
+        on_fewer(case, 2)
 
 
 @needs_traces

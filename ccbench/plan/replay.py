@@ -32,8 +32,8 @@ Floats = NDArray[np.float64]
 UNTOLD_SHARE = 0.01
 """Calls that are no case and take less than this, of the communication, stay out of the verdict."""
 
-MOSTLY = 0.5
-"""Share from which on one rank, or one reason, is named for all."""
+MOSTLY, ALL_BUT = 0.5, 0.95
+"""Shares from which on one rank, or one reason, is named for most, and a rank for all."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Replay:
         """One sentence: how long a step communicates, and where that goes."""
         ran = sum(one.job.count for one in self.cases)
         if not ran and self.fold.not_folded:
-            return f"none of {plural(sum(self.fold.not_folded.values()), 'communication')} is a case"
+            return f"{plural(sum(self.fold.not_folded.values()), 'communication')}, none of which is a case"
         if self.step is None:
             return (
                 f"{plural(ran, 'communication')} in {plural(len(self.cases), 'case')}; the trace has no times"
@@ -164,8 +164,10 @@ def _whom(step: StepTime) -> str:
     total = sum(step.waiting_for.values())
     if step.waiting_for:
         rank, seconds = max(step.waiting_for.items(), key=lambda item: item[1])
-        if seconds > MOSTLY * (step.waiting_seconds or 0.0):
-            return f"wait for rank {rank}"
+        waiting = step.waiting_seconds or 0.0
+        if seconds > MOSTLY * waiting:
+            part = "" if seconds > ALL_BUT * waiting else f", {format_seconds(seconds)} of it"
+            return f"wait{part} for rank {rank}"
         if seconds > MOSTLY * total:
             return f"wait for each other, mostly for rank {rank}"
     return "wait for each other"

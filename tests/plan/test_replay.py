@@ -106,7 +106,7 @@ def test_time_of_calls_that_are_no_case_is_told_beside_the_rest() -> None:
     assert step_of(both).no_case_seconds == pytest.approx(0.010)
     assert both.verdict.endswith("; 10 ms more are of calls that are no case here")
     nothing = taken_apart(replace(made, communications=tuple(lost)))
-    assert nothing.verdict == "none of 5 communications is a case"
+    assert nothing.verdict == "5 communications, none of which is a case"
 
 
 def test_without_times_there_is_no_step() -> None:

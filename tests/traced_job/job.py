@@ -30,6 +30,7 @@ class Job:
 
     steps: recorded ones, of as many more that run. late: rank -> seconds that it sleeps before each step.
     scheduled: steps are marked, as ``torch.profiler.schedule`` does. silent: the recorded steps only compute.
+    features: of each layer and activation; the bytes of messages grow with it.
     """
 
     ranks: int = 4
@@ -40,6 +41,7 @@ class Job:
     with_stack: bool = False
     scheduled: bool = True
     silent: bool = False
+    features: int = WIDTH
 
     @property
     def tensor_parallel(self) -> int:
@@ -126,14 +128,14 @@ def train(job: Job, folder: Path, rank: int) -> None:
     dp, _ = distributed.new_subgroups_by_enumeration(
         [list(range(first, job.ranks, width)) for first in range(width)], group_desc="dp"
     )
-    layers = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(job.layers)]
+    layers = [torch.nn.Linear(job.features, job.features, bias=False) for _ in range(job.layers)]
     ddp = import_module("torch.nn.parallel").DistributedDataParallel
     model = ddp(torch.nn.Sequential(*layers), process_group=dp, bucket_cap_mb=1)
-    inputs, activations = torch.rand(BATCH, WIDTH), torch.zeros(BATCH, WIDTH)
+    inputs, activations = torch.rand(BATCH, job.features), torch.zeros(BATCH, job.features)
     to_others = [sent_rows(rank, receiver) for receiver in range(job.ranks)]
     from_others = [sent_rows(sender, rank) for sender in range(job.ranks)]
-    gathered = torch.zeros(job.ranks * BATCH, WIDTH)
-    sent, received = torch.ones(sum(to_others), WIDTH), torch.zeros(sum(from_others), WIDTH)
+    gathered = torch.zeros(job.ranks * BATCH, job.features)
+    sent, received = torch.ones(sum(to_others), job.features), torch.zeros(sum(from_others), job.features)
 
     def step() -> None:
         loss = model(inputs).square().mean()

@@ -132,7 +132,7 @@ def test_a_rank_under_mpirun_does_not_replay(
 @needs_traces
 def test_a_trace_that_names_no_ranks_takes_those_that_are_given(ccbench: Command) -> None:
     trace = path_of("chakra/astra_all_reduce_8npus_1MB.0.et")
-    assert "not a case, 1 x: the trace does not say between which ranks; --ranks may say" in " ".join(
+    assert "not a case, 1 x: the trace does not say between which ranks; --ranks says how many" in " ".join(
         ccbench("replay", trace).done.out.split()
     )
     (case,) = ccbench("replay", trace, "--ranks", "8", "--json").done.json["cases"]

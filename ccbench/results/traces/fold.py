@@ -28,8 +28,6 @@ JOB = "job"
 
 SEND_RECV = "send_recv"
 
-MAY_SAY = "; --ranks may say how many take part"
-
 MOST_WORLD = 2**17
 """Ranks of a job that are told apart in groups."""
 
@@ -73,7 +71,7 @@ def fold(trace: Trace, ranks: int = 0) -> Fold:
 
     ranks: of the job, where the trace says neither that nor anything of groups; 0 where nobody knows.
     """
-    if ranks and not trace.world_size and not any(group.size for group in trace.groups):
+    if ranks and _says_no_ranks(trace):
         everybody = ProcessGroup("", ranks, tuple(range(ranks)))
         records = (one if one.group.size else replace(one, group=everybody) for one in trace.communications)
         trace = replace(trace, world_size=ranks, communications=tuple(records))
@@ -97,6 +95,10 @@ def fold(trace: Trace, ranks: int = 0) -> Fold:
     return Fold(tuple(ordered), dict(reasons), overlaps_of(cases), warnings)
 
 
+def _says_no_ranks(trace: Trace) -> bool:
+    return not trace.world_size and not any(group.size for group in trace.groups)
+
+
 class _KnownGroups:
     """Spelling of the groups of a job: those of one shape together, as ``ccbench.groups`` writes them."""
 
@@ -105,6 +107,8 @@ class _KnownGroups:
         listed += [one.group.ranks for one in trace.communications if one.group.ranks]
         highest = max((max(ranks) for ranks in listed), default=-1)
         self.world = min(max(trace.world_size, highest + 1), MOST_WORLD)
+        self.unknown = "the trace does not say between which ranks"
+        self.unknown += "; --ranks says how many take part" * _says_no_ranks(trace)
         self._listed = tuple(dict.fromkeys(listed))
         self._spelled: dict[tuple[int, ...], str] = {}
 
@@ -157,7 +161,7 @@ def _case(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, list[
     if first.collective not in COLLECTIVES:
         raise _Unfit(f"{plain(first.name)}: no collective that ccbench measures")
     if not first.group.size:
-        raise _Unfit("the trace does not say between which ranks" + MAY_SAY * (not trace.world_size))
+        raise _Unfit(known.unknown)
     ranks, groups = known.spelling(first.group)
     if ranks < 2 or first.group.size < 2:
         raise _Unfit("of one rank, which sends nothing")

@@ -22,7 +22,7 @@ LONGEST_LINE = 1 << 16
 
 NOT_A_COLLECTIVE = "computing and other rows that send nothing"
 
-_HEAD = re.compile(rb"(?:\xef\xbb\xbf)?(?:\[rank[^\n]{0,200}\]\s{1,2})?comm_type,comm_group,")
+_HEAD = re.compile(rb"(?:\[rank[^\n]{0,200}\]\s{1,2})?comm_type,comm_group,")
 _RANKS = re.compile(r"\[rank0 ~ rank([0-9]{1,7})\]")
 
 

@@ -71,9 +71,10 @@ def _communicates(name: str) -> bool:
 @lru_cache(1 << 16)
 def _asks(kind: str, name: str) -> bool:
     """Tell whether an event of the host asks for communication."""
-    if kind == "user_annotation":
-        return LIBRARY_EVENT.match(name) is not None
-    return name == torch_calls.RECORD or name.startswith(OPERATOR) or ("::" in name and _communicates(name))
+    if LIBRARY_EVENT.match(name):
+        return True
+    named = name == torch_calls.RECORD or name.startswith(OPERATOR) or ("::" in name and _communicates(name))
+    return named and kind == "cpu_op"
 
 
 @lru_cache(1 << 10)

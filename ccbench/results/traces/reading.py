@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import tarfile
@@ -39,7 +40,7 @@ JSON_DUMP = (
 class TraceFile:
     """One file, a member of an archive too. place: as errors show it. stream: its bytes, decompressed, once.
 
-    head: the first HEAD_BYTES of the stream, which begins with them.
+    head: the first HEAD_BYTES of the stream, without a byte order mark that it may begin with.
     """
 
     place: str
@@ -141,6 +142,8 @@ def _read(file: TraceFile) -> Trace:
         return replace(reader.read(file), kinds=(reader.name,), sources=(file.place,))
     if file.head.startswith(_PICKLES):
         raise UsageError(JSON_DUMP)
+    if file.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UsageError("text in UTF-16 or UTF-32; save it as UTF-8")
     seen = (
         shown(file.head[:60].decode("utf-8", "backslashreplace").strip()) if file.head.strip() else "nothing"
     )
@@ -213,7 +216,7 @@ def _opened(
         stream = io.BufferedReader(raw, HEAD_BYTES)
     head = stream.peek(HEAD_BYTES)
     if not archive or head[257:262] != _TAR:
-        yield TraceFile(place, head, stream)
+        yield TraceFile(place, head.removeprefix(codecs.BOM_UTF8), stream)
         return
     try:
         with tarfile.open(fileobj=stream, mode="r|") as members:

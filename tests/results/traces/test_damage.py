@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,32 @@ from tests.results.traces import test_aicb as aicb
 from tests.results.traces import test_chakra as chakra
 from tests.results.traces import test_chakra_protobuf as et
 from tests.results.traces import test_flight_recorder as fr
+from tests.results.traces import test_kineto as kineto
 from tests.results.traces import test_nccl_inspector as inspector
 from tests.results.traces import test_nccl_ras as ras
-from tests.results.traces.recorded import needs_traces, path_of
+from tests.results.traces.recorded import TRACES, needs_traces, path_of
 
-REAL = (
-    "chakra/gloo_4ranks_rank0.json.gz",
-    "chakra/resnet_2gpu_1.1.0.json.gz",
-    "chakra/feeder_tests_trace.tar.gz",
-    "flight_recorder/gloo_4ranks_rank1.json",
-    "aicb/A100_example.csv",
-)
+KINDS = ("kineto", "chakra", "flight_recorder", "aicb", "mscclpp")
+REAL = tuple(
+    f"{kind}/{file.name}" for kind in KINDS if TRACES for file in sorted((TRACES / kind).iterdir())
+) or ("none",)
+FOREIGN = ("mscclpp/",)
+"""Files of the folder that are no traces: refused, whole or not."""
 
 SMALL: dict[str, bytes] = {
+    "kineto": json.dumps(
+        {
+            "schemaVersion": 1,
+            "deviceProperties": [{"id": 0, "name": "GPU"}],
+            "distributedInfo": kineto.INFO,
+            "traceEvents": [
+                *kineto.launched([("record_param_comms", kineto.GIVEN)], kineto.NCCL_KERNEL),
+                kineto.event("cpu_op", "c10d::allreduce_", 200, 9, **kineto.SHAPES),
+                kineto.event("cpu_op", "gloo:all_reduce", 201, 9, 8, **kineto.SHAPES),
+                kineto.event("user_annotation", "ProfilerStep#3", 0, 60),
+            ],
+        }
+    ).encode(),
     "chakra": json.dumps(
         {
             "schema": "1.1.1-chakra.0.0.4",
@@ -95,26 +108,53 @@ def whole(name: str) -> bytes:
     return Path(path_of(name)).read_bytes()
 
 
-@needs_traces
-@pytest.mark.parametrize("name", REAL)
-def test_a_real_trace_that_is_cut_off_gives_what_came_before(name: str, tmp_path: Path) -> None:
+def cut(name: str, tmp_path: Path, ends: Iterable[int]) -> None:
+    """Read the file's first bytes, up to each of ``ends``: what came before is there, and the cut is told.
+
+    Where the kernels of a profile are cut off, the calls of the host stand for them, without times.
+    """
+
+    def found(trace: Trace | None) -> int:
+        calls = trace.communications if trace else ()
+        ran = (one.duration_seconds or not name.startswith("kineto") for one in calls)
+        return sum(map(bool, ran))
+
     data = whole(name)
     complete = read_all(data, tmp_path)
-    assert complete is not None
-    found = [read_all(data[:end], tmp_path) for end in range(0, len(data), len(data) // 9)]
-    counts = [len(one.communications) if one else 0 for one in found]
+    assert (complete is None) == name.startswith(FOREIGN)
+    counts = [0]
+    for end in ends:
+        trace = read_all(data[:end], tmp_path)
+        assert trace is None or complete is not None
+        counts.append(found(trace))
+        told = trace is None or any(one.kind == "truncated" for one in trace.warnings)
+        assert told or len(data) - end < 2 or name.endswith((".csv", ".et"))  # cut between rows or messages
     assert counts == sorted(counts)
-    assert max(counts) <= len(complete.communications)
-    assert any(one is not None and any(w.kind == "truncated" for w in one.warnings) for one in found)
+    assert counts[-1] <= found(complete)
+
+
+@needs_traces
+@pytest.mark.thinned(9)
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_trace_that_is_cut_off_gives_what_came_before(name: str, tmp_path: Path) -> None:
+    size = len(whole(name))
+    cut(name, tmp_path, range(0, size, size // 4))
 
 
 @needs_traces
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", REAL)
 def test_a_real_trace_may_be_cut_off_at_every_4_kib(name: str, tmp_path: Path) -> None:
+    cut(name, tmp_path, range(0, len(whole(name)), 4096))
+
+
+@needs_traces
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", REAL)
+def test_any_bit_of_a_real_trace_may_be_another(name: str, tmp_path: Path) -> None:
     data = whole(name)
-    for end in range(0, len(data), 4096):
-        read_all(data[:end], tmp_path)
+    for at in range(0, len(data), max(len(data) // 60, 1)):
+        read_all(with_byte(data, at, data[at] ^ 1 << at % 8), tmp_path)
 
 
 @pytest.mark.parametrize("form", SMALL)
@@ -167,7 +207,8 @@ def test_any_part_of_a_small_trace_may_be_anything(
 
 
 HOSTILE: tuple[Any, ...] = (
-    None, True, -1, 0, 2**63, 10**400, 1e308, -0.5, "", "x" * 9000, "\x1b[31m\n<script>", "../../passwd",
+    None, True, -1, 0, 2**63, 10**400, 1e308, float("nan"), float("inf"), -0.5, "",
+    "1e308", "-1", "NaN", "x" * 9000, "\x1b[31m\n<script>", "../../passwd",
     [], [[]], [[[[[[[[1]]]]]]]], {}, {"a": {"b": 1}}, [None] * 1000, ["x"] * 10, "[0, 1", "9" * 5000,
 )  # fmt: skip
 
@@ -187,11 +228,26 @@ def mutants(value: Any, build: Callable[[Any], Any]) -> list[Any]:
     return made
 
 
-@pytest.mark.parametrize("form", ["chakra", "flight-recorder", "nccl-ras", "nccl-inspector"])
+JSON_FORMS = ["kineto", "chakra", "flight-recorder", "nccl-ras", "nccl-inspector"]
+
+
+def written_mutants(form: str) -> list[bytes]:
+    first = json.loads(SMALL[form].split(b"\n")[0])
+    return [json.dumps(one).encode() for one in mutants(first, lambda whole: whole)]
+
+
+@pytest.mark.parametrize("form", JSON_FORMS)
+def test_some_value_may_be_of_any_type(form: str, tmp_path: Path) -> None:
+    found = written_mutants(form)
+    for data in found[:: len(found) // 150]:
+        read_all(data, tmp_path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("form", JSON_FORMS)
 def test_any_value_may_be_of_any_type(form: str, tmp_path: Path) -> None:
-    lines = SMALL[form].split(b"\n")
-    for one in mutants(json.loads(lines[0]), lambda whole: whole):
-        read_all(json.dumps(one).encode(), tmp_path)
+    for data in written_mutants(form):
+        read_all(data, tmp_path)
 
 
 def test_a_deep_or_endless_document_is_one_line(tmp_path: Path) -> None:

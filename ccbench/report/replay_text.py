@@ -72,7 +72,10 @@ def case_table(replay: Replay) -> Table:
     shown = [title for title in cells[0] if any(row[title] for row in cells)] if cells else []
     told = {
         "case": Column("case", right=False, keep=9, tells=True),
-        "ranks": Column("ranks", right=False, keep=6),
+        "size": Column("size", keep=9),
+        "ranks": Column("ranks", right=False, keep=8),
+        "bound": Column("bound", keep=5),
+        "predicted": Column("predicted", keep=6),
         REMARK: Column(REMARK, right=False, keep=9),
     }
     return Table(
@@ -123,6 +126,7 @@ def replay_document(replay: Replay) -> dict[str, Any]:
         "cases": [_case_document(one) for one in replay.cases],
         "what_if": [{"what": name, "transfer_seconds": seconds} for name, seconds in replay.what_if],
         "compared": replay.compared,
+        "one_clock": replay.one_clock,
         "findings": [{name: getattr(one, name) for name in _OF_A_FINDING} for one in replay.findings],
         "at_the_same_time": [
             {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,13 +29,10 @@ COMBINE, COPY = VERMILION, BLUE
 DASHES = (0, (3.2, 1.6))
 LANE, BAND = "#dddddd", "#f4f4f2"
 
-STEP_INCHES, LANE_INCHES = 1.25, 0.52
+STEP_INCHES, LANE_INCHES = 1.3, 0.52
 LABEL_LANES, LABEL_INCHES = 0.27, 0.16
 LETTER_INCHES, LINE_INCHES = 0.064, 0.135
 """Room for a letter and a line of a label: seven points of DejaVu Sans with its white frame."""
-MOST_LABEL_LETTERS = 24
-"""A longer label is left out: no step is made that wide."""
-
 MARGIN_STEPS = 0.12
 LEFT_INCHES, RIGHT_INCHES, TOP_INCHES, BOTTOM_INCHES = 0.9, 0.3, 0.95, 0.62
 MOST_WIDTH_INCHES, LEAST_WIDTH_INCHES = 26.0, 6.6
@@ -111,11 +107,7 @@ def picture(schedule: Schedule) -> Figure:
     if len(columns) > FIRST_STEPS + LAST_STEPS + 1:
         columns = [*columns[:FIRST_STEPS], None, *columns[-LAST_STEPS:]]
     steps, ranks = max(len(columns), 1), schedule.ranks
-    # A step is wide enough for the longest label beside the rank it belongs to.
-    texts = [_slots_moved(schedule, step) for step in columns]
-    letters = max((len(text) for labels in texts for text in labels.values()), default=0)
-    wanted = steps * max(STEP_INCHES, LETTER_INCHES * letters / (1 - LABEL_LANES))
-    width = min(max(wanted + LEFT_INCHES + RIGHT_INCHES, LEAST_WIDTH_INCHES), MOST_WIDTH_INCHES)
+    width = min(max(steps * STEP_INCHES + LEFT_INCHES + RIGHT_INCHES, LEAST_WIDTH_INCHES), MOST_WIDTH_INCHES)
     lane = LANE_INCHES if ranks <= MOST_WIDE_LANES else LANE_INCHES / 2
     height = max(ranks, 2) * lane + TOP_INCHES + BOTTOM_INCHES
     figure = Figure(figsize=(width, height), facecolor="white")
@@ -138,10 +130,10 @@ def picture(schedule: Schedule) -> Figure:
     grid_x, grid_y = np.meshgrid(edges, np.arange(ranks))
     axes.plot(grid_x.ravel(), grid_y.ravel(), ".", color="#aaaaaa", markersize=4, zorder=2)
     panel = Panel(axes, schedule, inner_width / (steps + 2 * MARGIN_STEPS), lane)
-    for left, (step, labels) in enumerate(zip(columns, texts, strict=True)):
+    for left, step in enumerate(columns):
         _draw_step(panel, left, step)
-        if step is not None:
-            _draw_labels(panel, left, step, labels)
+        if step is not None and step.phase.flows <= MOST_LABELS_A_STEP:
+            _draw_labels(panel, left, step)
     _draw_words(figure, schedule, width, height)
     return figure
 
@@ -185,38 +177,40 @@ def _draw_step(panel: Panel, left: int, step: Step | None) -> None:
         rings.set_markerfacecolor("white")
 
 
-def _draw_labels(panel: Panel, left: int, step: Step, texts: Mapping[tuple[int, int], str]) -> None:
+def _draw_labels(panel: Panel, left: int, step: Step) -> None:
     """Draw the slots of each arrow; an arrow whose label finds no room has none."""
+    texts = _slots_moved(panel.schedule, step)
     ways = [(source, np.sign(target - source)) for source, target in texts]
     colour = COMBINE if step.phase.reduces else COPY
     box = {"boxstyle": "round,pad=0.14", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     for (source, target), text in texts.items():
         way = int(np.sign(target - source))
+        x, y, side = left + 0.5, source - LABEL_LANES, "center"
         # Always a quarter of a lane away from a rank: labels of arrows down from one rank and up from the
         # next would else meet half-way.
         if way:
             along = max(LABEL_LANES / abs(target - source), LABEL_INCHES / panel.step_inches)
-            places = [
-                (left + along, source + LABEL_LANES * way, "left"),
-                (left + 1 - along, target - LABEL_LANES * way, "right"),
-            ]
-        else:
-            places = [(left + 0.5, source - LABEL_LANES, "center")]
-        # At its source, but at its target where others leave the source the same way.
-        for x, y, aligned in reversed(places) if ways.count((source, way)) > 1 else places:
-            side = aligned if len(text) > 3 else "center"
-            if panel.take(left, x, y, side, text):
-                panel.axes.text(
-                    x, y, text, ha=side, va="center", fontsize=7, color=colour if way else GREY, bbox=box,
-                    zorder=4,
-                )  # fmt: skip
-                break
+            x, y, side = left + along, source + LABEL_LANES * way, "left"
+            # At its source, but at its target where others leave the source the same way.
+            if ways.count((source, way)) > 1:
+                x, y, side = left + 1 - along, target - LABEL_LANES * way, "right"
+        side = side if len(text) > 3 else "center"
+        if panel.take(left, x, y, side, text):
+            panel.axes.text(
+                x,
+                y,
+                text,
+                ha=side,
+                va="center",
+                fontsize=7,
+                color=colour if way else GREY,
+                bbox=box,
+                zorder=4,
+            )
 
 
-def _slots_moved(schedule: Schedule, step: Step | None) -> dict[tuple[int, int], str]:
-    """(source, target) -> the slots that move between them; without texts for which there is no room."""
-    if step is None or step.phase.flows > MOST_LABELS_A_STEP:
-        return {}
+def _slots_moved(schedule: Schedule, step: Step) -> dict[tuple[int, int], str]:
+    """(source, target) -> the slots that move between them: ``work 1,3,5`` for three of one region."""
     texts: dict[tuple[int, int], list[str]] = {}
     for flow in range(step.phase.flows):
         width = int(step.phase.width[flow])
@@ -226,15 +220,11 @@ def _slots_moved(schedule: Schedule, step: Step | None) -> dict[tuple[int, int],
         texts.setdefault(pair, []).append(read if read == written else f"{read} → {written}")
     found = {}
     for pair, parts in texts.items():
-        # ``work 1,3,5`` for ``work 1``, ``work 3`` and ``work 5``.
         word, space, _ = parts[0].partition(" ")
         start = word + space
-        if space and not any("→" in part or not part.startswith(start) for part in parts):
-            text = start + ",".join(part.removeprefix(start) for part in parts)
-        else:
-            text = ", ".join(parts)
-        if len(text) <= MOST_LABEL_LETTERS:
-            found[pair] = text
+        is_one_region = space and not any("→" in part or not part.startswith(start) for part in parts)
+        tails = ",".join(part.removeprefix(start) for part in parts)
+        found[pair] = start + tails if is_one_region else ", ".join(parts)
     return found
 
 

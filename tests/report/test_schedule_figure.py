@@ -113,14 +113,6 @@ def test_no_label_covers_another(row: Algorithm, ranks: int) -> None:
     assert covering == []
 
 
-def test_steps_grow_with_their_labels_but_not_without_end() -> None:
-    def inches_a_step(collective: str, algorithm: str, ranks: int, steps: int) -> float:
-        return float(picture(schedule_for(collective, algorithm, ranks)).get_size_inches()[0]) / steps
-
-    assert inches_a_step("all_to_all", "bruck", 6, 5) > inches_a_step("all_reduce", "ring", 6, 10)
-    assert inches_a_step("all_to_all", "bruck", 4, 4) < 3
-
-
 def test_slots_of_one_region_name_it_once() -> None:
     labels = texts(picture(schedule_for("all_to_all", "bruck", 6)))
     assert labels.count("work 1,3,5") == 6

@@ -304,44 +304,21 @@ def _curves(points: Sequence[Point]) -> dict[SeriesKey, dict[int, Interval]]:
 
 
 def _crossover_words(crossings: Sequence[Crossover]) -> tuple[list[str], tuple[Mark, ...]]:
-    """The small print's line about crossovers, and their marks on the axis.
-
-    Both are as exact as the distance between the measured sizes allows.
-    """
-    texts, marks = [], []
-    for one in crossings:
-        exact = one.high_bytes <= WIDEST_GAP * one.low_bytes
-        size = approximate_size(one.size_bytes)
-        below, above = format_size(one.low_bytes), format_size(one.high_bytes)
-        place = f"at about {size}" if exact else "somewhere between"
-        texts.append(f"{one.after} overtakes {one.before} {place} (measured at {below} and {above})")
-        marks.append(Mark(one.size_bytes, size if exact else f"{below} to {above}"))
+    """The small print's line about crossovers, and their marks on the axis."""
+    texts = [f"{one.after} overtakes {one.before} by {format_size(one.size_bytes)}" for one in crossings]
     if not texts:
         return ["No crossover: nowhere does the leader's interval lie wholly above another's"], ()
-    return ["; ".join(texts) + "; straight lines on log-log axes between measured sizes"], tuple(marks)
-
-
-def approximate_size(size_bytes: float) -> str:
-    """A size to two digits, for sizes that were estimated: ``96 KiB``."""
-    power = min(int(math.log2(max(size_bytes, 1.0)) // 10), 4)
-    value = size_bytes / 1024**power
-    digits = 1 - math.floor(math.log10(value)) if value >= 1 else 1
-    return f"{round(value, digits):g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+    notes = [f"{'; '.join(texts)}, the first size measured at which its interval lies below"]
+    return notes, tuple(Mark(one.size_bytes, format_size(one.size_bytes)) for one in crossings)
 
 
 @dataclass(frozen=True)
 class Crossover:
-    """``after`` is faster than ``before`` from about ``size_bytes`` on.
-
-    size_bytes: where the medians' straight lines cross on log-log axes, between two measured sizes.
-    low_bytes, high_bytes: the neighbouring measured sizes around it.
-    """
+    """``after`` is surely faster than ``before`` at ``size_bytes``, the first such size that was measured."""
 
     before: str
     after: str
-    size_bytes: float
-    low_bytes: int
-    high_bytes: int
+    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -363,7 +340,7 @@ def leads(curves: Mapping[str, Curve]) -> tuple[tuple[Lead, ...], tuple[Crossove
     found: list[Lead] = []
     crossings: list[Crossover] = []
     leader, start, last = "", math.nan, 0
-    for index, size in enumerate(sizes):
+    for size in sizes:
         there = {name: curve[size] for name, curve in curves.items() if size in curve}
         if len(there) < 2:
             if not math.isnan(start):
@@ -371,19 +348,13 @@ def leads(curves: Mapping[str, Curve]) -> tuple[tuple[Lead, ...], tuple[Crossove
             start = math.nan
             continue
         fastest = min(there, key=lambda name: there[name].median)
-        holds = leader in there and intervals_overlap(there[leader], there[fastest])
-        if leader != fastest and not holds:
-            crossing = _crossing(curves, leader, fastest, sizes[: index + 1]) if leader else None
-            crossings += [crossing] if crossing else []
-            # The old lead ends at the crossing, unless that is unknown or a size was measured between it and
-            # this one where the new leader was not: then it ends at the last size it was seen at.
-            end, begin = float(last), float(size)
-            if crossing is not None and not math.isnan(start) and crossing.size_bytes >= start:
-                new = curves[fastest]
-                if not any(crossing.size_bytes <= one < size and one not in new for one in sizes):
-                    end = begin = crossing.size_bytes
+        if leader != fastest and not (leader in there and intervals_overlap(there[leader], there[fastest])):
+            crossings += [Crossover(leader, fastest, size)] if leader in there else []
+            begin = float(size)
             if not math.isnan(start):
-                found.append(Lead(leader, start, end))
+                # Between the two sizes, on a logarithmic axis, where both were measured at either.
+                begin = math.sqrt(last * size) if leader in there and last in curves[fastest] else begin
+                found.append(Lead(leader, start, begin if begin < size else float(last)))
             leader, start = fastest, begin
         elif math.isnan(start):
             start = float(size)
@@ -391,22 +362,3 @@ def leads(curves: Mapping[str, Curve]) -> tuple[tuple[Lead, ...], tuple[Crossove
     if not math.isnan(start):
         found.append(Lead(leader, start, float(last)))
     return tuple(found), tuple(crossings)
-
-
-def _crossing(curves: Mapping[str, Curve], before: str, after: str, sizes: Sequence[int]) -> Crossover | None:
-    """Last crossing of two medians up to the last of ``sizes``; None where one was not measured."""
-    old, new = curves[before], curves[after]
-    if sizes[-1] not in old:
-        return None
-    shared = [size for size in sizes if size in old and size in new]
-    for low, high in reversed(list(pairwise(shared))):
-        ends = [(old[size].median, new[size].median) for size in (low, high)]
-        if any(min(pair) <= 0 for pair in ends):
-            return None
-        # Logarithm of old over new: positive where the new one is faster.
-        at_low, at_high = (math.log(one / other) for one, other in ends)
-        if at_low <= 0 < at_high:
-            share = -at_low / (at_high - at_low)
-            size = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
-            return Crossover(before, after, size, low, high)
-    return None

@@ -15,7 +15,7 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from statistics import median
@@ -277,38 +277,15 @@ def differences(manifest: Manifest, other: Manifest) -> tuple[tuple[str, str, st
     )
 
 
-FORMS: tuple[tuple[str, Callable[[int], float]], ...] = (
-    ("2(n-1)/n", lambda n: 2 * (n - 1) / n),
-    ("(n-1)/n", lambda n: (n - 1) / n),
-    ("1", lambda n: 1.0),
-)
-"""How bus factors are written; which one a collective has is found by comparing numbers."""
-
-
 def formula_table(points: Iterable[Point]) -> Table:
-    """busbw over algbw of every collective that moves data, worked out for the run's own numbers of ranks."""
-    ranks: dict[str, set[int]] = {}
-    for point in points:
-        if point.group_ranks > 1:
-            ranks.setdefault(point.collective, set()).add(point.group_ranks)
+    """busbw over algbw of every collective that moves data, for the run's own numbers of ranks."""
+    ranks = sorted({point.group_ranks for point in points if point.group_ranks > 1})[:6] or [8]
     rows = [
-        (
-            row.name,
-            formula_of(row.bus_factor),
-            ", ".join(f"{row.bus_factor(n):.4g} for {n} ranks" for n in sorted(ranks.get(row.name, ()))[:6]),
-        )
+        (row.name, ", ".join(f"{row.bus_factor(n):.4g} for {n} ranks" for n in ranks))
         for row in COLLECTIVES.values()
         if row.moves_data
     ]
-    return Table(columns("<collective", "<factor (n ranks)", "<here"), rows)
-
-
-def formula_of(factor: Callable[[int], float]) -> str:
-    """The formula that has the values of ``factor``; words where none of FORMS has."""
-    for text, form in FORMS:
-        if all(abs(factor(n) - form(n)) < 1e-12 for n in range(2, 130)):
-            return text
-    return "see collectives.py"
+    return Table(columns("<collective", "<factor"), rows)
 
 
 def render_page(content: PageContent) -> str:

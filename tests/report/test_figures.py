@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import Measurement, Status
-from ccbench.report.curves import MOST_SERIES, approximate_size, joinable, leads
+from ccbench.report.curves import MOST_SERIES, joinable, leads
 from ccbench.report.figure import MOST_TICKS, Axis, Figure, Kind, Series, limits, tick_text, tick_values
 from ccbench.report.figures import figures_of
 from ccbench.report.wording import points_of
@@ -142,17 +141,9 @@ def test_crossovers_are_marked_and_explained(tmp_path: Path) -> None:
     figure = _figures(tmp_path, sweep(algorithms=("ring", "tree")))[f"algorithms-{ALL_REDUCE}"]
     assert [span.label for span in figure.spans] == ["tree", "ring"]
     assert len(figure.marks) == 1
-    assert "ring overtakes tree at about" in figure.footnote[0]
-    assert "log-log" in figure.footnote[0]
+    assert f"ring overtakes tree by {figure.marks[0].label}, the first size" in figure.footnote[0]
     best = [min(ys) for ys in zip(*(series.y for series in figure.series), strict=True)]
     assert best == [1.0] * len(best)
-
-
-def test_a_crossover_between_far_sizes_gets_no_exact_place(tmp_path: Path) -> None:
-    cases = [case("all_reduce", name, size) for name in ("ring", "tree") for size in (1024, 2**20)]
-    figure = _figures(tmp_path, cases)[f"algorithms-{ALL_REDUCE}"]
-    assert figure.marks[0].label == "1 KiB to 1 MiB"
-    assert "somewhere between" in figure.footnote[0]
 
 
 def test_a_sweep_from_zero_bytes_races_only_where_there_is_a_size(tmp_path: Path) -> None:
@@ -339,13 +330,6 @@ def test_a_baseline_is_drawn_but_not_raced(tmp_path: Path) -> None:
     assert len(figures[f"algorithms-{ALL_REDUCE}"].series) == 2
 
 
-@pytest.mark.parametrize(
-    ("size", "text"), [(1.0, "1 B"), (98304.0, "96 KiB"), (674000.0, "660 KiB"), (1.5e12, "1.4 TiB")]
-)
-def test_estimated_sizes_have_two_digits(size: float, text: str) -> None:
-    assert approximate_size(size) == text
-
-
 SIZE = Axis("size", "bytes", "log2")
 TIME = Axis("time", "seconds", "log10")
 
@@ -409,22 +393,12 @@ def _curve(alpha_seconds: float, beta: float, sizes: list[int], width: float = 0
 SIZES = [2**power for power in range(8, 25, 2)]
 
 
-def test_the_crossing_of_two_lines_is_found_between_its_neighbours() -> None:
+def test_a_crossover_is_at_the_first_measured_size_behind_the_crossing_of_two_lines() -> None:
     curves = {"tree": _curve(1e-6, 4e-10, SIZES), "ring": _curve(9e-6, 1e-10, SIZES)}
     found, (crossing,) = leads(curves)
-    exact = 8e-6 / 3e-10
-    assert crossing.low_bytes < exact < crossing.high_bytes
-    assert crossing.size_bytes == pytest.approx(exact, rel=0.15)
+    assert crossing.size_bytes == next(size for size in SIZES if size > 8e-6 / 3e-10)
     assert [one.name for one in found] == ["tree", "ring"]
-    assert found[0].high_bytes == found[1].low_bytes == crossing.size_bytes
-
-
-def test_power_laws_cross_exactly_because_lines_are_straight_on_log_log_axes() -> None:
-    def curve(scale: float, power: float) -> dict[int, Interval]:
-        return {size: Interval(t, t, t, 1.0) for size in SIZES if (t := scale * size**power)}
-
-    _, (crossing,) = leads({"a": curve(1e-9, 1.0), "b": curve(3e-8, 0.7)})
-    assert crossing.size_bytes == pytest.approx(30 ** (1 / 0.3), rel=1e-6)
+    assert found[0].high_bytes == found[1].low_bytes == crossing.size_bytes / 2
 
 
 def test_algorithms_that_cannot_be_told_apart_do_not_take_turns() -> None:
@@ -471,7 +445,7 @@ def test_a_lead_is_broken_where_only_one_was_measured() -> None:
         ),
     )
 )
-def test_a_lead_covers_only_sizes_that_decide_and_crossings_lie_where_they_say(
+def test_a_lead_covers_only_sizes_that_decide_and_who_overtakes_is_faster(
     curves: dict[str, dict[int, Interval]],
 ) -> None:
     found, crossings = leads(curves)
@@ -484,6 +458,4 @@ def test_a_lead_covers_only_sizes_that_decide_and_crossings_lie_where_they_say(
                 assert size in curves[lead.name]
                 assert sum(size in curve for curve in curves.values()) > 1
     for one in crossings:
-        assert one.low_bytes * (1 - 1e-9) <= one.size_bytes <= one.high_bytes * (1 + 1e-9)
-        assert curves[one.after][one.high_bytes].median < curves[one.before][one.high_bytes].median
-        assert math.isfinite(one.size_bytes)
+        assert curves[one.after][one.size_bytes].median < curves[one.before][one.size_bytes].median

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -14,15 +13,13 @@ from ccbench.cases import AXES, Status
 from ccbench.report.maps import pair_lines
 from ccbench.report.sharing import sharing_lines, sharing_of
 from ccbench.report.tables import Column, Table, csv_file, fitted, folded, wrapped
-from ccbench.report.wording import imported_from, meaning_of, points_of
+from ccbench.report.wording import doubts, imported_from, meaning_of, points_of
 from ccbench.results import Point, Run
 from ccbench.units import format_seconds, format_size, percent, plain, plural
 
 NARROWEST = 40
 DOUBTFUL = "~"
 FLAGS = "flags"
-MOST_FLAGS = 6
-"""Flags, or reasons, that lines below a narrow table spell out."""
 
 
 @dataclass(frozen=True)
@@ -158,35 +155,12 @@ def screen_table(run: Run, width: int) -> str:
     rows, dropped = fitted(case_table(points), width)
     notes = ["GB/s = 1e9 bytes/s; of bound: the bound's time over the measured one"]
     notes += [f"{DOUBTFUL} flagged as doubtful"] * (not all(point.trusted for point in points))
-    notes += _flag_lines(points) if FLAGS in dropped else []
+    notes += doubts(points) if FLAGS in dropped else []
     others = ", ".join(name for name in dropped if name != FLAGS)
     notes += [f"not shown for want of width: {others}"] * bool(others)
     notes += [f"{label}: {meaning_of(label)}"] * bool(label)
     notes += [imported_from(points)] * any(point.imported for point in points)
     return "\n".join([*lines, *rows, *(line for note in notes for line in wrapped(note, width)), *below])
-
-
-def _flag_lines(points: Sequence[Point]) -> list[str]:
-    """Lines for the column of flags: every flag and every reason once, the most frequent first."""
-    found: dict[str, dict[str, list[Point]]] = {"flags": defaultdict(list), "no result": defaultdict(list)}
-    for point in points:
-        if point.status != Status.OK:
-            found["no result"][_flags(point)].append(point)
-        for flag in point.flags if point.status == Status.OK else ():
-            found["flags"][flag].append(point)
-    lines = []
-    for heading, groups in found.items():
-        ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-        texts = []
-        for text, members in ordered[:MOST_FLAGS]:
-            first = f"{_algorithm(members[0])} {format_size(members[0].size_bytes)}"
-            several = f"{plural(len(members), 'case')}, first " if len(members) > 1 else ""
-            whole = len(members) == len(points)
-            texts.append(f"{text} ({'every case' if whole else several + first})")
-        more = len(ordered) - len(texts)
-        rest = f"; and {more} more, in the report's table" if more else ""
-        lines += [f"{heading}: {'; '.join(texts)}{rest}"] if texts else []
-    return lines
 
 
 HIDDEN_WHERE_ALIKE = ("run", "nodes", "dtype", "op", *SHOWN_WHERE_SET)

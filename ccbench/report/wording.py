@@ -162,6 +162,11 @@ def footnote(points: Sequence[Point]) -> tuple[str, ...]:
         )
     if any(Flag.LOOPBACK in point.flags for point in points):
         lines.append("Loopback: ranks shared a device or a host's loopback; no link was measured")
+    return (*lines, *doubts(points))
+
+
+def doubts(points: Sequence[Point]) -> list[str]:
+    """Lines that say what was flagged, which devices were, and what has no result and why."""
     # Flags of points that have a speed, most frequent first.
     counts = Counter(flag for point in points if point.status == Status.OK for flag in point.flags)
     flagged = [
@@ -171,15 +176,16 @@ def footnote(points: Sequence[Point]) -> tuple[str, ...]:
     found = flagged_devices((point.flags, point.device_readings) for point in points)
     devices = [f"{device} {flag} ({plural(count, 'point')})" for flag, device, count in found]
     named = any(device != UNNAMED for _, device, _ in found)
+    lines = []
     for title, texts in (
-        ("Flagged as doubtful (hollow in figures)", flagged),
+        ("Flagged as doubtful", flagged),
         ("Devices", devices if named else []),
         ("No result", missing_groups(points)),
     ):
         more = len(texts) - MOST_GROUPS
         rest = f"; and {more} more, listed in the table" if more > 0 else ""
         lines += [f"{title}: {'; '.join(texts[:MOST_GROUPS])}{rest}"] if texts else []
-    return tuple(lines)
+    return lines
 
 
 def _source(points: Sequence[Point]) -> str:
@@ -215,25 +221,23 @@ def _span(counts: Sequence[int], noun: str) -> str:
 
 
 def missing_groups(points: Sequence[Point]) -> list[str]:
-    """Cases without a speed, one text for every (series, status): ``ring 1 MiB, 2 MiB timed_out (why)``.
+    """Cases without a speed, a text for each series, status and reason: ``ring 1 MiB, 2 MiB failed (why)``.
 
     Wrong results come first: they are the worst a run can find.
     """
     names = series_names(points) if points else {}
-    groups: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    groups: dict[tuple[int, str, str, str], set[int]] = defaultdict(set)
+    order = list(Status)
     for point in points:
         if point.status != Status.OK:
-            groups[point.status.value, names[series_key(point)]].append(point)
-    order = {status.value: place for place, status in enumerate(Status)}
+            key = order.index(point.status), names[series_key(point)], point.status.value, point.detail
+            groups[key].add(point.size_bytes)
     texts = []
-    for (status, name), members in sorted(groups.items(), key=lambda item: (order[item[0][0]], item[0][1])):
-        # A reason is said where it is that of all.
-        details = {member.detail for member in members if member.detail}
-        reason = f" ({next(iter(details))})" if len(details) == 1 else ""
-        sizes = [format_size(size) for size in sorted({member.size_bytes for member in members})]
+    for (_, name, status, detail), found in sorted(groups.items()):
+        sizes = [format_size(size) for size in sorted(found)]
         if len(sizes) > 3:
             sizes = [f"{sizes[0]} to {sizes[-1]} ({len(sizes)} sizes)"]
-        texts.append(f"{name} {', '.join(sizes)} {status}{reason}")
+        texts.append(f"{name} {', '.join(sizes)} {status}" + (f" ({detail})" if detail else ""))
     return texts
 
 

@@ -77,18 +77,12 @@ def group_key(point: Point) -> str:
 
 def size_figures(group: Sequence[Point]) -> list[Figure]:
     """Bandwidth and time against size of one kind of case, in parts of at most MOST_SERIES series."""
-    # By backend first, then by number, so that a reader finds all of a backend together.
-    by_backend: dict[str, list[Point]] = defaultdict(list)
-    several = len({series_key(point) for point in group if not point.baseline}) > MOST_SERIES
-    for point in group:
-        by_backend[point.backend if several else ""].append(point)
     parts = []
-    for _, members in sorted(by_backend.items()):
-        keys = sorted({series_key(point) for point in members if not point.baseline}, key=str)
-        for start in range(0, max(len(keys), 1), MOST_SERIES):
-            chosen = set(keys[start : start + MOST_SERIES])
-            part = [one for one in members if one.baseline or series_key(one) in chosen]
-            parts += [part] if any(has_size(one) for one in part) else []
+    keys = sorted({series_key(point) for point in group if not point.baseline}, key=str)
+    for start in range(0, max(len(keys), 1), MOST_SERIES):
+        chosen = set(keys[start : start + MOST_SERIES])
+        part = [one for one in group if one.baseline or series_key(one) in chosen]
+        parts += [part] if any(has_size(one) for one in part) else []
     figures = []
     for number, part in enumerate(parts, start=1):
         suffix = f" ({number} of {len(parts)})" if len(parts) > 1 else ""
@@ -350,12 +344,9 @@ def leads(curves: Mapping[str, Curve]) -> tuple[tuple[Lead, ...], tuple[Crossove
         fastest = min(there, key=lambda name: there[name].median)
         if leader != fastest and not (leader in there and intervals_overlap(there[leader], there[fastest])):
             crossings += [Crossover(leader, fastest, size)] if leader in there else []
-            begin = float(size)
             if not math.isnan(start):
-                # Between the two sizes, on a logarithmic axis, where both were measured at either.
-                begin = math.sqrt(last * size) if leader in there and last in curves[fastest] else begin
-                found.append(Lead(leader, start, begin if begin < size else float(last)))
-            leader, start = fastest, begin
+                found.append(Lead(leader, start, float(size if leader in there else last)))
+            leader, start = fastest, float(size)
         elif math.isnan(start):
             start = float(size)
         last = size

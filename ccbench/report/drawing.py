@@ -204,14 +204,13 @@ def _draw_lines(figure: Figure, axes: Axes) -> None:
     note = far_note(figure)
     axes.text(0.99, 0.99, note, transform=axes.transAxes, ha="right", va="top", fontsize=8, color=GREY)
     # Measured lines lie over all others.
-    order = {Kind.PREDICTED: 3, Kind.BOUND: 2, Kind.BASELINE: 2, Kind.REFERENCE: 1}
+    order = {Kind.PREDICTED: 3, Kind.BOUND: 2, Kind.BASELINE: 2}
     for series in figure.series:
-        if figure.topic == "ranks":
-            _draw_ranks(series, axes)
-        elif series.kind == Kind.MEASURED:
+        if series.kind == Kind.MEASURED:
             _draw_measured(series, axes)
         else:
-            axes.plot(series.x, series.y, zorder=order[series.kind], **_look(series))
+            zorder = order.get(series.kind, 1 if series.joined else 6)
+            axes.plot(series.x, series.y, zorder=zorder, **_look(series))
             if series.low and series.joined:
                 colour, band = COLOURS[series.style % len(COLOURS)], (series.x, series.low, series.high)
                 axes.fill_between(*band, color=colour, alpha=PREDICTED_SHADE, linewidth=0, zorder=0.5)
@@ -237,8 +236,11 @@ def _look(series: Series) -> dict[str, Any]:
         case Kind.BASELINE:
             look = {"linewidth": 1.1, "linestyle": line, "marker": marker, "markersize": 3.4}
             return {**look, "color": PALE, "markerfacecolor": "white"}
-        case Kind.REFERENCE:
+        case Kind.REFERENCE if series.joined:
             return {"color": GREY, "linewidth": 1.0}
+        case Kind.REFERENCE:
+            look = {"linestyle": "none", "marker": PREDICTED_MARKER, "markersize": 16}
+            return {**look, "color": VERMILION, "markeredgewidth": 2.4}
     is_bound = series.kind == Kind.BOUND
     if series.joined:
         dashes = DOTS if is_bound else DASHES[series.style % len(DASHES)]
@@ -284,23 +286,6 @@ def _markers(series: Series, axes: Axes, colour: str, marker: str, size: float) 
                 [x for x, _ in chosen], [y for _, y in chosen], linestyle="none", marker=marker,
                 markersize=size, markerfacecolor=face, markeredgecolor=colour, markeredgewidth=1.1, zorder=5,
             )  # fmt: skip
-
-
-def _draw_ranks(series: Series, axes: Axes) -> None:
-    """Draw a strip of dots for every rank and a bar at their median; dots are spread sideways to be seen."""
-    if series.kind == Kind.REFERENCE:
-        axes.hlines(
-            series.y, [x - 0.32 for x in series.x], [x + 0.32 for x in series.x], color=COLOURS[1],
-            linewidth=2.4, zorder=6,
-        )  # fmt: skip
-        return
-    ranks = int(max(series.x)) + 1
-    cases = max(1, len(series.x) // ranks)
-    # Dots of a rank are apart by a part of the room between ranks, the same for every run.
-    spread = [0.44 * ((index // ranks + 0.5) / cases - 0.5) for index in range(len(series.x))]
-    moved = tuple(x + shift for x, shift in zip(series.x, spread, strict=True))
-    shown = Series(series.label, series.kind, 0, moved, series.y, trusted=series.trusted)
-    _markers(shown, axes, COLOURS[0], "o", 3.6 if len(series.x) <= 600 else 2.2)
 
 
 def _draw_spans(figure: Figure, axes: Axes) -> None:
@@ -364,16 +349,11 @@ def _legend_rows(figure: Figure) -> list[tuple[Any, str]]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    rows: list[tuple[Any, str]] = []
-    for series in figure.series:
-        look = _look(series)
-        if figure.topic == "ranks":
-            is_dot = series.kind == Kind.MEASURED
-            look |= (
-                {"linestyle": "none", "marker": "o"} if is_dot else {"color": COLOURS[1], "linewidth": 2.4}
-            )
-        if series.kind not in (Kind.PREDICTED, Kind.BOUND):
-            rows.append((Line2D([], [], **look), series.label))
+    rows: list[tuple[Any, str]] = [
+        (Line2D([], [], **_look(series)), series.label)
+        for series in figure.series
+        if series.kind not in (Kind.PREDICTED, Kind.BOUND)
+    ]
     shaded = {series.kind for series in figure.series if series.low and series.joined}
     if Kind.MEASURED in shaded:
         rows.append((Patch(facecolor=GREY, alpha=0.25, linewidth=0), "interval of the median"))

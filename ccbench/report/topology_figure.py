@@ -32,9 +32,6 @@ NOT_UP_POINTS = 1.4
 WIDEST_RATE = 450e9
 """Bytes per second of a line five points wide: all NVLinks of an H100 in one direction."""
 
-MOST_FULL_LINES = 80
-"""More lines than these are drawn thinner, all by the same factor."""
-
 DASH_POINTS = 1.7
 """How long a dash of length one is."""
 
@@ -93,9 +90,7 @@ def picture(topology: Topology) -> Figure:
     from matplotlib.figure import Figure
 
     layout = laid_out(topology)
-    # Many lines are drawn thinner, so that each can still be followed.
-    thinner = min(1.0, (MOST_FULL_LINES / max(len(layout.lines), 1)) ** 0.5)
-    handles, labels = _legend(layout.lines, thinner)
+    handles, labels = _legend(layout.lines)
     note = "A wider line carries more; numbers are links and bytes per second in one direction."
     note = (note if handles else "") + (f"\nNot shown: {layout.left_out}." if layout.left_out else "")
     margin, top, foot = 0.3, 0.62, 0.36 if "\n" not in note else 0.5
@@ -108,7 +103,7 @@ def picture(topology: Topology) -> Figure:
     axes.set_xlim(-shift, width - shift)
     axes.set_ylim(-bottom, layout.height + top)
     axes.axis("off")
-    _draw(layout, axes, thinner)
+    _draw(layout, axes)
     # The title, and what kind of machine it is.
     left = margin / width
     title = plain(topology.name or topology.source) or "topology"
@@ -130,7 +125,7 @@ def picture(topology: Topology) -> Figure:
     return figure
 
 
-def _draw(layout: Layout, axes: Axes, thinner: float) -> None:
+def _draw(layout: Layout, axes: Axes) -> None:
     """Draw the first machine's frame where there are more, then lines, then boxes over them."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import FancyBboxPatch
@@ -147,7 +142,7 @@ def _draw(layout: Layout, axes: Axes, thinner: float) -> None:
         y = low + (height - 0.16 if any(box.y < low for box in layout.boxes.values()) else 0.16)
         axes.text(left + 0.5, y, "machine 0", ha="center", va="center", fontsize=9, color=GREY, zorder=8)
     for line in layout.lines:
-        style = _style(line.kind, line.state, thinner * _line_width(line.count, line.bytes_per_second))
+        style = _style(line.kind, line.state, _line_width(line.count, line.bytes_per_second))
         xs, ys = zip(*line.points, strict=True)
         axes.add_line(
             Line2D(xs, ys, dash_capstyle="butt", solid_capstyle="butt", alpha=0.85, zorder=2, **style)
@@ -190,7 +185,7 @@ def _style(kind: LinkKind, state: LinkState, points: float) -> dict[str, Any]:
     return {"color": colour, "linewidth": points, "linestyle": style}
 
 
-def _legend(lines: Sequence[Line], thinner: float) -> tuple[list[Any], list[str]]:
+def _legend(lines: Sequence[Line]) -> tuple[list[Any], list[str]]:
     """A row for each kind, number and rate, the fastest first; of a kind with many the most frequent."""
     from matplotlib.lines import Line2D
 
@@ -206,7 +201,7 @@ def _legend(lines: Sequence[Line], thinner: float) -> tuple[list[Any], list[str]
     chosen.sort(key=lambda entry: (-(entry[2] or 0.0), -entry[1], LOOKS[entry[0]].label))
     entries: dict[str, Any] = {}
     for kind, count, rate, counted in chosen:
-        style = _style(kind, LinkState.UP, thinner * _line_width(count, rate))
+        style = _style(kind, LinkState.UP, _line_width(count, rate))
         words = ", ".join(word for word in (LOOKS[kind].label, way_words(count, rate, counted)) if word)
         entries.setdefault(words, Line2D([], [], **style))
     for line in lines:

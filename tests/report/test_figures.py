@@ -207,7 +207,7 @@ def test_many_series_are_spread_over_figures_and_none_is_lost(tmp_path: Path) ->
         for series in figure.series
         if series.kind == Kind.MEASURED
     ]
-    assert len(parts) == 3
+    assert len(parts) == 2
     assert len(set(labels)) == 12
     race = figures[f"algorithms-{ALL_REDUCE}"]
     assert len(race.series) == MOST_SERIES
@@ -398,7 +398,7 @@ def test_a_crossover_is_at_the_first_measured_size_behind_the_crossing_of_two_li
     found, (crossing,) = leads(curves)
     assert crossing.size_bytes == next(size for size in SIZES if size > 8e-6 / 3e-10)
     assert [one.name for one in found] == ["tree", "ring"]
-    assert found[0].high_bytes == found[1].low_bytes == crossing.size_bytes / 2
+    assert found[0].high_bytes == found[1].low_bytes == crossing.size_bytes
 
 
 def test_algorithms_that_cannot_be_told_apart_do_not_take_turns() -> None:

@@ -107,9 +107,9 @@ class _Events:
         if not isinstance(category, str) or not (kind := _kind(category)):
             return
         start, duration, name = number(event.get("ts")), number(event.get("dur")), event.get("name")
-        if start is None or not isinstance(name, str):
+        end = None if start is None else number(start + max(duration or 0.0, 0.0))
+        if start is None or end is None or not isinstance(name, str):
             return
-        end = start + max(duration or 0.0, 0.0)
         args = members(event.get("args"))
         thread = _id(event.get("pid")), _id(event.get("tid"))
         if kind == "launch":

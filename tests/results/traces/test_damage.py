@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import pickle
+import tarfile
+import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ccbench.cli import main
 from ccbench.errors import UsageError
+from ccbench.results.traces import json_stream
 from ccbench.results.traces.events import Trace
 from ccbench.results.traces.lag import lag
 from ccbench.results.traces.reading import read_traces, readers
@@ -281,3 +287,109 @@ def test_reading_goes_through_the_stream_once() -> None:
     for form, data in SMALL.items():
         read = by_name[form].read(TraceFile("a.0.x", data, Once(data)))
         assert read.communications or read.progress
+
+
+# -- archives, pickles, bombs; what people see --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [*JSON_FORMS, "aicb"])
+def test_a_value_without_end_is_read_in_bounded_memory(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_stream, "LONGEST_VALUE", 1 << 20)
+    head = SMALL[form][: max(SMALL[form].rfind(b'": "'), 8) + 4]
+    with gzip.open(tmp_path / "bomb", "wb", 1) as file:
+        file.write(head)
+        for _ in range(16):
+            file.write(b"a" * (1 << 20))
+    tracemalloc.start()
+    read_traces_of(tmp_path / "bomb")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 12 << 20
+
+
+def read_traces_of(path: Path) -> Trace | None:
+    try:
+        return read_traces([path])
+    except UsageError:
+        return None
+
+
+def archive(*members: tuple[str, bytes, bytes]) -> bytes:
+    """A tar archive of (name, type, data); links lead to /etc/passwd."""
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as tar:
+        for name, kind, data in members:
+            header = tarfile.TarInfo(name)
+            header.type, header.size, header.linkname = kind, len(data), "/etc/passwd"
+            tar.addfile(header, io.BytesIO(data))
+    return written.getvalue()
+
+
+def test_links_and_devices_in_an_archive_are_passed_over(tmp_path: Path) -> None:
+    kinds = (
+        tarfile.SYMTYPE,
+        tarfile.LNKTYPE,
+        tarfile.CHRTYPE,
+        tarfile.BLKTYPE,
+        tarfile.FIFOTYPE,
+        tarfile.DIRTYPE,
+    )
+    odd = [(f"odd{place}_rank0.json", kind, b"") for place, kind in enumerate(kinds)]
+    trace = read_all(archive(*odd, ("../../rank1.json", tarfile.REGTYPE, SMALL["flight-recorder"])), tmp_path)
+    assert trace is not None
+    assert trace.sources == (f"{tmp_path / 'a_rank3'}: ../../rank1.json",)
+    assert list(tmp_path.iterdir()) == [tmp_path / "a_rank3"]
+
+
+def test_an_archive_of_links_alone_is_refused(tmp_path: Path) -> None:
+    assert read_all(archive(("a_rank0.json", tarfile.SYMTYPE, b"")), tmp_path) is None
+
+
+@pytest.mark.parametrize("name", ["\x1b[31m\n<script>rank1.json", "n" * 3000, "a: b/../rank1.json"])
+def test_names_in_an_archive_are_shown_in_one_line(name: str, tmp_path: Path) -> None:
+    assert read_all(archive((name, tarfile.REGTYPE, SMALL["aicb"])), tmp_path) is not None
+    read_all(
+        archive((name, tarfile.REGTYPE, b"nothing"), ("rank0.csv", tarfile.REGTYPE, SMALL["aicb"])), tmp_path
+    )
+
+
+@pytest.mark.parametrize("protocol", [0, *range(2, pickle.HIGHEST_PROTOCOL + 1)])
+def test_every_pickle_is_refused_with_the_command_that_writes_json(protocol: int, tmp_path: Path) -> None:
+    (tmp_path / "dump_0").write_bytes(pickle.dumps({"version": "2.10", "entries": []}, protocol))
+    with pytest.raises(UsageError, match=r"_dump_nccl_trace_json\(\)"):
+        read_traces([tmp_path / "dump_0"])
+
+
+HOSTILE_FILES = {
+    "nothing": b"",
+    "zeros": bytes(4000),
+    "a gzip file that is cut off": gzip.compress(bytes(range(256)) * 40)[:30],
+    "a damaged archive": archive(("rank0.json", tarfile.REGTYPE, SMALL["aicb"]))[:300],
+    "a pickle": pickle.dumps({"entries": []}),
+    "escapes and HTML": b"\x1b[31m<script>alert(1)</script>\n",
+    "Nsight Systems": b'{"Type":48,"TargetProcessesInfo":1}\n{"CudaEvent":{"kernel":{"shortName":"3"}}}\n',
+}
+
+
+def test_an_event_that_never_ends_is_none(tmp_path: Path) -> None:
+    event = {"cat": "kernel", "name": "nccl", "ts": 1e308, "dur": 1e308}
+    trace = read_all(json.dumps({"traceEvents": [event, event | {"dur": 1}]}).encode(), tmp_path)
+    assert trace is not None
+    assert [one.duration_seconds for one in trace.communications] == [0.0]
+
+
+@pytest.mark.parametrize("name", HOSTILE_FILES)
+def test_people_see_one_line_and_no_traceback(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rank0.json").write_bytes(HOSTILE_FILES[name])
+    with pytest.raises(SystemExit) as leaving:
+        main(["replay", str(tmp_path / "rank0.json")])
+    told = capfd.readouterr()
+    *notes, mistake = told.err.splitlines()
+    assert (leaving.value.code, told.out) == (2, "")
+    assert mistake.startswith("ccbench: error: ")
+    assert mistake.isprintable()
+    assert all(line.startswith("note: ") for line in notes)

@@ -152,8 +152,9 @@ class Replay:
         if step.competing_seconds:
             parts.append(f"{format_seconds(step.competing_seconds)} compete with computing or each other")
         if step.slower_seconds:
+            than = "alone" if any(one.alone.measured_seconds for one in self.cases) else "predicted"
             parts.append(
-                f"{format_seconds(step.slower_seconds)} take longer than alone for no visible reason"
+                f"{format_seconds(step.slower_seconds)} take longer than {than} for no visible reason"
             )
         name = "the wire" if self.compared else "transfer (nothing to compare with: is it the wire?)"
         parts.append(f"{format_seconds(step.wire_seconds or 0.0)} {'are' if self.compared else 'is'} {name}")

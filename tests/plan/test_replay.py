@@ -56,6 +56,14 @@ def test_a_transfer_longer_than_alone_competes_where_computing_covers_it() -> No
     assert step_of(seen).exposed_seconds == pytest.approx(0.010)
 
 
+def test_a_transfer_longer_than_the_model_says_is_not_called_longer_than_alone() -> None:
+    made = job(transfer_seconds=0.010)
+    found = fold(made)
+    alone = {one.case: Alone(predicted_seconds=0.004) for one in found.cases}
+    assert "6 ms take longer than predicted" in replay(made, found, alone, "predicted").verdict
+    assert "6 ms take longer than alone" in taken_apart(made, seconds=0.004).verdict
+
+
 def test_communication_on_another_stream_competes_too() -> None:
     records = [
         replace(one, stream=stream, sequence=None, group=replace(one.group, name=stream))

@@ -29,22 +29,15 @@ def read(file: TraceFile) -> Trace:
     """Return the progress of all ranks that answered, and what is wrong with those that did not."""
     document = JsonDocument(file.stream, "communicators")
     progress = tuple(one for _, communicator in document for one in _progress(communicator))
-    library, version = next(_versions(document.members), ("", ""))
+    # "nccl_version", or that of a library made from it
+    name = next((name for name in document.members if name.endswith("ccl_version")), "")
+    library, version = name.removesuffix("_version"), plain(document.members.get(name, ""))
     return Trace(
         backend=library,
         groups=tuple(dict.fromkeys(one.group for one in progress)),
         progress=progress,
         versions={library: version} if version else {},
         warnings=tuple(document.warnings),
-    )
-
-
-def _versions(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give (library, version) of members such as "nccl_version"."""
-    return (
-        (name.removesuffix("_version"), plain(one))
-        for name, one in told.items()
-        if name.endswith("ccl_version")
     )
 
 

@@ -78,16 +78,15 @@ def readers() -> tuple[Reader, ...]:
         nccl_ras,
     )
 
-    forms = (
-        ("kineto", "PyTorch profiler (Kineto) JSON", kineto),
-        ("chakra", "Chakra execution traces (JSON)", chakra),
-        ("chakra-et", "Chakra .et", chakra_protobuf),
-        ("flight-recorder", "Flight Recorder JSON", flight_recorder),
-        ("nccl-inspector", "NCCL Inspector JSON lines", nccl_inspector),
-        ("nccl-ras", "ncclras JSON", nccl_ras),
-        ("aicb", "aicb CSV", aicb),
+    return (
+        Reader("kineto", "PyTorch profiler (Kineto) JSON", kineto.recognises, kineto.read),
+        Reader("chakra", "Chakra execution traces (JSON)", chakra.recognises, chakra.read),
+        Reader("chakra-et", "Chakra .et", chakra_protobuf.recognises, chakra_protobuf.read),
+        Reader("flight-recorder", "Flight Recorder JSON", flight_recorder.recognises, flight_recorder.read),
+        Reader("nccl-inspector", "NCCL Inspector JSON lines", nccl_inspector.recognises, nccl_inspector.read),
+        Reader("nccl-ras", "ncclras JSON", nccl_ras.recognises, nccl_ras.read),
+        Reader("aicb", "aicb CSV", aicb.recognises, aicb.read),
     )
-    return tuple(Reader(name, form, module.recognises, module.read) for name, form, module in forms)
 
 
 def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:

@@ -64,7 +64,6 @@ def read(file: TraceFile) -> Trace:
     return Trace(
         communications=tuple(communications),
         world_size=world,
-        groups=tuple(dict.fromkeys(one.group for one in communications)),
         not_taken=not_taken,
         facts={"epochs": f"{len(timed)}, median {format_seconds(median(timed) / 1e3)}"} if timed else {},
         warnings=tuple(warnings),

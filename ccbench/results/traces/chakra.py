@@ -54,15 +54,14 @@ def read(file: TraceFile) -> Trace:
             job.take(_node(item, number))
     warnings = list(document.warnings)
     communications = job.communications(file.place, warnings)
-    used = [one.group for one in communications if one.group.name]
-    known = job.groups.listed.values()
+    known = tuple(job.groups.listed.values())
     schema = plain(text(document.members.get("schema")))
     return Trace(
         communications=communications,
         ranks=tuple({one.rank for one in communications if one.rank is not None}),
         world_size=max((one.size for one in known if one.description == "default_pg"), default=0),
         backend=job.backend,
-        groups=tuple(dict.fromkeys([*known, *used])),
+        groups=known,
         not_taken=job.not_taken,
         versions={"chakra": schema} if schema else {},
         warnings=tuple(warnings),

@@ -88,7 +88,6 @@ def read(file: TraceFile) -> Trace:
     return Trace(
         communications=tuple(communications),
         ranks=() if rank is None else (rank,),
-        groups=tuple(dict.fromkeys(one.group for one in communications)),
         computing={} if rank is None or not computing else {rank: merged(computing)},
         not_taken=not_taken,
         versions={"chakra": version} if version else {},

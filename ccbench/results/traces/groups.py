@@ -32,12 +32,15 @@ class Groups:
         stride: int = -1,
         description: str = "",
     ) -> ProcessGroup:
-        """Return the group of these words.
+        """Return the group of these words; a listed one of that name and size is it.
 
         ranks: a list, in a text or not. Where its middle is cut out and its last rank fits, it is continued;
         where there is none, ranks are ``start``, ``start`` + ``stride``, ... What contradicts ``size``, where
         that is not 0, is no list of the group's ranks.
         """
+        known = self.listed.get(plain(name))
+        if known is not None and known.size == size:
+            return known
         key = (name, size, str(ranks), start, stride, description)
         if key not in self._known:
             found: Sequence[int]

@@ -167,14 +167,11 @@ class _Rank:
         )
 
     def _group(self, words: Mapping[str, Any]) -> ProcessGroup:
-        name, description = (text(words.get(f"Process Group {what}")) for what in ("Name", "Description"))
+        name, described = (text(words.get(f"Process Group {what}")) for what in ("Name", "Description"))
         size = min(count(words["Group size"]) or 0, MOST_RANKS)
-        known = self.groups.listed.get(plain(name))
-        if known is not None and known.size == size:
-            return known
         start = 0 if size == self.world else -1
         ranks = words.get("Process Group Ranks")
-        return self.groups.of(name, size, ranks, start, 1, description.replace("undefined", ""))
+        return self.groups.of(name, size, ranks, start, 1, described.replace("undefined", ""))
 
     # -- kernels
 
@@ -259,7 +256,6 @@ class _Rank:
             self.warnings.append(SourceWarning("assumed", reason))
         ordered = sorted(self.found.values(), key=lambda found: (found[0], found[1].line))
         taken = tuple(communication for _, communication in ordered)
-        named = [one.group for one in taken if one.group.name]
         nccl = plain(text(self.info.get("nccl_version")))
         models = Counter(plain(members(one).get("name", "")) for one in self.devices)
         return Trace(
@@ -267,7 +263,7 @@ class _Rank:
             ranks=(self.rank,),
             world_size=self.world,
             backend=plain(text(self.info.get("backend"))),
-            groups=tuple(dict.fromkeys([*self.groups.listed.values(), *named])),
+            groups=tuple(self.groups.listed.values()),
             computing={self.rank: self._computing()},
             steps={self.rank: np.array(sorted(self.events.steps), float).reshape(-1, 2) / 1e6},
             not_taken=dict(self.not_taken),

@@ -87,7 +87,6 @@ def read(file: TraceFile) -> Trace:
         ranks=tuple(sorted({one.rank for one in communications if one.rank is not None})),
         world_size=max((one.group.size for one in communications), default=0),
         backend=library if library.endswith("ccl") else "",
-        groups=tuple(dict.fromkeys(one.group for one in communications)),
         not_taken=not_taken,
         versions={"nccl inspector": version} if version else {},
         warnings=tuple(warnings),

@@ -56,7 +56,8 @@ class TraceFile:
 class Reader:
     """A form of trace. form: its name for people. recognises: by the head of a file, never by its name.
 
-    read may raise UsageError with one line; the place is put before it.
+    read may raise UsageError with one line; the place is put before it. Groups that communications have need
+    not be listed in what it returns, nor the kind and the source.
     """
 
     name: str
@@ -138,7 +139,10 @@ def is_trace(path: str | PathLike[str]) -> bool:
 def _read(file: TraceFile) -> Trace:
     reader = next((one for one in readers() if one.recognises(file.head)), None)
     if reader is not None:
-        return replace(reader.read(file), kinds=(reader.name,), sources=(file.place,))
+        trace = reader.read(file)
+        used = [one.group for one in trace.communications if one.group.name or one.group.description]
+        groups = tuple(dict.fromkeys([*trace.groups, *used]))
+        return replace(trace, groups=groups, kinds=(reader.name,), sources=(file.place,))
     if file.head.startswith(_PICKLES):
         raise UsageError(JSON_DUMP)
     if file.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

@@ -33,6 +33,10 @@ _PER_GPU = re.compile(rf"{_NUMBER}\s?(?:{_GIGABITS})?\s+per GPU", re.IGNORECASE)
 _CLASS = re.compile(rf"(?<![\d.]){_NUMBER}(?:\s?-\s?([0-9]{{1,5}}))?\s?{_GIGABITS}", re.IGNORECASE)
 _BARE = re.compile(rf"-{_NUMBER}(?![\w.])")
 
+_PARTS = re.compile(r"[,;+&]|\b(?:and|plus)\b", re.IGNORECASE)
+_STATED = re.compile(rf"{_NUMBER}\s?(?:{_GIGABITS}|x)|x\s?{_NUMBER}", re.IGNORECASE)
+"""What stands between two networks, and a rate of one or its number of NICs."""
+
 _NO_NETWORK = re.compile(r"(?:none|no|n/a|-)?(?:\s*\(.*\))?", re.IGNORECASE)
 _UNREACHABLE = re.compile(r"reachable|loopback|posing|\bSHM\b|wrongly|misconfigured", re.IGNORECASE)
 
@@ -59,6 +63,10 @@ def ports_of(words: str, ranks_per_node: int, generation: Generation) -> tuple[N
     kind = _KIND.search(text.replace("/", " "))
     if kind is None:
         raise MachineError(f"network: {shown(words)} names no kind; write for example ib-ndr-400x8")
+    # Of several networks the first counts, with its own rate: "ib-ndr-400x8, 2x25G ethernet".
+    named = [part for part in _PARTS.split(text) if _KIND.search(part.replace("/", " "))]
+    if len(named) > 1 and _STATED.search(named[0]):
+        text = named[0]
     word = _SAME.get(kind[1].lower(), kind[1].lower())
     port = _GENERATION.search(text)
     if word == "ib" and port is not None:
@@ -73,7 +81,7 @@ def ports_of(words: str, ranks_per_node: int, generation: Generation) -> tuple[N
     gigabits, count, origin = rated
     if not 0 < gigabits <= MOST_GIGABITS or not 0 < count <= MOST_NICS * max(1, ranks_per_node):
         raise MachineError(f"network: {shown(words)} is out of range; write for example ib-ndr-400x8")
-    return NetworkPorts(word, gigabits * 1e9 / 8, count, switches_add(text)), origin
+    return NetworkPorts(word, gigabits * 1e9 / 8, count, switches_add(words)), origin
 
 
 def switches_add(words: str) -> bool:

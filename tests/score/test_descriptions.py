@@ -404,6 +404,24 @@ def test_a_network_that_is_not_there_is_not_taken(words: str, kind: str) -> None
     assert found.word == kind
 
 
+@pytest.mark.parametrize(
+    ("words", "kind", "gigabits", "nics"),
+    [
+        ("ib-ndr-400x8, 2x25G ethernet", "ib-ndr", 400, 8),
+        ("100 Gb/s ENA ethernet, EFA 4x100 Gb/s", "tcp", 100, 1),
+        ("RoCE 2x100G storage, ib-ndr-400x8", "roce", 100, 2),
+        ("InfiniBand, 8x400G", "ib", 400, 8),
+        ("EFA and ENA, efa-100x4", "efa", 100, 4),
+    ],
+)
+def test_of_two_networks_the_first_counts_with_its_own_rate(
+    words: str, kind: str, gigabits: float, nics: int
+) -> None:
+    found = ports(words)
+    assert found is not None
+    assert (found.word, found.bytes_per_second * 8 / 1e9, found.per_node) == (kind, gigabits, nics)
+
+
 @pytest.mark.parametrize("words", ["no network", "without InfiniBand", "ib-ndr-400x8 disabled"])
 def test_a_network_that_is_only_denied_is_none(words: str) -> None:
     assert ports(words) is None

@@ -75,6 +75,10 @@ SIMPLE_ALGORITHMS = (*SWITCH_ALGORITHMS, "collnet", "pat")
 SOCKETS = ("tcp", "tcpx", "tcpxo")
 """Networks whose data pass through sockets; LL128 needs the order that they do not give."""
 
+EFA3_BYTES_PER_SECOND = 25e9
+EFA3_LATENCY = 0.65
+"""Ports of 200 Gb/s are of EFA's third generation: latency up to 35 % lower (AWS, P5en instances)."""
+
 WIDE_NIC_BYTES_PER_SECOND = 50e9
 """400 Gb/s; NCCL bundles narrower NICs until they make up about as much."""
 
@@ -220,7 +224,8 @@ def _latencies(
     assert system.network is not None  # several nodes have one
     is_rdma = system.network.word not in {*SOCKETS, "efa"}
     latency, _ = _NETWORKS.get(system.network.word, _FABRIC)
-    across += table[latency] * (FLUSHES_SIMPLE if simple and is_rdma else 1.0)
+    third = system.network.word == "efa" and system.network.bytes_per_second >= EFA3_BYTES_PER_SECOND
+    across += table[latency] * (FLUSHES_SIMPLE if simple and is_rdma else EFA3_LATENCY if third else 1.0)
     return base, hop * scale, (across / PAT_OVERLAP if algorithm == "pat" else across) * scale
 
 

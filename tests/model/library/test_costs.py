@@ -89,6 +89,14 @@ def test_simple_waits_for_rdma_twice_and_for_sockets_once() -> None:
     assert extra("tcp") == pytest.approx(simple + TABLE["latency.tcp_us"])
 
 
+def test_efa_of_the_third_generation_has_a_lower_latency() -> None:
+    def hop(gigabits: float, nics: int) -> float:
+        network = NetworkPorts("efa", gigabits * 1e9 / 8, nics)
+        return priced(clustered(H100, 2, network), "ring", "ll128", 8.0).network_hop_seconds / MICRO
+
+    assert hop(100, 32) - hop(200, 16) == pytest.approx(0.35 * TABLE["latency.efa_us"])
+
+
 @pytest.mark.parametrize(("protocol", "share"), [("ll128", TABLE["payload.ll128"]), ("simple", 1.0)])
 def test_protocols_leave_a_share_of_the_rate(protocol: str, share: float) -> None:
     found = priced(clustered(A100, 2, HDR), "ring", protocol, 8.0)

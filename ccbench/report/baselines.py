@@ -143,20 +143,11 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
         return [f"{name}: nothing of this run is compared with it; its times are {LEFT_OUT}"]
     if not pairs:
         theirs = [one for one in points_of(baseline) if _has_speed(one)]
-        kinds = _kinds(points) or theirs[:1]
-        names = ("ranks", "nodes", "in_place", "network", "dtype", "op")
-
-        def unlike(one: Point) -> int:
-            # In how many things it differs from the nearest kind of the run, the collective before all.
-            return min(
-                sum(bool(getattr(one, name) != getattr(kind, name)) for name in names)
-                + (len(names) + 1) * (one.collective != kind.collective)
-                for kind in kinds
-            )
-
-        theirs.sort(key=lambda one: (unlike(one), one.ranks, _offer(one)))
+        names, ranks = {one.collective for one in points}, {one.ranks for one in points}
+        # Those of the run's collectives and ranks first.
+        theirs.sort(key=lambda one: (one.collective not in names, one.ranks not in ranks, _offer(one)))
         offered = list(dict.fromkeys(map(_offer, theirs)))
-        near = f"nearest: {'; '.join(offered[:MOST_OFFERED])}" if offered else "it has no speed"
+        near = f"it has {'; '.join(offered[:MOST_OFFERED])}" if offered else "it has no speed"
         over = "".join(f" over {one.network}" for one in points[:1] if one.network)
         return [f"{name}: nothing like this run's points{over}; {near}"]
     # What a baseline point is stands once below the lines, by number.

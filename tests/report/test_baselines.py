@@ -46,7 +46,7 @@ def test_only_the_same_work_is_laid_beside(run: Run, tmp_path: Path) -> None:
     assert comparable_points(points_of(run), baseline) == ()
     (line,) = baseline_lines(points_of(run), baseline)
     assert line == (
-        "others: nothing like this run's points; nearest: all_reduce float32 4 ranks on 2 nodes; "
+        "others: nothing like this run's points; it has all_reduce float32 4 ranks on 2 nodes; "
         "all_reduce float32 4 ranks, in place; all_reduce float32 max 4 ranks; all_reduce float64 4 ranks; "
         "all_reduce float32 8 ranks"
     )
@@ -146,7 +146,7 @@ def test_published_figures_over_another_network_are_not_laid_beside(tmp_path: Pa
 def test_where_no_published_network_fits_that_is_said_with_what_there_is(tmp_path: Path) -> None:
     points = points_of(of_gpus(tmp_path / "run", "ib-ndr-400x8", 16, 2))
     (line,) = baseline_lines(points, load_published("dgx-a100"))
-    assert "nothing like this run's points over ib-ndr-400x8; nearest: " in line
+    assert "nothing like this run's points over ib-ndr-400x8; it has " in line
     assert "all_reduce float32 16 ranks on 2 nodes over efa-100x4" in line
 
 

@@ -11,8 +11,8 @@ from ccbench.analysis.findings import provenance
 from ccbench.analysis.pair_matrix import pair_matrices
 from ccbench.cases import AXES, Status
 from ccbench.report.maps import pair_lines
-from ccbench.report.sharing import sharing_lines, sharing_of
-from ccbench.report.tables import Column, Table, csv_file, fitted, folded, wrapped
+from ccbench.report.sharing import sharing_table
+from ccbench.report.tables import Column, Table, csv_file, fitted, fitted_lines, folded, wrapped
 from ccbench.report.wording import doubts, imported_from, meaning_of, points_of
 from ccbench.results import Point, Run
 from ccbench.units import format_seconds, format_size, percent, plain, plural
@@ -136,7 +136,7 @@ def screen_table(run: Run, width: int) -> str:
     """The cases of ``run`` as plain text no wider than ``width`` characters (but never below 40).
 
     The last lines say which columns had no room, and what flags there are. Pairs of ranks are shown as
-    matrices below it, and what sharing costs as tables.
+    matrices below it, and what sharing costs as a table.
     """
     points = points_of(run)
     label = provenance(points)
@@ -145,8 +145,10 @@ def screen_table(run: Run, width: int) -> str:
     if not points:
         return title
     width = max(width, NARROWEST)
-    maps = [*pair_lines(pair_matrices(run), width), *sharing_lines(sharing_of(points), width)]
-    below = [line for text in maps for line in folded(text, width)]
+    below = [line for text in pair_lines(pair_matrices(run), width) for line in folded(text, width)]
+    sharing = sharing_table(points)
+    if sharing.rows:
+        below += ["", *wrapped(f"{sharing.title}. {sharing.text}", width), *fitted_lines(sharing, width)]
     lines = [plain(title, width)]
     # Pairs that were measured are in the matrices; a row for each would be thousands.
     points = tuple(point for point in points if not (point.pair and point.status == Status.OK))

@@ -34,7 +34,7 @@ from ccbench.report.case_table import page_table
 from ccbench.report.drawing import COLOURS, picture_address
 from ccbench.report.figure import Axis, Figure, Frame, Kind, Series, far_note, frames
 from ccbench.report.figures import every_figure
-from ccbench.report.sharing import sharing_of, sharing_tables
+from ccbench.report.sharing import sharing_table
 from ccbench.report.tables import Table, columns
 from ccbench.report.wording import health_lines, meaning_of, sentences, span
 from ccbench.results import Manifest, Point, Run
@@ -121,7 +121,7 @@ class PageContent:
     meaning: str = ""
     pairs: Table = NOTHING
     more_pairs: int = 0
-    sharing: tuple[Table, ...] = ()
+    sharing: Table = NOTHING
     terms: tuple[tuple[str, str], ...] = ()
     formulas: Table = NOTHING
     pictures: tuple[tuple[str, str, str], ...] = ()
@@ -161,7 +161,7 @@ def page_content(
         table=page_table([*every, *behind]),
         pairs=pairs_table(pairs[:MOST_PAIRS]),
         more_pairs=max(0, len(pairs) - MOST_PAIRS),
-        sharing=sharing_tables(sharing_of(every)),
+        sharing=sharing_table(every),
         terms=tuple((flag, f"{flag.meaning}. Do: {flag.advice}.") for flag in Flag if flag in seen),
         formulas=formula_table(every),
         baseline="" if baseline is None else plain(baseline.path.name or baseline.path),

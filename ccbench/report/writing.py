@@ -18,7 +18,7 @@ from ccbench.report.figure import Figure
 from ccbench.report.figures import every_figure
 from ccbench.report.maps import MATRIX_FILE, class_lines, matrices_csv, matrix_table, notes
 from ccbench.report.page import page_content, render_page
-from ccbench.report.sharing import SHARING_FILE, sharing_csv, sharing_of, sharing_tables
+from ccbench.report.sharing import sharing_table
 from ccbench.report.tables import markdown, markdown_table
 from ccbench.report.wording import footnote, points_of, summary_lines
 from ccbench.results import Point, Run
@@ -96,7 +96,7 @@ def write_report(
         page = page_content(runs, own, behind, baseline, problems)
         files[ONE_FILE["html"]] = render_page(page).encode()
     if output is not None and output.suffix and len(formats) == 1 and formats[0] in ONE_FILE:
-        # Tables of pairs and of sharing are further files: one name is for one, and that is the cases.
+        # Tables of pairs are further files: one name is for one, and that is the cases.
         targets = [(output, content) for name, content in files.items() if name == ONE_FILE[formats[0]]]
     else:
         folder = output if output is not None else runs[0].path / "report"
@@ -183,10 +183,8 @@ def _tables(drawn: Drawn, formats: Sequence[str]) -> Files:
         name = drawn.runs[0].path.resolve().name
         named = [replace(point, run=point.run or name) for point in (*points, *drawn.behind)]
         matrices = [one for run in drawn.runs for one in pair_matrices(run)]
-        sharing = sharing_of(points)
         files[ONE_FILE["csv"]] = csv_table(named).encode()
         files |= {MATRIX_FILE: matrices_csv(matrices).encode()} if matrices else {}
-        files |= {SHARING_FILE: sharing_csv(sharing).encode()} if sharing else {}
         files |= {PAIRS_FILE: pairs_csv(beside(points, drawn.behind)).encode()} if drawn.behind else {}
     return files
 
@@ -222,10 +220,8 @@ def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
             markdown_table(table),
             listed([*class_lines(matrix), *notes(matrix)]),
         ]
-    sharing = sharing_tables(sharing_of(points))
-    parts += ["## Sharing"] * bool(sharing)
-    for table in sharing:
-        parts += [f"### {table.title}", table.text, markdown_table(table)]
+    sharing = sharing_table(points)
+    parts += ["## Sharing", sharing.text, markdown_table(sharing)] if sharing.rows else []
     pairs = pairs_table(beside(points, drawn.behind))
     parts += ["## Compared with the baseline", pairs.text, markdown_table(pairs)] if pairs.rows else []
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -12,13 +12,7 @@ import pytest
 from ccbench.analysis.findings import findings_of
 from ccbench.cases import OVERLAP, OVERLAP_PARTS, Measurement, Status
 from ccbench.report.case_table import screen_table
-from ccbench.report.sharing import (
-    Shared,
-    sharing_csv,
-    sharing_lines,
-    sharing_of,
-    sharing_tables,
-)
+from ccbench.report.sharing import sharing_table
 from ccbench.report.wording import points_of
 from ccbench.report.writing import write_report
 from ccbench.results import Point, Run
@@ -45,8 +39,16 @@ def taking(seconds: float, parts: dict[str, float] | None = None) -> Any:
     return edit
 
 
-def found(run: Run) -> tuple[Shared, ...]:
-    return sharing_of(points_of(run))
+COLUMNS = ("case", "compared", "size", "shared", "alone", "ratio", "parts")
+
+
+def found(run: Run) -> list[dict[str, str]]:
+    return [dict(zip(COLUMNS, row, strict=True)) for row in sharing_table(points_of(run)).rows]
+
+
+def numbers(ratio: str) -> list[float]:
+    """The ratio and the ends of its interval."""
+    return [float(word.strip("[],")) for word in ratio.split()]
 
 
 def dips_and_turns(points: Sequence[Point]) -> list[str]:
@@ -67,23 +69,22 @@ def groups_run(path: Path, **edits: Any) -> Run:
 
 def test_groups_at_once_are_compared_with_one_alone_and_the_slowest_is_named(tmp_path: Path) -> None:
     (one,) = found(groups_run(tmp_path))
-    assert one.ratio.middle == pytest.approx(2, rel=1e-3)
-    assert one.ratio.low is not None
-    assert one.ratio.high is not None
-    assert one.ratio.low < 2 < one.ratio.high
-    assert one.sharing.slowest_group == "ranks 2-3 +33.3%"
+    ratio, low, high = numbers(one["ratio"])
+    assert ratio == pytest.approx(2, rel=1e-3)
+    assert low < 2 < high
+    assert one["parts"] == "ranks 2-3 +33.3%"
 
 
 def test_a_case_without_a_speed_has_no_ratio(tmp_path: Path) -> None:
     run = groups_run(tmp_path, _1=lambda one: failed(one, Status.FAILED, "rank 1 died"))
     assert not found(run)
-    assert sharing_lines(found(run), 100) == []
+    assert "Sharing" not in screen_table(run, 100)
 
 
 def test_a_doubtful_ratio_is_marked(tmp_path: Path) -> None:
-    run = groups_run(tmp_path, _1=lambda one: flagged(taking(1e-3)(one), "other_load"))
-    (table,) = sharing_tables(found(run))
-    assert table.rows[0][4].startswith("~2")
+    (one,) = found(groups_run(tmp_path, _1=lambda one: flagged(taking(1e-3)(one), "other_load")))
+    assert one["ratio"].startswith("~2")
+    assert (one["shared"][0], one["alone"][0]) == ("2", "~")
 
 
 def beside_run(path: Path, parts: dict[str, float]) -> Run:
@@ -97,17 +98,10 @@ def beside_run(path: Path, parts: dict[str, float]) -> Run:
 def test_a_collective_beside_another_is_compared_with_itself_without(tmp_path: Path) -> None:
     parts = {"a": 1.1e-3, "b": 1.5e-3, "c": 3e-3, "d": 2e-3}
     (one,) = found(beside_run(tmp_path, parts))
-    assert one.ratio.middle == pytest.approx(3, rel=1e-3)
-    own = one.further["own_ratio"]
-    assert own is not None
-    assert own.middle == pytest.approx(1.5, rel=2e-2)
-
-
-def test_its_own_time_is_left_open_where_parts_were_not_timed_apart(tmp_path: Path) -> None:
-    (one,) = found(beside_run(tmp_path, {}))
-    assert one.further == {"own_ratio": None}
-    (table,) = sharing_tables(found(beside_run(tmp_path / "other", {})))
-    assert table.rows[0][-1] == "-"
+    assert numbers(one["ratio"])[0] == pytest.approx(3, rel=1e-2)
+    assert "c" in one["parts"]
+    (untimed,) = found(beside_run(tmp_path / "other", {}))
+    assert untimed["parts"] == "-"
 
 
 def overlap_run(path: Path) -> Run:
@@ -118,54 +112,41 @@ def overlap_run(path: Path) -> Run:
 
 
 def test_mode_overlap_tells_what_was_hidden_and_how_much_each_was_slowed(tmp_path: Path) -> None:
-    (one,) = found(overlap_run(tmp_path))
-    assert one.ratio.middle == pytest.approx(0.75)
-    slowed = [ratio.middle for ratio in one.further.values() if ratio]
-    assert slowed == pytest.approx([1.5, 1.25])
-    assert one.sharing.slowest_group == ""
-    assert one.sharing.busbw is None
+    run = overlap_run(tmp_path)
+    (one,) = found(run)
+    assert (one["compared"], one["alone"]) == ("hidden", "-")
+    assert numbers(one["ratio"])[0] == pytest.approx(0.75)
+    assert one["parts"].startswith("computing 1.5 [")
+    assert "collective 1.25 [" in one["parts"]
+    (point,) = points_of(run)
+    assert point.slowest_group == ""
+    assert point.busbw is None
 
 
 def test_the_screen_the_page_and_files_say_the_same(tmp_path: Path) -> None:
     run = overlap_run(tmp_path)
-    assert "75 %" in screen_table(run, 100)
+    assert "0.75 [" in screen_table(run, 100)
     files = {file.name: file for file in write_report([run], tmp_path / "report", ("html", "md", "csv"))}
-    assert "75 %" in files["report.md"].read_text(encoding="utf-8")
-    assert '<section id="sharing">' in files["report.html"].read_text(encoding="utf-8")
-    (row,) = csv.DictReader(io.StringIO(files["sharing.csv"].read_text(encoding="utf-8")))
+    assert "0.75 " in files["report.md"].read_text(encoding="utf-8")
+    page = files["report.html"].read_text(encoding="utf-8")
+    assert "0.75 [" in page[page.index('<section id="sharing">') :]
+    (row,) = csv.DictReader(io.StringIO(files["cases.csv"].read_text(encoding="utf-8")))
     assert float(row["overlap_efficiency"]) == pytest.approx(0.75)
-    assert (row["question"], row["ratio"]) == ("overlap", "")
-    assert float(row["computing_slowdown"]) == pytest.approx(1.5)
-
-
-def test_the_csv_file_has_a_row_for_every_comparison(tmp_path: Path) -> None:
-    run = groups_run(tmp_path)
-    (row,) = csv.DictReader(io.StringIO(sharing_csv(found(run))))
-    assert (row["question"], row["groups"], row["active_group"]) == ("groups", GROUPS, "0")
-    assert float(row["shared_seconds"]) > float(row["alone_seconds"])
-
-
-def test_a_csv_file_by_name_holds_the_cases_and_a_folder_the_tables_of_sharing_too(tmp_path: Path) -> None:
-    run = overlap_run(tmp_path / "run")
-    (folder_cases, _) = sorted(write_report([run], tmp_path / "folder", ["csv"]))
-    (named,) = write_report([run], tmp_path / "x.csv", ["csv"])
-    assert folder_cases.name == "cases.csv"
-    assert named.read_bytes() == folder_cases.read_bytes()
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_line_is_wider_than_the_screen(tmp_path: Path, width: int) -> None:
-    for number, run in enumerate((groups_run(tmp_path / "a"), beside_run(tmp_path / "b", {}))):
-        lines = sharing_lines(found(run), width)
-        assert len(lines) > 2, number
+    for run in (groups_run(tmp_path / "a"), beside_run(tmp_path / "b", {})):
+        lines = screen_table(run, width).splitlines()
+        assert any(line.startswith("Sharing.") for line in lines)
         assert max(map(len, lines)) <= width
 
 
-def test_a_run_without_any_sharing_has_no_tables(tmp_path: Path) -> None:
+def test_a_run_without_any_sharing_has_no_table(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [case("all_reduce", "ring", 2**20)])
     assert not found(run)
-    files = {file.name for file in write_report([run], tmp_path / "report", ("md", "csv"))}
-    assert "sharing.csv" not in files
+    (page,) = write_report([run], tmp_path / "report", ("md",))
+    assert "## Sharing" not in page.read_text(encoding="utf-8")
 
 
 def test_the_time_of_both_together_is_no_dip_nor_turn_of_a_collective(tmp_path: Path) -> None:

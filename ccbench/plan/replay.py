@@ -209,12 +209,13 @@ def replay(
 def suite_of(replay: Replay, name: str, ranks: int | None) -> str:
     """Return a suite file of all cases, also of those that the job has at the same time, with their shares.
 
-    ranks: at most; a case on fewer than the job's is marked, and one that means nothing there is left out.
+    ranks: at most; a case on fewer than the job's is marked, and one that means nothing there is left out,
+    with a comment.
     """
     fold = replay.fold
     both = (JobCase(one.concurrent, one.instances) for one in fold.overlaps if one.concurrent)
     jobs = [*fold.cases, *both]
-    here, _ = fitted(jobs, ranks)
+    here, refused = fitted(jobs, ranks)
     fits = [
         replace(one, case=here[one.case][0], remarks=(*one.remarks, *filter(None, here[one.case][1:])))
         for one in jobs
@@ -226,7 +227,8 @@ def suite_of(replay: Replay, name: str, ranks: int | None) -> str:
         for case, share in shares.items()
         if share is not None and case in here
     }
-    return suite_text(fits, name, comments)
+    left_out = "".join(f"# left out: {case.label}: {why}\n" for case, why in refused.items())
+    return suite_text(fits, name, comments) + left_out
 
 
 def _launches(trace: Trace, job: JobCase) -> int:

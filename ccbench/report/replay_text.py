@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ccbench.cases import Case
 from ccbench.plan.replay import CaseTime, Replay
 from ccbench.report.tables import Column, Table, fitted_lines, wrapped
 from ccbench.units import format_ratio, format_seconds, format_size, percent, plain, plural
@@ -41,7 +42,8 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
     told += [f"alone: {replay.compared}"] * bool(replay.compared)
     told += [f"not a case, {count} x: {reason}" for reason, count in replay.fold.not_folded.items()]
     told += [
-        f"at the same time, {len(one.instances)} x: {one.case.label} and {one.other.label}"
+        f"at the same time, {len(one.instances)} x: {_short(one.case)} and "
+        + ("another" if one.case == one.other else _short(one.other))
         + ("" if one.concurrent else "; a suite cannot ask for both")
         for one in replay.fold.overlaps
     ]
@@ -87,14 +89,10 @@ def case_table(replay: Replay) -> Table:
 def _cells(one: CaseTime, numbers: Mapping[str, int]) -> dict[str, str]:
     """Cells of one case by the title of their column; '' for what is not known."""
     case, alone = one.job.case, one.alone
-    words = [case.collective, case.dtype if case.size_bytes else ""]
-    words += [case.op if case.op not in ("none", "sum") else "", f"root {case.root}" * (case.root > 0)]
-    words += [f"pair {case.pair}" * bool(case.pair), "uneven" * bool(case.traffic)]
-    groups = f"{case.group_ranks} of {case.ranks}" if case.group_ranks < case.ranks else str(case.ranks)
     return {
-        "case": " ".join(filter(None, words)),
+        "case": _name(case),
         "size": format_size(case.size_bytes),
-        "ranks": groups,
+        "ranks": _ranks(case),
         "count": str(one.job.count),
         "share": "" if one.share is None else percent(one.share),
         "in the job": _seconds(one.seconds),
@@ -107,6 +105,21 @@ def _cells(one: CaseTime, numbers: Mapping[str, int]) -> dict[str, str]:
         "job/alone": format_ratio(one.ratio) if one.ratio is not None else "",
         REMARK: ", ".join(str(numbers[text]) for text in remarks_of(one)),
     }
+
+
+def _name(case: Case) -> str:
+    words = [case.collective, case.dtype if case.size_bytes else ""]
+    words += [case.op if case.op not in ("none", "sum") else "", f"root {case.root}" * (case.root > 0)]
+    words += [f"pair {case.pair}" * bool(case.pair), "uneven" * bool(case.traffic)]
+    return " ".join(filter(None, words))
+
+
+def _ranks(case: Case) -> str:
+    return f"{case.group_ranks} of {case.ranks}" if case.group_ranks < case.ranks else str(case.ranks)
+
+
+def _short(case: Case) -> str:
+    return f"{_name(case)} {format_size(case.size_bytes)} on {_ranks(case)}"
 
 
 def _seconds(seconds: float | None) -> str:

@@ -137,6 +137,11 @@ def test_a_trace_that_names_no_ranks_takes_those_that_are_given(ccbench: Command
     )
     (case,) = ccbench("replay", trace, "--ranks", "8", "--json").done.json["cases"]
     assert (case["collective"], case["ranks"], case["size_bytes"]) == ("all_reduce", 8, 1 << 20)
+    for rank in range(4):
+        Path(f"made.{rank}.et").write_bytes(Path(trace).read_bytes())
+    document = ccbench("replay", *(f"made.{rank}.et" for rank in range(4)), "--json").done.json
+    assert [(case["ranks"], case["count"]) for case in document["cases"]] == [(4, 1)]
+    assert "those that use it are taken" in " ".join(one["text"] for one in document["warnings"])
 
 
 def test_a_job_is_imported_and_set_beside_a_run(ccbench: Command, traces: list[str]) -> None:

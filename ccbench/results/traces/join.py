@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from ccbench.results.traces.events import BARRIER, RECV, SEND, Communication, Trace
+from ccbench.results.traces.groups import rank_list
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, plural, shown
 
@@ -150,8 +151,8 @@ def _joined(by_rank: Mapping[int, list[Communication]], warnings: list[SourceWar
         most = max(lengths)
         short = [rank for rank, records in zip(ranks, ordered, strict=True) if len(records) < most]
         text = (
-            f"{_group(ordered[0][0])}: ranks {', '.join(map(str, short[:6]))} have "
-            f"{min(lengths)} communications, others {most}; the trace of some begins later or ends earlier"
+            f"{_group(ordered[0][0])}: rank{'s' * (len(short) > 1)} {rank_list(short)}: "
+            f"{plural(min(lengths), 'communication')}, others {most}; a trace begins later or ends earlier"
         )
         warnings.append(SourceWarning("truncated", text))
 

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import shutil
-import signal
-import subprocess
-import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -72,12 +68,9 @@ class HostMemory:
         staging_bytes: int = 0,
         spare_bytes: int = SPARE_BYTES,
     ) -> None:
-        """slots, slot_bytes: of every connection. packets_bytes, staging_bytes: per rank. spare_bytes: for
-        buffers, further communicators, plans and tables of addresses."""
-        if slot_bytes % abi.VECTOR_BYTES or slot_bytes <= 0 or slots < 2 or slots & (slots - 1):
-            raise ValueError(
-                f"slots={slots}, slot_bytes={slot_bytes}: write a power of two, 2 or more, and n * 16"
-            )
+        """slots (a power of two, 2 or more), slot_bytes (n * 16): of every connection. packets_bytes,
+        staging_bytes: per rank. spare_bytes: for buffers, further communicators, plans, tables of addresses.
+        """
         self.ranks = ranks
         self.channels = channels
         self.work = WorkAreas(ranks, channels, slots, slot_bytes, packets_bytes, staging_bytes)
@@ -159,13 +152,6 @@ OPTIONS = np.dtype(
 
 ENGINES = {"fibers": 0, "threads": 1}
 REPORT_BYTES = 8192
-SANITIZER_EXIT_CODE = 66
-"""What the sanitizer exits with for whatever it reports: a race, and a crash as well."""
-
-RACE_REPORTED = "ThreadSanitizer: data race"
-SANITIZER_SECONDS = 240
-UNEXPECTED_MAPPING = "unexpected memory mapping"
-
 _ONE_AT_A_TIME = threading.Lock()
 """A loaded engine runs one call's launches at a time."""
 
@@ -180,14 +166,6 @@ class KernelFailed(CcbenchError):
 
 class KernelDeadlock(KernelFailed):
     """No lane could go on; the message names every waiting block."""
-
-
-class KernelRace(KernelFailed):
-    """The thread sanitizer found a race; the message is its report."""
-
-
-class KernelCrashed(KernelFailed):
-    """The process that ran the launches died, for instance of an access to no memory."""
 
 
 @dataclass(frozen=True)
@@ -205,10 +183,6 @@ class HostOptions:
     resident: int = 0
     devices: int = 1
     limit_nanoseconds: int = 0
-
-    def __post_init__(self) -> None:
-        if self.engine == "threads" and self.resident:
-            raise ValueError("resident: threads all run at once; use engine='fibers'")
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,42 +212,34 @@ class HostCall:
 class HostWorld(HostMemory):
     """Some ranks' memory, zeroed once, and the launches on it."""
 
-    def run(
-        self,
-        build: Build,
-        calls: Sequence[HostCall],
-        options: HostOptions | None = None,
-        instead: Mapping[int, HostCall] | None = None,
-    ) -> None:
+    def run(self, build: Build, calls: Sequence[HostCall], options: HostOptions | None = None) -> None:
         """Launch ``calls``, one after another on every device, and wait for all.
 
         Calls of different communicators are on devices of their own, so that they run at once.
 
-        build: the kernel file that has the calls' entries; with ``sanitize`` in a process of its own.
-        instead: what single devices launch in place of every call, to see what becomes of the others;
-        devices count on from one communicator to the next.
-        Raises KernelDeadlock, KernelRace, KernelCrashed, KernelFailed naming rank and peer: then reset it.
+        build: the kernel file that has the calls' entries.
+        Raises KernelDeadlock, KernelFailed naming rank and peer: then reset it.
         """
         options = options or HostOptions()
         mark = self.used
         try:
             fixups: list[int] = []
-            groups = dict.fromkeys(id(self._of(call)) for call in calls)
-            places = {group: place for place, group in enumerate(groups)}
-            records = np.concatenate([self._records(call, options, fixups) for call in calls])
-            shifts = [places[id(self._of(call))] * options.devices for call in calls]
-            records["device"] += np.repeat(np.asarray(shifts, np.int32), options.devices)
-            # A device that launches something else: the others must end by their limits.
-            for device, call in (instead or {}).items():
-                one = self._records(call, options, fixups)[device % options.devices]
-                one["device"] = device
-                records[records["device"] == device] = one
-            (self._run_apart if build.sanitize else self._run_here)(built(build), records, options, fixups)
+            records = self.records(calls, options, fixups)
+            self.launch(built(build), records, options, fixups)
         finally:
             self.free_after(mark)
         given_up = self.errors()
         if given_up:
             raise KernelFailed("; ".join(map(str, given_up)))
+
+    def records(self, calls: Sequence[HostCall], options: HostOptions, fixups: list[int]) -> NDArray[Any]:
+        """Records of all launches; fixups: gets the offsets of words that are to become addresses."""
+        groups = dict.fromkeys(id(self._of(call)) for call in calls)
+        places = {group: place for place, group in enumerate(groups)}
+        records = np.concatenate([self.records_of(call, options, fixups) for call in calls])
+        shifts = [places[id(self._of(call))] * options.devices for call in calls]
+        records["device"] += np.repeat(np.asarray(shifts, np.int32), options.devices)
+        return records
 
     def _of(self, call: HostCall) -> HostCommunicator:
         return call.communicator or self.everybody
@@ -284,7 +250,8 @@ class HostWorld(HostMemory):
         self.view(offset, len(flat))[:] = flat
         return offset
 
-    def _records(self, call: HostCall, options: HostOptions, fixups: list[int]) -> NDArray[Any]:
+    def records_of(self, call: HostCall, options: HostOptions, fixups: list[int]) -> NDArray[Any]:
+        """Records of one launch, by device; its tables are in the arena."""
         records = np.zeros(options.devices, RECORD)
         records["entry"] = call.entry.encode()
         records["device"] = np.arange(options.devices)
@@ -325,9 +292,10 @@ class HostWorld(HostMemory):
         given["op"] = abi.op_number(call.op)
         return records
 
-    def _run_here(
+    def launch(
         self, library: Path, records: NDArray[Any], options: HostOptions, fixups: Sequence[int]
     ) -> None:
+        """Run what ``records`` say by the engine in ``library``."""
         # Tables hold offsets, so that another process can run them; for this launch they become addresses.
         base = np.uint64(self.arena.ctypes.data)
         words = self.arena[: len(self.arena) // 8 * 8].view(np.uint64)
@@ -337,7 +305,7 @@ class HostWorld(HostMemory):
         for name in ("views", "plan", "program"):
             given[name] = np.where(given[name] > 0, given[name] + base, given[name])
         report = ctypes.create_string_buffer(REPORT_BYTES)
-        settings = _options(options)
+        settings = option_words(options)
         # The engine's fibers and clock are globals of the library.
         with _ONE_AT_A_TIME:
             result = loaded(library).ccb_host_launch(
@@ -348,64 +316,11 @@ class HostWorld(HostMemory):
                 ctypes.c_int(REPORT_BYTES),
             )
         words[at] -= base
-        _raise_for(result, report.value.decode())
-
-    def _run_apart(
-        self, executable: Path, records: NDArray[Any], options: HostOptions, fixups: Sequence[int]
-    ) -> None:
-        used = self.arena[: self.used]
-        header = np.array([len(used), len(records), len(fixups)], np.uint64)
-        with tempfile.NamedTemporaryFile(prefix="ccbench-launches-") as file:
-            for part in (header, _options(options), records, np.asarray(fixups, np.uint64), used):
-                file.write(part.tobytes())
-            file.flush()
-            done = sanitized([str(executable), file.name])
-            report = done.stderr.strip()
-            # The exit code does not tell a race from a crash; the report's words do. A race that was found
-            # before a crash is the likelier cause of both, and its report holds the crash's.
-            if RACE_REPORTED in report:
-                raise KernelRace(report)
-            if done.returncode < 0:
-                name = signal.Signals(-done.returncode).name
-                raise KernelCrashed(f"ended by {name}: {report or 'it said nothing'}")
-            if done.returncode == SANITIZER_EXIT_CODE:
-                raise KernelCrashed(f"the thread sanitizer reports no race, but: {report or 'nothing'}")
-            _raise_for(done.returncode, report)
-            file.seek(-len(used), 2)
-            after = np.frombuffer(file.read(), np.uint8).copy()
-        # Words that hold the other process's addresses stay as they were here.
-        at = np.asarray(fixups, np.int64)[:, None] + np.arange(8)
-        after[at] = self.arena[at]
-        self.arena[: len(after)] = after
+        raise_for(result, report.value.decode())
 
 
-def sanitized(words: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program of the thread sanitizer; again without address randomisation where that stops it.
-
-    Sanitizers cannot start where the kernel randomises addresses by more bits than they were made for
-    (google/sanitizers issue 1716); setarch needs a permission that containers may withhold, so it is not
-    the first choice.
-    """
-    done = subprocess.run(
-        words,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SANITIZER_SECONDS,
-        env={"TSAN_OPTIONS": f"exitcode={SANITIZER_EXIT_CODE} history_size=4"},
-    )
-    setarch = shutil.which("setarch")
-    if UNEXPECTED_MAPPING in done.stderr and setarch is not None and words[0] != setarch:
-        done = sanitized([setarch, "-R", *words])
-    if UNEXPECTED_MAPPING in done.stderr or "setarch:" in done.stderr:
-        raise KernelFailed(
-            f"the thread sanitizer cannot start here ({done.stderr.strip().splitlines()[0]}); "
-            "allow it fewer random addresses: sysctl vm.mmap_rnd_bits=28"
-        )
-    return done
-
-
-def _options(options: HostOptions) -> NDArray[Any]:
+def option_words(options: HostOptions) -> NDArray[Any]:
+    """``options`` as the engine takes them."""
     words = np.zeros(1, OPTIONS)
     words["seed"] = options.seed
     words["engine"] = ENGINES[options.engine]
@@ -414,7 +329,8 @@ def _options(options: HostOptions) -> NDArray[Any]:
     return words
 
 
-def _raise_for(result: int, report: str) -> None:
+def raise_for(result: int, report: str) -> None:
+    """KernelDeadlock or KernelFailed for any result of the engine's but 0."""
     if result == 3:
         raise KernelDeadlock(report)
     if result != 0:

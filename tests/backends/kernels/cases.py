@@ -13,12 +13,13 @@ import numpy as np
 from ccbench.backends.cuda_host import EmulatedOutput
 from ccbench.backends.kernels.abi import NONE_DIFFERS, OPS, TYPES
 from ccbench.backends.kernels.building import Build
-from ccbench.backends.kernels.host_engine import HostCall, HostOptions, HostWorld, KernelFailed, KernelRace
+from ccbench.backends.kernels.host_engine import HostCall, HostOptions, KernelFailed
 from ccbench.backends.kernels.programs import compiled_program
 from ccbench.backends.kernels.sources import channel_trees, entries, natural_orders, ring_plan, tree_plan
 from ccbench.collectives import collective
 from ccbench.schedules import ALGORITHMS
 from ccbench.verification import Piece
+from tests.backends.kernels.checked import CheckedWorld, KernelRace
 from tests.backends.kernels.orders import Array
 from tests.backends.kernels.references import (
     ll_reference,
@@ -85,9 +86,9 @@ def collective_of(case: KernelCase, entry: str) -> str:
     return collective.removeprefix("one_shot_").removeprefix("two_shot_")
 
 
-def world_for(case: KernelCase) -> HostWorld:
+def world_for(case: KernelCase) -> CheckedWorld:
     """A communicator with room for the case."""
-    return HostWorld(
+    return CheckedWorld(
         case.ranks,
         case.channels,
         slots=case.slots,
@@ -118,7 +119,7 @@ def run_case(case: KernelCase, build: Build, seed: int) -> None:
         check(world, one, reference)
 
 
-def _run_compare(case: KernelCase, world: HostWorld, build: Build, seed: int) -> None:
+def _run_compare(case: KernelCase, world: CheckedWorld, build: Build, seed: int) -> None:
     """Two pieces, as they should be and with some elements changed."""
     pieces = [Piece(0, 50, np.arange(7)), Piece(50, case.count - 50, np.arange(11))]
     size = pieces[0].period.itemsize * case.count
@@ -130,7 +131,7 @@ def _run_compare(case: KernelCase, world: HostWorld, build: Build, seed: int) ->
     assert output.differing(pieces) == (40, min(changed))
 
 
-def _run_barrier(case: KernelCase, world: HostWorld, build: Build, options: HostOptions) -> None:
+def _run_barrier(case: KernelCase, world: CheckedWorld, build: Build, options: HostOptions) -> None:
     nothing = [0] * case.ranks
     call = HostCall("barrier", "uint8", 0, nothing, nothing, iterations=case.iterations)
     if not case.away:
@@ -151,7 +152,9 @@ def _run_barrier(case: KernelCase, world: HostWorld, build: Build, options: Host
         )
 
 
-def prepared_launch(case: KernelCase, world: HostWorld, number: int, seed: int) -> tuple[Prepared, Reference]:
+def prepared_launch(
+    case: KernelCase, world: CheckedWorld, number: int, seed: int
+) -> tuple[Prepared, Reference]:
     """Launch ``number`` of the case: its buffers filled, and what NumPy makes of them."""
     second = bool(case.then) and number % 2 == 1
     entry = case.then if second else case.entry
@@ -170,7 +173,7 @@ def prepared_launch(case: KernelCase, world: HostWorld, number: int, seed: int) 
     return launch_of(case, world, trial)
 
 
-def launch_of(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+def launch_of(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
     """A launch of ``trial.entry`` on ``case.channels`` of the world's channels, and its reference."""
     stem = Path(entries()[trial.entry].file).stem
     assert stem in _LAUNCHES, (
@@ -200,26 +203,26 @@ def _orders(case: KernelCase, trial: Trial) -> list[list[int]]:
     return [generator.sample(range(case.ranks), case.ranks) for _ in range(case.channels)]
 
 
-def _ring(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+def _ring(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
     orders = _orders(case, trial)
     return prepare(world, trial, ring_plan(orders), case.channels), ring_reference(orders, case.slot_bytes)
 
 
-def _tree(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+def _tree(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
     root = None if trial.collective == "all_reduce" else trial.root
     trees = channel_trees(case.ranks, case.channels, root, _orders(case, trial) if case.shuffled else ())
     return prepare(world, trial, tree_plan(trees), case.channels), tree_reference(trees)
 
 
-def _mesh(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+def _mesh(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
     return prepare(world, trial, None, case.channels), mesh_reference(case.channels)
 
 
-def _ll(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+def _ll(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
     return prepare(world, trial, None, case.channels), ll_reference
 
 
-def _schedule(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+def _schedule(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
     made = schedule_of(case.algorithm, case.ranks, trial.root, case.pieces)
     assert made is not None, f"no {case.algorithm} on {case.ranks} ranks"
     one = prepare(world, trial, None, case.channels)
@@ -228,7 +231,7 @@ def _schedule(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepare
     return one, schedule_reference(made, case.channels, chunk)
 
 
-_LAUNCHES: dict[str, Callable[[KernelCase, HostWorld, Trial], tuple[Prepared, Reference]]] = {
+_LAUNCHES: dict[str, Callable[[KernelCase, CheckedWorld, Trial], tuple[Prepared, Reference]]] = {
     "ring": _ring,
     "tree": _tree,
     "mesh": _mesh,

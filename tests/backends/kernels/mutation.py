@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ccbench.backends.kernels.building import Build
-from ccbench.backends.kernels.host_engine import KernelCrashed, KernelDeadlock, KernelFailed, KernelRace
+from ccbench.backends.kernels.host_engine import KernelDeadlock, KernelFailed
 from ccbench.backends.kernels.sources import kernel_folder
 from tests.backends.kernels.cases import KernelCase, run_case
+from tests.backends.kernels.checked import KernelCrashed, KernelRace
 
 LIST = Path(__file__).with_name("mutants.yaml")
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -21,10 +21,11 @@ from ccbench.backends.kernels.building import (
     kept,
     private_folder,
 )
-from ccbench.backends.kernels.host_engine import HostCall, HostOptions, HostWorld
+from ccbench.backends.kernels.host_engine import HostCall, HostOptions
 from ccbench.backends.kernels.sources import kernel_folder
 from ccbench.errors import MissingDependency, UsageError
 from ccbench.machine.files import cache_folder
+from tests.backends.kernels.checked import CheckedWorld
 
 
 def test_a_file_that_is_not_there_lists_those_that_are() -> None:
@@ -84,7 +85,7 @@ def refuse(_: Path) -> None:
 
 def runs(build: Build) -> bool:
     call = HostCall("barrier", "uint8", 0, [0, 0], [0, 0])
-    HostWorld(2, 1).run(build, [call], HostOptions(lanes=1))
+    CheckedWorld(2, 1).run(build, [call], HostOptions(lanes=1))
     return True
 
 

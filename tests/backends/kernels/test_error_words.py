@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from ccbench.backends.kernels.building import Build
-from ccbench.backends.kernels.host_engine import HostCall, HostOptions, HostWorld, KernelFailed, KernelRace
+from ccbench.backends.kernels.host_engine import HostCall, HostOptions, KernelFailed
 from tests.backends.kernels.cases import KernelCase, prepared_launch, world_for
+from tests.backends.kernels.checked import CheckedWorld, KernelRace
 from tests.backends.kernels.worlds import check
 
 RANKS = 4
@@ -24,13 +25,13 @@ CASES = {
 }
 
 
-def call_of(case: KernelCase, world: HostWorld, number: int) -> HostCall:
+def call_of(case: KernelCase, world: CheckedWorld, number: int) -> HostCall:
     if case.entry == "barrier":
         return HostCall("barrier", "uint8", 0, [0] * RANKS, [0] * RANKS)
     return prepared_launch(case, world, number, seed=number)[0].call
 
 
-def give_up(case: KernelCase, away: tuple[int, ...], sanitize: bool, seed: int) -> HostWorld:
+def give_up(case: KernelCase, away: tuple[int, ...], sanitize: bool, seed: int) -> CheckedWorld:
     """One launch of all ranks, then one in which those ``away`` have nothing to do."""
     world, build = world_for(case), Build(case.kernel_file, sanitize=sanitize)
     options = HostOptions(lanes=8, seed=seed, devices=RANKS, limit_nanoseconds=LIMIT_NANOSECONDS)

@@ -18,7 +18,6 @@ from ccbench.backends.kernels.host_engine import (
     HostCommunicator,
     HostMemory,
     HostOptions,
-    HostWorld,
     KernelDeadlock,
     KernelFailed,
     communicator_bytes,
@@ -33,6 +32,7 @@ from tests.backends.kernels.cases import (
     trials_of,
     world_for,
 )
+from tests.backends.kernels.checked import CheckedWorld
 from tests.backends.kernels.worlds import Prepared, Reference, check
 
 Members = Sequence[int]
@@ -42,7 +42,7 @@ TWO_GROUPS = ((0, 2, 4), (5, 1, 3))
 class Group:
     """A world as one group sees it: its members count from 0; everything else is the world's."""
 
-    def __init__(self, world: HostWorld, members: Members) -> None:
+    def __init__(self, world: CheckedWorld, members: Members) -> None:
         self.world = world
         self.ranks = len(members)
         self.communicator = world.communicator(members)
@@ -51,7 +51,7 @@ class Group:
         return getattr(self.world, name)
 
 
-def grouped_world(case: KernelCase, groups: Sequence[Members]) -> tuple[HostWorld, list[Group]]:
+def grouped_world(case: KernelCase, groups: Sequence[Members]) -> tuple[CheckedWorld, list[Group]]:
     """Room for all ranks of all groups; ``case.ranks`` is of one group."""
     world = world_for(replace(case, ranks=sum(map(len, groups))))
     return world, [Group(world, members) for members in groups]
@@ -70,7 +70,7 @@ def run_in_groups(
     world, each = grouped_world(case, groups)
     launched: list[list[tuple[Prepared, Reference]]] = []
     for number, group in enumerate(each):
-        seen = cast(HostWorld, group)
+        seen = cast(CheckedWorld, group)
         trials = trials_of(case, seed + 100 * number)
         # Groups are at different launches at any time.
         launched.append([launch_of(case, seen, trial) for trial in trials[number:] + trials[:number]])
@@ -90,7 +90,7 @@ def run_in_groups(
     for group, mine in zip(each, launched, strict=True):
         for one, reference in mine:
             if collective(one.trial.collective).moves_data:
-                check(cast(HostWorld, group), one, reference)
+                check(cast(CheckedWorld, group), one, reference)
 
 
 OF_EACH_FILE = ("ring_all_reduce", "tree_all_reduce", "ll_all_reduce", "mesh_two_shot_all_reduce")
@@ -165,7 +165,7 @@ def test_groups_that_shared_what_they_keep_would_be_found(
         every_seed()
 
 
-def barriers(world: HostWorld, groups: list[Any], options: HostOptions, away: tuple[int, ...]) -> None:
+def barriers(world: CheckedWorld, groups: list[Any], options: HostOptions, away: tuple[int, ...]) -> None:
     nothing = [0] * 3
     call = HostCall("barrier", "uint8", 0, nothing, nothing)
     calls = [replace(call, communicator=one.communicator) for one in groups]

@@ -8,14 +8,9 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends.kernels.building import Build
-from ccbench.backends.kernels.host_engine import (
-    HostOptions,
-    HostWorld,
-    KernelDeadlock,
-    KernelFailed,
-    sanitized,
-)
+from ccbench.backends.kernels.host_engine import HostOptions, KernelDeadlock, KernelFailed
 from ccbench.backends.kernels.sources import natural_orders, ring_plan
+from tests.backends.kernels.checked import CheckedWorld, sanitized
 from tests.backends.kernels.references import ring_reference
 from tests.backends.kernels.worlds import Prepared, Trial, check, prepare
 
@@ -24,8 +19,8 @@ RANKS, CHANNELS = 4, 2
 ORDERS = natural_orders(RANKS, CHANNELS)
 
 
-def world_and_trial() -> tuple[HostWorld, Prepared]:
-    world = HostWorld(RANKS, CHANNELS, slot_bytes=64)
+def world_and_trial() -> tuple[CheckedWorld, Prepared]:
+    world = CheckedWorld(RANKS, CHANNELS, slot_bytes=64)
     return world, prepare(world, Trial("ring_all_reduce", "all_reduce", count=500), ring_plan(ORDERS))
 
 
@@ -69,15 +64,9 @@ def test_an_entry_that_is_not_in_the_file_lists_those_that_are() -> None:
         world.run(Build("barrier.cu"), [one.call])
 
 
-@pytest.mark.parametrize(("slots", "slot_bytes"), [(1, 64), (3, 64), (0, 64), (4, 24), (4, 0)])
-def test_slots_that_kernels_cannot_address_are_refused(slots: int, slot_bytes: int) -> None:
-    with pytest.raises(ValueError, match="power of two"):
-        HostWorld(2, 1, slots=slots, slot_bytes=slot_bytes)
-
-
 def test_a_full_arena_says_so() -> None:
     with pytest.raises(ValueError, match="spare_bytes"):
-        HostWorld(2, 1, spare_bytes=1000).allocate(10_000)
+        CheckedWorld(2, 1, spare_bytes=1000).allocate(10_000)
 
 
 def test_more_channels_than_the_world_or_the_plan_has_are_refused() -> None:
@@ -102,5 +91,3 @@ def test_options_that_no_engine_can_serve_are_refused() -> None:
     world, one = world_and_trial()
     with pytest.raises(KernelFailed, match="lanes must be between 1 and 1024"):
         world.run(RING, [one.call], HostOptions(lanes=0))
-    with pytest.raises(ValueError, match="fibers"):
-        HostOptions(engine="threads", resident=1)

@@ -11,13 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.kernels.building import Build
-from ccbench.backends.kernels.host_engine import (
-    HostCall,
-    HostOptions,
-    HostWorld,
-    KernelDeadlock,
-    KernelFailed,
-)
+from ccbench.backends.kernels.host_engine import HostCall, HostOptions, KernelDeadlock, KernelFailed
 from ccbench.backends.kernels.programs import compiled_program
 from ccbench.backends.kernels.sources import channel_trees, tree_plan
 from tests.backends.kernels.cases import (
@@ -29,6 +23,7 @@ from tests.backends.kernels.cases import (
     run_in_a_row,
     world_for,
 )
+from tests.backends.kernels.checked import CheckedWorld
 from tests.backends.kernels.orders import same
 from tests.backends.kernels.references import ll_reference, mesh_reference, packets_bytes, tree_reference
 from tests.backends.kernels.schedule_reference import schedule_of
@@ -85,7 +80,7 @@ def test_a_mesh_may_use_what_the_last_launch_left(entry: str, build: Build) -> N
     kernel it shows whether that one waits for the peers whose buffers it touches."""
     ranks, reference = 4, mesh_reference(2)
     for seed in range(1 if build.sanitize else 8):
-        world = HostWorld(ranks, 2)
+        world = CheckedWorld(ranks, 2)
         trial = Trial(entry, collective_of(KernelCase(entry), entry), count=300, root=1, seed=seed)
         middle = prepare(world, trial, None)
         wide = max(*map(len, middle.inputs), *middle.output_elements)
@@ -111,7 +106,7 @@ def test_a_mesh_may_use_what_the_last_launch_left(entry: str, build: Build) -> N
 def test_all_to_all_works_where_only_some_ranks_work_in_place() -> None:
     """Rank 1's output is its own input; the others have two buffers each."""
     ranks, count = 4, 50
-    world = HostWorld(ranks, 2)
+    world = CheckedWorld(ranks, 2)
     one = prepare(world, Trial("mesh_all_to_all", "all_to_all", count=count), None)
     outputs = list(one.call.outputs)
     outputs[1] = one.call.inputs[1]
@@ -135,7 +130,7 @@ def test_a_broadcasting_root_cannot_run_ahead_of_slow_ranks() -> None:
 
 
 def test_the_number_of_rounds_may_pass_32_bits() -> None:
-    world = HostWorld(3, 1, packets_bytes=packets_bytes(3, 4))
+    world = CheckedWorld(3, 1, packets_bytes=packets_bytes(3, 4))
     for rank in range(3):
         state = world.area(rank, "state").view(np.uint64).reshape(1, 8, 3)
         state[0, 5, 0] = (1 << 32) - 3
@@ -158,7 +153,7 @@ def test_any_lag_that_never_falls_on_the_way_down_ends_alike(lags: list[int], se
     below = sorted(range(6), key=tree.depth)
     for rank, lag in zip(below, lags, strict=True):
         plan[0, 18 + rank] = lag
-    world = HostWorld(6, 1, slots=slots, slot_bytes=16)
+    world = CheckedWorld(6, 1, slots=slots, slot_bytes=16)
     one = prepare(world, Trial("tree_all_reduce", "all_reduce", count=200, in_place=True), plan)
     world.run(Build("tree.cu"), [one.call], HostOptions(lanes=1, seed=seed, devices=6))
     check(world, one, tree_reference([tree]))
@@ -204,7 +199,7 @@ def barrier(ranks: int, iterations: int = 1) -> HostCall:
 @pytest.mark.parametrize("lanes", [1, 4, 32])
 @pytest.mark.parametrize("ranks", [1, 2, 5, 8])
 def test_a_barrier_ends_for_everyone_again_and_again(ranks: int, lanes: int) -> None:
-    world = HostWorld(ranks, 3)
+    world = CheckedWorld(ranks, 3)
     for seed in range(3):
         options = HostOptions(lanes=lanes, seed=seed, devices=ranks)
         world.run(BARRIER, [barrier(ranks), barrier(ranks, iterations=5)], options)
@@ -213,7 +208,7 @@ def test_a_barrier_ends_for_everyone_again_and_again(ranks: int, lanes: int) -> 
 
 
 def test_a_barrier_does_not_end_before_everyone_has_come() -> None:
-    world = HostWorld(3, 1)
+    world = CheckedWorld(3, 1)
     with pytest.raises(KernelDeadlock, match="rank 0 block 0 waits at a barrier for rank 2"):
         world.run(BARRIER, [barrier(3)], HostOptions(resident=2))
 

@@ -12,17 +12,10 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends.kernels.building import Build
-from ccbench.backends.kernels.host_engine import (
-    HostCall,
-    HostOptions,
-    HostWorld,
-    KernelCrashed,
-    KernelDeadlock,
-    KernelFailed,
-    KernelRace,
-)
+from ccbench.backends.kernels.host_engine import HostCall, HostOptions, KernelDeadlock, KernelFailed
 from ccbench.backends.kernels.sources import kernel_folder
 from tests.backends.kernels.cases import ENTRIES, SCHEDULES, KernelCase, run_case, run_in_a_row
+from tests.backends.kernels.checked import CheckedWorld, KernelCrashed, KernelRace
 from tests.backends.kernels.mutation import mutants, mutated, outcome, shipped_sources
 
 OFTENER = (
@@ -102,7 +95,7 @@ def test_a_crash_is_not_taken_for_a_race(
     build = changed_barrier(tmp_path / "kernels", body)
     call = HostCall("barrier", "uint8", 0, [0] * 3, [0] * 3)
     with pytest.raises(KernelFailed, match=words) as ended:
-        HostWorld(3, 1).run(build, [call], HostOptions(lanes=1, devices=3))
+        CheckedWorld(3, 1).run(build, [call], HostOptions(lanes=1, devices=3))
     assert type(ended.value) is expected
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends.kernels.layout import variable
+from ccbench.backends.kernels.layout import PREFIX
 from ccbench.cases import AXES
 from ccbench.suite.expansion import expand
 from ccbench.suite.grouping import GROUP_MODES
@@ -72,7 +72,7 @@ def test_every_variable_that_a_user_may_set_stands_in_a_document() -> None:
     sources = [path.read_text() for path in (root / "ccbench").rglob("*.py")]
     named = {name for text in sources for name in re.findall(r"\bCCBENCH_[A-Z_]*[A-Z]\b", text)}
     documents = "".join(path.read_text() for path in (root / "docs").glob("*.md"))
-    kernels = map(variable, ("channels", "lanes", "slots", "slot_bytes"))
+    kernels = (f"{PREFIX}{name}" for name in ("CHANNELS", "LANES", "SLOTS", "SLOT_BYTES"))
     wanted = {*kernels, *(name for name in named if not INTERNAL.match(name))}
     assert {"CCBENCH_FAULT", "CCBENCH_BLOCKING_KERNEL", "CCBENCH_CACHE"} <= wanted
     assert [name for name in sorted(wanted) if name not in documents] == []

@@ -50,7 +50,7 @@ from ccbench.backends.kernels.layout import (
     rounded_up,
     tuning,
 )
-from ccbench.backends.kernels.sources import KernelEntry, LaunchPlan, Program, entry_named, program
+from ccbench.backends.kernels.sources import KernelEntry, LaunchPlan, Program, entries, program
 from ccbench.cases import Case
 from ccbench.dtypes import numpy_dtype
 from ccbench.verification import PERIOD_ELEMENTS, Array, Piece, fill
@@ -454,7 +454,7 @@ class DeviceOutput:
     def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
         """Compare by the kernel ``compare`` on the device."""
         context, dtype = self.context, abi.COPY_TYPES[self.memory.itemsize]
-        kernel = context.extra_kernel(program(entry_named("compare"), dtype, "sum"), abi.MAX_LANES)
+        kernel = context.extra_kernel(program(entries()["compare"], dtype, "sum"), abi.MAX_LANES)
         blocks = max(1, min(context.facts.processors, self.memory.nbytes // COMPARED_BYTES))
         found, views = np.zeros(blocks * kernel.lanes, abi.COMPARED), np.zeros(1, abi.RANK_VIEW)
         table, periods = abi.compare_tables(pieces)
@@ -466,7 +466,7 @@ class DeviceOutput:
         given = np.zeros(1, abi.ARGUMENTS)
         given["views"], given["program"], given["program_words"] = at[0], at[1], table.nbytes // 4
         given["ranks"] = given["ranks_here"] = given["iterations"] = 1
-        given["channels"], given["type"] = blocks, abi.type_number(dtype)
+        given["channels"], given["type"] = blocks, abi.TYPES[dtype]
         context.launch_extra(kernel, blocks, given, context.stream)
         context.read(at[3], found)
         return abi.compared(found)

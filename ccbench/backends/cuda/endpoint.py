@@ -225,7 +225,7 @@ class CudaRanks(SingleProcessEndpoint):
         arguments["limit_nanoseconds"] = int(self._limit_seconds * 1e9)
         arguments["count"], arguments["ranks"] = case.count, case.ranks
         arguments["channels"], arguments["root"], arguments["iterations"] = self.channels, root, 1
-        arguments["type"], arguments["op"] = abi.type_number(case.dtype), abi.op_number(op)
+        arguments["type"], arguments["op"] = abi.TYPES[case.dtype], abi.OPS[op]
         for name in ("slot_bytes", "packets_bytes", "staging_bytes", "slots"):
             arguments[name] = getattr(areas, name)
         hidden, places = WRITTEN_BY_PEERS if self._transport == HOST else None, self.rank_places()

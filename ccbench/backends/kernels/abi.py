@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.errors import UsageError
 
 _TYPE_NAMES = (
     *("float16", "bfloat16", "float8_e4m3", "float8_e5m2", "float32", "float64"),
@@ -127,17 +126,3 @@ def compared(found: NDArray[Any]) -> tuple[int, int]:
     """(elements that differ, the first); NONE_DIFFERS where none does. found: of all lanes, COMPARED."""
     differing = int(found["differing"].sum())
     return (differing, int(found["first"].min())) if differing else NONE_DIFFERS
-
-
-def type_number(dtype: str) -> int:
-    """The kernels' number of a dtype; UsageError lists the names when there is no such type."""
-    if dtype not in TYPES:
-        raise UsageError(f"dtype: {dtype!r} has no kernel; one of {', '.join(TYPES)}")
-    return TYPES[dtype]
-
-
-def op_number(op: str) -> int:
-    """The kernels' number of an op; UsageError lists the names when there is no such op."""
-    if op not in OPS:
-        raise UsageError(f"op: {op!r} has no kernel; one of {', '.join(OPS)}")
-    return OPS[op]

@@ -42,9 +42,6 @@ FILE_MODE = 0o700
 
 _OTHERS_MAY_WRITE = 0o022
 
-_INTACT: dict[Path, tuple[int, ...]] = {}
-"""What this process has read already, with what would have changed if the file had."""
-
 
 def private_folder(name: str) -> Path:
     """The folder ``name`` of the cache, made if need be, for nobody but the user.
@@ -75,7 +72,7 @@ def kept(path: Path, make: Callable[[Path], object]) -> Path:
     make: writes the file whose path it is given; what it raises is raised. UsageError where nothing can be
     written.
     """
-    if not intact(path):
+    if content(path) is None:
         try:
             fill(path, make)
         except OSError as error:
@@ -106,28 +103,11 @@ def _unusable(folder: Path, error: OSError) -> UsageError:
     )
 
 
-def intact(path: Path) -> bool:
-    """True if ``path`` is a file that this user wrote and that is as it was written."""
-    try:
-        seen = path.lstat()
-        # Reading and hashing again is spared while nothing about the file has changed.
-        facts = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
-        if not _is_own(seen):
-            return False
-        if _INTACT.get(path) == facts:
-            return True
-        if content(path) is None:
-            return False
-    except OSError:
-        return False
-    _INTACT[path] = facts
-    return True
-
-
 def content(path: Path) -> bytes | None:
     """Bytes kept in ``path``; None where nothing is, or it is damaged or not the user's own."""
     try:
-        with path.open("rb") as file:
+        # A link may lead to what somebody else exchanges.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             # Of the file that is open, not of the name: another could take its place in between.
             if not _is_own(os.fstat(file.fileno())):
                 return None
@@ -227,12 +207,12 @@ def built(build: Build) -> Path:
     Raises MissingDependency without a compiler, UsageError with the compiler's first error where the
     sources do not compile.
     """
-    if not (build.sources / build.kernel_file).is_file():
-        known = ", ".join(sorted(file.name for file in build.sources.glob("*.cu")))
-        raise UsageError(f"{build.sources / build.kernel_file}: no such kernel file; one of {known}")
-    folder = private_folder("host")
     # What ships does not change while a process runs, which may launch thousands of times.
-    objects = (_objects if build.folder else _shipped_objects)(build, folder, *compiler())
+    return (_built if build.folder else _shipped_built)(build, private_folder("host"))
+
+
+def _built(build: Build, folder: Path) -> Path:
+    objects = _objects(build, folder, *compiler())
     ending = "" if build.sanitize else ".so"
     name = f"{Path(build.kernel_file).stem}-{digest(*[file.name for file in objects])}{ending}"
 
@@ -249,6 +229,9 @@ def built(build: Build) -> Path:
         compile_to(target, compiler()[0], [*how, *(str(file) for file in objects), "-lpthread"], folder)
 
     return kept(folder / name, link)
+
+
+_shipped_built = functools.lru_cache(_built)
 
 
 def _options(build: Build, source: Path) -> tuple[str, ...]:
@@ -274,9 +257,6 @@ def _objects(build: Build, folder: Path, path: str, version: str) -> dict[Path, 
         name = f"{source.stem}-{digest(source.read_bytes(), headers, *options, path, version)}.o"
         found[folder / name] = source
     return found
-
-
-_shipped_objects = functools.lru_cache(_objects)
 
 
 CUDA_12_INSTEAD = (

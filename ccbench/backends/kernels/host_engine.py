@@ -288,8 +288,8 @@ class HostWorld(HostMemory):
             given[name] = getattr(call, name)
         for name in ("ranks", "slots", "slot_bytes", "packets_bytes", "staging_bytes"):
             given[name] = getattr(work, name)
-        given["type"] = abi.type_number(call.dtype)
-        given["op"] = abi.op_number(call.op)
+        given["type"] = abi.TYPES[call.dtype]
+        given["op"] = abi.OPS[call.op]
         return records
 
     def launch(

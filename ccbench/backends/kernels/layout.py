@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from ccbench.backends.kernels import abi
@@ -72,12 +72,6 @@ To settle: the most work places of any schedule at the rank counts in use; more 
 each changes nothing."""
 
 
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(f"{text!r} is not a whole number")
-    return int(text)
-
-
 @dataclass(frozen=True)
 class Tuning:
     """Settings of the environment; 0: it says nothing, and the defaults above hold.
@@ -100,52 +94,33 @@ class Tuning:
         return ", ".join(f"{name}={shown[name]}" for name, value in given.items() if value)
 
 
-@dataclass(frozen=True)
-class _Variable:
-    read: Callable[[str], int]
-    fits: Callable[[int], bool]
-    expected: str
-
-
-_VARIABLES: dict[str, _Variable] = {
-    "channels": _Variable(_whole, lambda n: 1 <= n <= 64, "1 to 64"),
-    "lanes": _Variable(
-        _whole, lambda n: 32 <= n <= MOST_LANES and n % 32 == 0, f"a multiple of 32, at most {MOST_LANES}"
-    ),
-    "slots": _Variable(_whole, lambda n: 2 <= n <= 64 and n & (n - 1) == 0, "2, 4, 8, 16, 32 or 64"),
-    "slot_bytes": _Variable(
-        parse_size, lambda n: 1 << 10 <= n <= 1 << 30 and n % 16 == 0, "1 KiB to 1 GiB, a multiple of 16"
-    ),
-    "packets_bytes": _Variable(parse_size, lambda n: 64 << 10 <= n <= 1 << 30, "64 KiB to 1 GiB"),
-    "staging_bytes": _Variable(parse_size, lambda n: 64 << 10 <= n <= 1 << 34, "64 KiB to 16 GiB"),
+_ALLOWED: dict[str, tuple[Sequence[int], str]] = {
+    "channels": (range(1, 65), "1 to 64"),
+    "lanes": (range(32, MOST_LANES + 1, 32), f"a multiple of 32, at most {MOST_LANES}"),
+    "slots": ((2, 4, 8, 16, 32, 64), "2, 4, 8, 16, 32 or 64"),
+    "slot_bytes": (range(1 << 10, (1 << 30) + 1, 16), "1 KiB to 1 GiB, a multiple of 16"),
+    "packets_bytes": (range(64 << 10, (1 << 30) + 1), "64 KiB to 1 GiB"),
+    "staging_bytes": (range(64 << 10, (1 << 34) + 1), "64 KiB to 16 GiB"),
 }
 
 
-def variable(name: str) -> str:
-    """The variable of the environment for a field of Tuning."""
-    return PREFIX + name.upper()
-
-
-def tuning(environment: Mapping[str, str] | None = None) -> Tuning:
-    """Settings of ``environment`` (by default the process's own); UsageError names what cannot be."""
-    given = os.environ if environment is None else environment
-    unknown = sorted(
-        key for key in given if key.startswith(PREFIX) and key.removeprefix(PREFIX).lower() not in _VARIABLES
-    )
-    if unknown:
-        known = ", ".join(map(variable, _VARIABLES))
-        raise UsageError(f"{unknown[0]}: there is no such variable; one of {known}")
+def tuning() -> Tuning:
+    """Settings of the environment; UsageError names what cannot be."""
     numbers = {}
-    for name, one in _VARIABLES.items():
-        text = given.get(variable(name))
+    for variable in sorted(name for name in os.environ if name.startswith(PREFIX)):
+        name, text = variable.removeprefix(PREFIX).lower(), os.environ[variable]
+        if name not in _ALLOWED:
+            known = ", ".join(PREFIX + one.upper() for one in _ALLOWED)
+            raise UsageError(f"{variable}: there is no such variable; one of {known}")
         if not text:
             continue
+        allowed, expected = _ALLOWED[name]
         try:
-            numbers[name] = one.read(text.strip())
+            numbers[name] = parse_size(text)
         except ValueError as error:
-            raise UsageError(f"{variable(name)}: {error}; write {one.expected}") from None
-        if not one.fits(numbers[name]):
-            raise UsageError(f"{variable(name)}: {text!r} cannot be; write {one.expected}")
+            raise UsageError(f"{variable}: {error}; write {expected}") from None
+        if numbers[name] not in allowed:
+            raise UsageError(f"{variable}: {text!r} cannot be; write {expected}")
     return Tuning(**numbers)
 
 
@@ -263,10 +238,8 @@ def device_of_rank(groups: Sequence[range], rank: int) -> int:
     return next(device for device, group in enumerate(groups) if rank in group)
 
 
-def lanes_for(bytes_of_channel: int, most: int = MOST_LANES) -> int:
+def lanes_for(bytes_of_channel: int) -> int:
     """Lanes of a block that moves so many bytes: as the environment asks, else one for 16 in whole warps
-    from LEAST_LANES; at most ``most``."""
-    asked = tuning().lanes
-    if asked:
-        return min(most, asked)
-    return max(LEAST_LANES, min(most, rounded_up(-(-bytes_of_channel // abi.VECTOR_BYTES), 32)))
+    from LEAST_LANES; at most MOST_LANES."""
+    usual = rounded_up(-(-bytes_of_channel // abi.VECTOR_BYTES), 32)
+    return tuning().lanes or max(LEAST_LANES, min(MOST_LANES, usual))

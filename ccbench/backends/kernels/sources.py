@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.kernels.abi import COPY_TYPES, TYPE_BYTES, op_number, type_number
+from ccbench.backends.kernels.abi import COPY_TYPES, OPS, TYPE_BYTES, TYPES
 from ccbench.backends.kernels.programs import compiled_program
 from ccbench.cases import ALL_GROUPS, Case
 from ccbench.collectives import COLLECTIVES, collective
@@ -87,15 +87,8 @@ def channel_trees(
     """One tree for each channel; every two channels complement each other over the same order of ranks.
 
     orders: permutations of all ranks, taken in turn; none: by number. root: of all trees; None where any
-    will do. UsageError when an order is not a permutation or the root is no rank.
+    will do.
     """
-    for order in orders:
-        if sorted(order) != list(range(ranks)):
-            raise UsageError(
-                f"tree order {list(order)} is not an order of ranks 0 to {ranks - 1}; name every rank once"
-            )
-    if root is not None and not 0 <= root < ranks:
-        raise UsageError(f"root {root} of a tree is not among ranks 0 to {ranks - 1}; name one of them")
     # A tree and its complement are a pair over one order; the next pair takes the next order.
     known = orders or [range(ranks)]
     return [channel_tree(known[channel // 2 % len(known)], channel, root) for channel in range(channels)]
@@ -149,30 +142,16 @@ class LaunchPlan:
 def ring_plan(orders: Sequence[Sequence[int]]) -> Plan:
     """The plan of ring kernels: for each channel the order of ranks, then the place of each rank.
 
-    orders: one permutation of all ranks per channel. UsageError when one is not a permutation.
+    orders: one permutation of all ranks per channel.
     """
-    ranks = len(orders[0]) if orders else 0
-    for channel, order in enumerate(orders):
-        if sorted(order) != list(range(ranks)):
-            raise UsageError(
-                f"ring order of channel {channel}: {list(order)} is not an order of ranks 0 to {ranks - 1}; "
-                "name every rank once"
-            )
-    order_of = np.asarray(orders, np.int32).reshape(len(orders), ranks)
+    order_of = np.asarray(orders, np.int32)
     return np.concatenate([order_of, np.argsort(order_of, axis=1).astype(np.int32)], axis=1)
 
 
-def natural_orders(ranks: int, channels: int) -> list[list[int]]:
-    """Rings where nothing is known of the topology: 0, 1, 2 ... on even channels, backwards on odd ones."""
-    forward = list(range(ranks))
-    return [forward if channel % 2 == 0 else forward[::-1] for channel in range(channels)]
-
-
-def channel_orders(request: PlanRequest) -> list[list[int]]:
-    """One ring for each channel: those of the topology in turn, else the natural ones."""
-    if not request.orders:
-        return natural_orders(request.ranks, request.channels)
-    return [list(request.orders[channel % len(request.orders)]) for channel in range(request.channels)]
+def channel_orders(ranks: int, channels: int, orders: Sequence[Sequence[int]] = ()) -> list[list[int]]:
+    """One ring for each channel: ``orders`` in turn; none: 0, 1, 2 ... on even channels, backwards on odd."""
+    known = orders or (range(ranks), range(ranks)[::-1])
+    return [list(known[channel % len(known)]) for channel in range(channels)]
 
 
 def topology_orders(topology: Topology, devices: Sequence[str]) -> tuple[tuple[int, ...], ...]:
@@ -200,7 +179,7 @@ def plan_for(kernel_file: str, request: PlanRequest) -> LaunchPlan:
     ranks = request.ranks
     match kernel_file:
         case "ring.cu":
-            return LaunchPlan(ring_plan(channel_orders(request)))
+            return LaunchPlan(ring_plan(channel_orders(ranks, request.channels, request.orders)))
         case "tree.cu":
             root = request.root if collective(request.collective).rooted else None
             return LaunchPlan(tree_plan(channel_trees(ranks, request.channels, root, request.orders)))
@@ -261,17 +240,8 @@ def entries() -> Mapping[str, KernelEntry]:
     return found
 
 
-def entry_named(name: str) -> KernelEntry:
-    """The entry called ``name``; UsageError lists the names when there is none."""
-    known = entries()
-    if name not in known:
-        raise UsageError(f"kernel: {name!r} is not known; one of {', '.join(known)}")
-    return known[name]
-
-
 def instance(entry: KernelEntry, dtype: str, op: str) -> tuple[str, str]:
     """The (dtype, op) that ``entry`` is compiled for to serve these: copies need the size only."""
-    type_number(dtype), op_number(op)
     return (dtype, op) if entry.reduces else (COPY_TYPES[TYPE_BYTES[dtype]], "sum")
 
 
@@ -286,7 +256,7 @@ def program(entry: KernelEntry, dtype: str, op: str, folder: Path | None = None)
     files = [*folder.glob("*.cuh"), folder / entry.file]
     headers = {file.name: file.read_text(encoding="utf-8") for file in files}
     text = f'#include "{entry.file}"\nCCB_GLOBAL({entry.name})\n'
-    options = ("-std=c++17", f"-DCCB_TYPE={type_number(dtype)}", f"-DCCB_OP={op_number(op)}")
+    options = ("-std=c++17", f"-DCCB_TYPE={TYPES[dtype]}", f"-DCCB_OP={OPS[op]}")
     return Program(text, headers, options)
 
 
@@ -323,16 +293,8 @@ def split_name(entry_name: str) -> tuple[str, str]:
 
 def kernel_algorithms(collective_name: str) -> tuple[str, ...]:
     """Algorithms that there are kernels for, in the order of their files."""
-    names = []
-    interpreted = False
-    for entry in entries().values():
-        algorithm, of = split_name(entry.name)
-        if of == collective_name:
-            names.append(algorithm)
-        interpreted |= not of and entry.name == INTERPRETED
-    if interpreted:
-        names += [f"{INTERPRETED}:{name}" for name in algorithms_of(collective_name)]
-    return tuple(names)
+    own = [algorithm for algorithm, of in map(split_name, entries()) if of == collective_name]
+    return (*own, *(f"{INTERPRETED}:{name}" for name in algorithms_of(collective_name)))
 
 
 def choose(case: Case) -> KernelChoice:
@@ -344,7 +306,7 @@ def choose(case: Case) -> KernelChoice:
         algorithm = next((name for name in (*preferred, *known) if name in known), "default")
     head, _, schedule = algorithm.partition(":")
     # One kernel interprets every schedule there is: the algorithm then names the schedule behind the colon.
-    if schedule and head == INTERPRETED and any(name.startswith(f"{INTERPRETED}:") for name in known):
+    if schedule and head == INTERPRETED:
         name, parameter = parse_algorithm(schedule)
         if f"{head}:{name}" not in known:
             there_are = ", ".join(one for one in known if one.startswith(f"{INTERPRETED}:"))

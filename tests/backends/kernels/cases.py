@@ -15,7 +15,7 @@ from ccbench.backends.kernels.abi import NONE_DIFFERS, OPS, TYPES
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import HostCall, HostOptions, KernelFailed
 from ccbench.backends.kernels.programs import compiled_program
-from ccbench.backends.kernels.sources import channel_trees, entries, natural_orders, ring_plan, tree_plan
+from ccbench.backends.kernels.sources import channel_orders, channel_trees, entries, ring_plan, tree_plan
 from ccbench.collectives import collective
 from ccbench.schedules import ALGORITHMS
 from ccbench.verification import Piece
@@ -198,7 +198,7 @@ def _joined(case: KernelCase, one: Prepared, before: list[tuple[Prepared, Refere
 
 def _orders(case: KernelCase, trial: Trial) -> list[list[int]]:
     if not case.shuffled:
-        return natural_orders(case.ranks, case.channels)
+        return channel_orders(case.ranks, case.channels)
     generator = random.Random(trial.seed)
     return [generator.sample(range(case.ranks), case.ranks) for _ in range(case.channels)]
 

@@ -20,7 +20,7 @@ import pytest
 
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.abi import COPY_TYPES, MAX_LANES, OPS, TYPES
-from ccbench.backends.kernels.sources import GLOBAL_NAME, Program, entries, entry_named, program
+from ccbench.backends.kernels.sources import GLOBAL_NAME, Program, entries, program
 from tests.backends.kernels import nvrtc
 
 pytestmark = [
@@ -125,7 +125,7 @@ def more_instances() -> list[Instance]:
 
 
 def facts_of(instance: Instance) -> Facts:
-    return facts(program(entry_named(instance.entry), instance.dtype, instance.op), instance.architecture)
+    return facts(program(entries()[instance.entry], instance.dtype, instance.op), instance.architecture)
 
 
 def facts(source: Program, architecture: int) -> Facts:
@@ -192,7 +192,7 @@ def test_the_architectures_beside_the_main_one_meet_every_entry_type_and_op() ->
 
 
 def ptx_of(entry: str) -> str:
-    return nvrtc.compiled(program(entry_named(entry), "float32", "sum"), MAIN_ARCHITECTURE).ptx
+    return nvrtc.compiled(program(entries()[entry], "float32", "sum"), MAIN_ARCHITECTURE).ptx
 
 
 def exposed(source: Program) -> set[str]:
@@ -209,7 +209,7 @@ def exposed(source: Program) -> set[str]:
 
 
 def test_a_program_is_one_kernel_of_a_known_name() -> None:
-    made = nvrtc.compiled(program(entry_named("barrier"), "uint8", "sum"), MAIN_ARCHITECTURE)
+    made = nvrtc.compiled(program(entries()["barrier"], "uint8", "sum"), MAIN_ARCHITECTURE)
     assert re.findall(r"\.entry (\w+)\(", made.ptx) == [GLOBAL_NAME]
     assert made.cubin_bytes > 0
 
@@ -232,7 +232,7 @@ def test_a_packet_is_one_word_and_never_a_vector_of_two() -> None:
 @pytest.mark.parametrize("name", sorted(entries()))
 def test_data_that_others_write_or_read_is_never_cached_nor_touched_by_atomics(name: str) -> None:
     """Message slots, flags and buffers may lie in the host's memory or in another GPU's."""
-    assert exposed(program(entry_named(name), NARROW, "sum")) == set()
+    assert exposed(program(entries()[name], NARROW, "sum")) == set()
 
 
 @pytest.mark.parametrize("entry", ["ring_all_reduce", "mesh_all_gather", "ll_all_gather", "schedule"])
@@ -248,7 +248,7 @@ def test_data_that_others_write_or_read_is_never_cached_nor_touched_by_atomics(n
 )
 def test_data_that_a_cache_may_hold_back_are_seen(entry: str, right: str, wrong: str) -> None:
     """The host engine's accesses are plain ones, so that no test on it could see these."""
-    source = program(entry_named(entry), NARROW, "sum")
+    source = program(entries()[entry], NARROW, "sum")
     system = source.headers["system.cuh"]
     assert system.count(right) == 1
     changed = {**source.headers, "system.cuh": system.replace(right, wrong)}
@@ -274,7 +274,7 @@ def test_data_that_a_cache_may_hold_back_are_seen(entry: str, right: str, wrong:
 )
 def test_a_mistake_in_what_only_gpus_run_is_seen(right: str, wrong: str) -> None:
     """The host engine has its own branch of system.cuh, so that no test on it could see these."""
-    barrier = program(entry_named("barrier"), "uint8", "sum")
+    barrier = program(entries()["barrier"], "uint8", "sum")
     system = barrier.headers["system.cuh"]
     assert system.count(right) == 1
     changed = replace(barrier, headers={**barrier.headers, "system.cuh": system.replace(right, wrong)})

@@ -9,14 +9,14 @@ import pytest
 
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import HostOptions, KernelDeadlock, KernelFailed
-from ccbench.backends.kernels.sources import natural_orders, ring_plan
+from ccbench.backends.kernels.sources import channel_orders, ring_plan
 from tests.backends.kernels.checked import CheckedWorld, sanitized
 from tests.backends.kernels.references import ring_reference
 from tests.backends.kernels.worlds import Prepared, Trial, check, prepare
 
 RING = Build("ring.cu")
 RANKS, CHANNELS = 4, 2
-ORDERS = natural_orders(RANKS, CHANNELS)
+ORDERS = channel_orders(RANKS, CHANNELS)
 
 
 def world_and_trial() -> tuple[CheckedWorld, Prepared]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 
 import hypothesis.strategies as st
@@ -20,7 +21,6 @@ from ccbench.backends.kernels.layout import (
     rank_buffers,
     ranks_of_devices,
     tuning,
-    variable,
     work_areas,
 )
 from ccbench.cases import NO_ROOT, Case
@@ -110,8 +110,14 @@ def test_ranks_are_spread_evenly_neighbours_together(ranks: int, devices: int) -
     assert all(rank in groups[device_of_rank(groups, rank)] for rank in range(ranks))
 
 
+def tuned(monkeypatch: pytest.MonkeyPatch, given: Mapping[str, str]) -> Tuning:
+    for name, text in given.items():
+        monkeypatch.setenv(f"CCBENCH_KERNEL_{name}", text)
+    return tuning()
+
+
 def test_nothing_said_changes_nothing() -> None:
-    assert tuning({}) == Tuning()
+    assert tuning() == Tuning()
     assert str(Tuning()) == ""
     areas = work_areas(8, 1, 132)
     assert (areas.channels, areas.slots, areas.slot_bytes) == (24, 4, 128 << 10)
@@ -119,12 +125,12 @@ def test_nothing_said_changes_nothing() -> None:
     assert work_areas(8, 8, 132).slot_bytes == 64 << 10
 
 
-def test_every_number_has_a_variable() -> None:
+def test_every_number_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"CHANNELS": "8", "LANES": "256", "SLOTS": "8", "SLOT_BYTES": "32 KiB"}
     given |= {"PACKETS_BYTES": "1 MiB", "STAGING_BYTES": "64MiB"}
-    found = tuning({f"CCBENCH_KERNEL_{name}": text for name, text in given.items()})
+    found = tuned(monkeypatch, given)
     assert found == Tuning(8, 256, 8, 32 << 10, 1 << 20, 64 << 20)
-    assert {variable(one.name) for one in fields(Tuning)} == {f"CCBENCH_KERNEL_{name}" for name in given}
+    assert {one.name.upper() for one in fields(Tuning)} == {*given}
     assert str(found).startswith("channels=8, lanes=256, slots=8, slot_bytes=32 KiB, ")
 
 
@@ -144,14 +150,16 @@ def test_every_number_has_a_variable() -> None:
         ("STAGING_BYTES", "0"),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_can(name: str, text: str) -> None:
+def test_what_cannot_be_is_refused_with_what_can(
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
     with pytest.raises(UsageError, match=rf"^CCBENCH_KERNEL_{name}: .*; write "):
-        tuning({f"CCBENCH_KERNEL_{name}": text})
+        tuned(monkeypatch, {name: text})
 
 
-def test_a_variable_that_does_not_exist_lists_those_that_do() -> None:
+def test_a_variable_that_does_not_exist_lists_those_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"^CCBENCH_KERNEL_LANE: .*CCBENCH_KERNEL_LANES"):
-        tuning({"CCBENCH_KERNEL_LANE": "64"})
+        tuned(monkeypatch, {"LANE": "64"})
 
 
 def test_the_environment_decides_channels_lanes_and_slots(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from ccbench.backends.kernels.sources import (
     PREFERRED,
     choose,
     entries,
-    entry_named,
     kernel_algorithms,
     kernel_folder,
     program,
@@ -22,7 +21,6 @@ from ccbench.backends.kernels.sources import (
 )
 from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
-from ccbench.errors import UsageError
 from ccbench.schedules import algorithms_of
 
 KERNELS = kernel_folder()
@@ -58,21 +56,16 @@ def test_entries_that_reduce_are_compiled_by_type_and_op_and_others_by_element_s
     entry: str, programs: int
 ) -> None:
     types, ops = ("float32", "int32", "float64"), ("sum", "min")
-    assert len({program(entry_named(entry), dtype, op).options for dtype in types for op in ops}) == programs
+    assert len({program(entries()[entry], dtype, op).options for dtype in types for op in ops}) == programs
 
 
 def test_a_program_knows_when_anything_it_is_made_of_changes(tmp_path: Path) -> None:
     copy = tmp_path / "kernels"
     shutil.copytree(KERNELS, copy)
-    before = program(entry_named("barrier"), "uint8", "sum", copy).digest
-    assert before == program(entry_named("barrier"), "uint8", "sum").digest
+    before = program(entries()["barrier"], "uint8", "sum", copy).digest
+    assert before == program(entries()["barrier"], "uint8", "sum").digest
     (copy / "types.cuh").write_text((copy / "types.cuh").read_text() + "\n")
-    assert before != program(entry_named("barrier"), "uint8", "sum", copy).digest
-
-
-def test_an_unknown_entry_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="ring_all_reduce"):
-        entry_named("ring_all_recude")
+    assert before != program(entries()["barrier"], "uint8", "sum", copy).digest
 
 
 CASE = Case("s", "cuda", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4)

@@ -26,8 +26,8 @@ from ccbench.backends.base import ControlChannel, OutOfMemory, Position
 from ccbench.backends.cpu.memory import Activity, Control, Word
 from ccbench.backends.faults import Fault, fault_from_environment
 from ccbench.backends.kernels.abi import NONE_DIFFERS
-from ccbench.cases import ONE_PROCESS, Case, CaseFacts, backend_names, capabilities_of
-from ccbench.errors import CcbenchError, UsageError
+from ccbench.cases import ONE_PROCESS, Case, CaseFacts, capabilities_of
+from ccbench.errors import CcbenchError
 from ccbench.machine.flags import Flag
 from ccbench.verification import Array, Mismatch, Piece, check, expected_pieces, part_of, rounding_of
 
@@ -369,20 +369,13 @@ class SingleProcessGroup(WorkerGroup):
 def open_worker_group(
     backend: str, ranks: int, sample_capacity: int, processes: str = ONE_PROCESS
 ) -> WorkerGroup:
-    """Return the worker group of a backend; UsageError where its ranks are no processes, or not such ones."""
-    entry_point = capabilities_of(backend).workers.get(processes)
-    if not entry_point:
-        known = ", ".join(name for name in backend_names() if processes in capabilities_of(name).workers)
-        raise UsageError(f"backend {backend!r} starts no processes ({processes}); one of {known}")
+    """Return the worker group of a backend whose ranks the leader forks."""
+    entry_point = capabilities_of(backend).workers[processes]
     made: WorkerGroup = load_entry_point(entry_point)(ranks, sample_capacity)
     return made
 
 
 def open_launched(backend: str, exchange: ControlChannel) -> TeamEndpoint:
-    """Return the endpoint of one launched rank. Collective; UsageError where no launcher can start ranks."""
-    entry_point = capabilities_of(backend).launched
-    if not entry_point:
-        launched = ", ".join(name for name in backend_names() if capabilities_of(name).launched)
-        raise UsageError(f"backend {backend!r}: no launcher starts its ranks; one of {launched}")
-    made: TeamEndpoint = load_entry_point(entry_point)(exchange)
+    """Return the endpoint of one rank that a launcher has started. Collective."""
+    made: TeamEndpoint = load_entry_point(capabilities_of(backend).launched)(exchange)
     return made

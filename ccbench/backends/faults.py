@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from ccbench.verification import Array, poison
 VARIABLE = "CCBENCH_FAULT"
 _KINDS = ("kill", "stop", "raise", "slow", "element", "nan", "swap", "stale", "unsynchronised")
 
-_KEYS = ("rank", "collective", "algorithm", "size")
+_KEYS = {"rank", "collective", "algorithm", "size"}
 
 ALL_RANKS = -1
 SLOW_SECONDS = 0.005
@@ -100,22 +100,13 @@ def fault_from_environment() -> Fault | None:
     if not text:
         return None
     kind, *pairs = text.split(":")
-    fields = dict(pair.partition("=")[::2] for pair in pairs)
-    if kind not in _KINDS:
-        raise UsageError(f"{VARIABLE}: {text!r} is not a fault; one of {', '.join(_KINDS)}")
-    unknown = [key for key in fields if key not in _KEYS]
-    if unknown:
-        raise UsageError(f"{VARIABLE}: {text!r}: {unknown[0]!r} is no key; one of {', '.join(_KEYS)}")
-    rank = ALL_RANKS if fields.get("rank") == "all" else _whole_number(fields, "rank", 0, text)
-    size_bytes = _whole_number(fields, "size", -1, text)
-    return Fault(kind, rank, fields.get("collective", ""), fields.get("algorithm", ""), size_bytes)
-
-
-def _whole_number(fields: Mapping[str, str], key: str, default: int, text: str) -> int:
-    value = fields.get(key)
-    if value is None:
-        return default
-    if not (value.isascii() and value.isdecimal()):
-        also = " or 'all'" if key == "rank" else " of bytes"
-        raise UsageError(f"{VARIABLE}: {text!r}: {key} is {value!r}; write a whole number{also}")
-    return int(value)
+    fields = {"rank": "0", "size": "", **dict(pair.partition("=")[::2] for pair in pairs)}
+    with suppress(ValueError):
+        rank = ALL_RANKS if fields["rank"] == "all" else int(fields["rank"])
+        size_bytes = int(fields["size"] or -1)
+        if kind in _KINDS and fields.keys() <= _KEYS:
+            return Fault(kind, rank, fields.get("collective", ""), fields.get("algorithm", ""), size_bytes)
+    raise UsageError(
+        f"{VARIABLE}: {text!r} is not a fault; write kind:key=value:..., a kind of {', '.join(_KINDS)}, and "
+        "the keys rank (a whole number or 'all'), collective, algorithm, size (a whole number of bytes)"
+    )

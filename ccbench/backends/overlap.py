@@ -19,11 +19,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ccbench.errors import UsageError
-
 MATMUL = "matmul"
 MEMORY = "memory"
-KINDS = (MATMUL, MEMORY)
 
 MATRIX_EDGE = 64
 """OpenBLAS starts no threads for products of at most 64 x 64 x 64 (interface/gemm.c: SMP_THRESHOLD_MIN x
@@ -43,9 +40,7 @@ class HostComputation:
     """A computation in repetitions of some tens of microseconds; every one is as much as any other."""
 
     def __init__(self, kind: str) -> None:
-        """kind: ``matmul`` or ``memory``; UsageError for another."""
-        if kind not in KINDS:
-            raise UsageError(f"overlap_with: {kind!r} is not known; one of {', '.join(KINDS)}")
+        """kind: ``matmul`` or ``memory``."""
         self._multiplies = kind == MATMUL
         shape = (PRODUCTS, MATRIX_EDGE, MATRIX_EDGE)
         generator = np.random.default_rng(20_26)

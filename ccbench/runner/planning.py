@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
@@ -50,16 +49,6 @@ DETECT = "detect"
 
 MOST_COSTLY_TEAMS = 3
 """Teams that hold memory of GPUs and are open at the same time."""
-
-WAITS, WAITS_OF_A_SAMPLE = 6, 2
-"""Ticks of the kernel for which a round waits where ranks share processors, and besides each of its samples.
-
-Rounds of 3 samples by 3 ranks on 2 processors, ticks of 4 ms: 64 ms with MPICH 5.0.2 (123 rounds, 84 cases),
-23 ms with Open MPI 4.1.4 (166 rounds of the same), which hands processors on sooner.
-"""
-
-CLOCK_MONOTONIC_COARSE = 6
-"""Linux, include/uapi/linux/time.h: the clock that moves with the ticks."""
 
 
 @dataclass(frozen=True)
@@ -356,7 +345,10 @@ def expected_seconds(case: Case, sampling: Sampling, made: int = 0) -> float:
 
 
 def round_seconds(case: Case, sampling: Sampling) -> float:
-    """Return the time of a round, from the sampling rules, the case's bytes, and waiting for processors."""
+    """Return the time of a round, from the sampling rules and the case's bytes.
+
+    Ranks that share processors take longer, which the run corrects as it goes.
+    """
     able = capabilities_of(case.backend)
     if able.simulated:
         return 0.005
@@ -367,15 +359,7 @@ def round_seconds(case: Case, sampling: Sampling) -> float:
         compared = 0.5 * sampling.rounds / expected_rounds(sampling, 0)  # large ones are seldom unclear
         return one_round + compared * case_bytes(case) / touched_per_second
     samples = sampling.minimum_samples / sampling.rounds
-    seconds = one_round + (8 + samples) * case_bytes(case) / touched_per_second
-    crowd = -(-case.ranks // (case.nodes * usable_cores()))
-    if crowd == 1 or able.own_schedules or not able.polls:  # ccbench's own ranks hand their processor on
-        return seconds
-    try:  # a process that spins keeps its processor from others to the kernel's next tick
-        tick_seconds = time.clock_getres(CLOCK_MONOTONIC_COARSE)
-    except OSError:
-        tick_seconds = 0.004
-    return seconds + (WAITS + WAITS_OF_A_SAMPLE * samples) * (crowd - 1) * tick_seconds
+    return one_round + (8 + samples) * case_bytes(case) / touched_per_second
 
 
 def opening_seconds(case: Case, looks: NetworkLooks) -> float:

@@ -148,11 +148,6 @@ def test_a_worker_group_has_a_process_for_every_rank_or_one_for_all(backend: str
     assert group.control.stamps.shape == (group.processes, 16, 2)
 
 
-def test_a_backend_without_processes_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"'simulated' starts no processes .*; one of cpu, "):
-        open_worker_group("simulated", 2, 16)
-
-
 def test_who_cannot_start_answers_every_case_with_the_reason() -> None:
     ours, theirs = Pipe()
     thread = threading.Thread(target=refuse_all, args=("no driver", theirs))

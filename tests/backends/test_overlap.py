@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from ccbench.backends import overlap
 from ccbench.backends.overlap import HostComputation, run_while_computing
 from ccbench.backends.rank_endpoint import Call, RankEndpoint
-from ccbench.errors import UsageError
 
 from .test_rank_endpoint import Mirror, case
 
@@ -137,8 +136,3 @@ def test_a_stream_goes_through_all_its_memory_and_starts_again(monkeypatch: pyte
     made._target[:] = 0
     made.run(2)
     assert np.count_nonzero(made._target) == len(made._target) // 2
-
-
-def test_an_unknown_kind_is_a_sentence() -> None:
-    with pytest.raises(UsageError, match=r"overlap_with: 'sorting' is not known; one of matmul, memory"):
-        HostComputation("sorting")

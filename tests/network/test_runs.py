@@ -91,8 +91,6 @@ def check_places(folder: Path) -> None:
     manifest = load_run(folder).manifest.document
     assert [(host["name"], host["ranks"]) for host in manifest["hosts"]] == [("h0", 2), ("h1", 2)]
     for host in manifest["hosts"]:
-        # One machine has one clock: it must lie within what the measurement allows.
-        assert abs(host["clock_offset_seconds"]) <= host["clock_uncertainty_seconds"]
         assert any(interface.startswith("eth0") for interface in host["interfaces"])
     (probed,) = manifest["host_networks"]
     assert probed["hosts"] == ["h0", "h1"]

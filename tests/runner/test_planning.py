@@ -19,7 +19,6 @@ from ccbench.runner.planning import (
     plan_suite,
     rank_bytes,
     refusals,
-    round_seconds,
     starting_seconds,
 )
 from ccbench.runner.workers.discovery import HostFacts, LaunchedRanks
@@ -143,24 +142,6 @@ def test_the_expected_time_is_of_what_is_left_and_of_the_rounds_that_unclear_cas
     assert expected_seconds(small, sampling) == pytest.approx(9 * of_a_round, rel=1e-3)
     assert expected_seconds(small, sampling, made=4) == pytest.approx(5 * of_a_round, rel=1e-3)
     assert expected_seconds(small, sampling, made=6) == pytest.approx(6 * of_a_round, rel=1e-3)
-
-
-def test_ranks_that_spin_and_share_processors_wait_for_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccbench.runner.planning.usable_cores", lambda: 2)
-    monkeypatch.setattr("time.clock_getres", lambda clock: 0.004)
-    sampling = Sampling(rounds=1, minimum_samples=3, warmup_seconds=0.001, budget_seconds=0.01)
-
-    def seconds(backend: str, ranks: int) -> float:
-        return round_seconds(replace(CASE, backend=backend, ranks=ranks, size_bytes=4, count=1), sampling)
-
-    alone = seconds("mpi", 2)
-    assert alone == pytest.approx(0.017, abs=1e-3)
-    assert seconds("mpi", 3) - alone == pytest.approx(0.048, rel=0.01)
-    assert seconds("mpi", 4) - alone == pytest.approx(0.048, rel=0.01)
-    assert seconds("mpi", 6) - alone == pytest.approx(0.096, rel=0.01)
-    assert seconds("cpu", 6) == pytest.approx(alone, rel=0.01)  # its ranks hand their processor on at once
-    two_hosts = replace(CASE, backend="mpi", ranks=4, nodes=2, size_bytes=4, count=1)
-    assert round_seconds(two_hosts, sampling) == pytest.approx(alone, rel=0.01)
 
 
 def test_a_look_at_messages_is_in_the_plan_once() -> None:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ccbench.backends.base import CannotRun
 from ccbench.backends.cuda.context import MAIN_STREAM
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
 from ccbench.backends.nccl import nccl_algorithms
@@ -27,7 +26,6 @@ from ccbench.backends.nccl.library import Communicator, Communicators, Nccl, alg
 from ccbench.cases import ALL_GROUPS, NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes
-from ccbench.errors import UsageError
 from ccbench.groups import Groups, Pair, format_ranks, parse_groups
 from ccbench.verification import GROUP_SEEDS, PREMULTIPLIER
 
@@ -98,7 +96,7 @@ class Call:
 def prepared(communicator: Communicator, call: Call, stream: int) -> Callable[[], None]:
     """Return what enqueues ``call`` on ``stream`` each time it is called, with all looked up before.
 
-    It raises NcclFailed with NCCL's words. Here: UsageError, and CannotRun for what this NCCL lacks.
+    It raises NcclFailed with NCCL's words. Here: CannotRun for what this NCCL lacks.
     """
     nccl = communicator.nccl
 
@@ -137,13 +135,11 @@ def nccl_calls(
     """Return what ``rank`` of ``ranks`` must call, in one group if more than one; none without a part.
 
     Each is a C function and its arguments without the communicator, which is always the last but one.
-    Raises UsageError for what is no collective, CannotRun for what this NCCL or these ranks cannot do.
+    Raises CannotRun for what this NCCL cannot do.
     """
     if call.collective == "barrier":
         # NCCL has none: as in torch.distributed, an all-reduce of one element stands for it.
         call = replace(call, collective="all_reduce", count=1, dtype="int32", op="sum")
-    if call.collective not in NATIVE and call.collective not in TRANSFERS:
-        raise UsageError(f"collective: NCCL has no {call.collective!r}; one of {', '.join(ALL)}")
     dtype = nccl.dtype_number(call.dtype)
     name, *more = NATIVE.get(call.collective, ("",))
     if name and (call.collective not in TRANSFERS or nccl.has(name)):
@@ -161,8 +157,7 @@ def _all_to_all(rank: int, ranks: int, call: Call) -> list[Transfer]:
     """One send and one receive for every peer; nothing at all between two that exchange nothing."""
     equal = call.collective == "all_to_all"
     amounts = Amounts(*[(call.count,) * ranks] * 2) if equal else call.amounts
-    if amounts is None or {len(amounts.sent), len(amounts.received)} != {ranks}:
-        raise UsageError(f"all_to_all_v: amounts for {ranks} ranks are needed, one to and one from each")
+    assert amounts is not None, "uneven blocks have them"
     item, made = item_bytes(call.dtype), list[Transfer]()
     source, target = call.source, call.target
     for peer, (sent, received) in enumerate(zip(amounts.sent, amounts.received, strict=True)):
@@ -193,8 +188,6 @@ def _send_recv(rank: int, ranks: int, call: Call) -> list[Transfer]:
     pair = call.pair
     if pair is None:
         ways = [(one, (one + 1) % ranks) for one in range(ranks)]
-    elif pair.source == pair.target or not {pair.source, pair.target} <= set(range(ranks)):
-        raise CannotRun(f"pair {pair}: expected two different ranks of the communicator's {ranks}")
     else:
         ways = [(pair.source, pair.target), (pair.target, pair.source)][: 1 + pair.both]
     sends = [("ncclSend", call.source, call.count, target) for source, target in ways if source == rank]
@@ -211,9 +204,6 @@ TRANSFERS: dict[str, Callable[[int, int, Call], list[Transfer]]] = {
     "send_recv": _send_recv,
 }
 """Collectives that are sends and receives, those of NATIVE only where this NCCL lacks the function."""
-
-ALL = (*NATIVE, *(name for name in TRANSFERS if name not in NATIVE), "barrier")
-
 
 # -- parts of a case ---------------------------------------------------------------------------------------
 

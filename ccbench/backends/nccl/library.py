@@ -28,7 +28,7 @@ import numpy as np
 
 from ccbench.backends.base import CannotRun, ControlChannel, OutOfMemory
 from ccbench.dtypes import numpy_dtype
-from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency, UsageError
+from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
 from ccbench.groups import Groups
 from ccbench.machine.files import Files
 from ccbench.machine.software import install_line
@@ -252,8 +252,6 @@ class Nccl:
 
     def dtype_number(self, dtype: str) -> int:
         """Return NCCL's number of ccbench's ``dtype``; CannotRun where this NCCL does not have it."""
-        if dtype not in DTYPES:
-            raise UsageError(f"dtype: NCCL has no {dtype!r}; one of {', '.join(DTYPES)}")
         since = DTYPE_SINCE.get(dtype, 0)
         if self.version < since:
             raise CannotRun(
@@ -263,11 +261,7 @@ class Nccl:
 
     def op_number(self, op: str | int) -> int:
         """Return NCCL's number of ``op``; one from ``Communicator.premultiplied`` is a number already."""
-        if isinstance(op, int):
-            return op
-        if op not in OPS:
-            raise UsageError(f"op: NCCL has no {op!r} by name; one of {', '.join(OPS)}")
-        return OPS[op]
+        return op if isinstance(op, int) else OPS[op]
 
     # -- errors ------------------------------------------------------------------------------------------
 

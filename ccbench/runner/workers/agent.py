@@ -156,7 +156,6 @@ def _facts_of_this_host() -> object:
 ANSWERS: Mapping[str, Callable[[], object]] = {
     messages.POSITION: lambda: Position(0, 0, 0),  # until there is an endpoint, which knows
     messages.PLACE: messages.this_place,
-    messages.CLOCK: time.time,
     messages.HOST: _facts_of_this_host,
 }
 """Replies to what an agent is asked, by what a Question is about."""

@@ -1,4 +1,4 @@
-"""Rank discovery: how many ranks a launcher starts, on which hosts, what these are, how their clocks differ.
+"""Rank discovery: how many ranks a launcher starts, on which hosts, and what these are.
 
 Done once before a run's first case: the launcher starts agents, which connect to the runner as ranks do to
 their leader, or has started them already, and one of each host describes it.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import platform
 import socket
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -25,13 +24,12 @@ from ccbench.machine.host import observe
 from ccbench.machine.sysfs import LOOPBACK, read_interfaces
 from ccbench.runner.workers.channel import Listener, Peer, tell_all
 from ccbench.runner.workers.launcher import LAUNCHER_END_SECONDS, gather, started
-from ccbench.runner.workers.messages import CLOCK, HOST, PLACE, Place, Question, Stop
+from ccbench.runner.workers.messages import HOST, PLACE, Place, Question, Stop
 
 if TYPE_CHECKING:
     from ccbench.runner.workers.hub import AgentHub
 
 ANSWER_SECONDS = 30.0
-ROUND_TRIPS = 20
 WHO = "--launch"
 """Beginning of messages."""
 
@@ -42,8 +40,6 @@ class HostFacts:
 
     gpus: models, one each. no_gpus: why ranks there cannot use GPUs, '' where they can.
     interfaces: those that are up, as ``machine.network`` names them.
-    clock_offset_seconds: its clock of the day minus the runner's host's, give or take
-    clock_uncertainty_seconds.
     """
 
     name: str
@@ -58,8 +54,6 @@ class HostFacts:
     interfaces: tuple[str, ...] = ()
     python: str = ""
     ccbench: str = ""
-    clock_offset_seconds: float | None = None
-    clock_uncertainty_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -141,20 +135,13 @@ def discover_ranks(launch: Launch, ranks: int | None = None, hub: AgentHub | Non
 
 
 def _described(agents: Sequence[tuple[Place, Connection]]) -> LaunchedRanks:
-    """Ask one agent of each host, which all see the same, what the host is, and how its clock goes."""
+    """Ask one agent of each host, which all see the same, what the host is."""
     refuse_duplicate_names([place for place, _ in agents])
     hosts = tuple(place.host for place, _ in agents)
 
     def facts_of(host: str) -> HostFacts:
-        agent = agents[hosts.index(host)][1]
-        offset, uncertainty = clock_offset(lambda: asked(agent, CLOCK, host))
-        facts: HostFacts = asked(agent, HOST, host)
-        return replace(
-            facts,
-            ranks=hosts.count(host),
-            clock_offset_seconds=offset,
-            clock_uncertainty_seconds=uncertainty,
-        )
+        facts: HostFacts = asked(agents[hosts.index(host)][1], HOST, host)
+        return replace(facts, ranks=hosts.count(host))
 
     return LaunchedRanks(hosts, tuple(map(facts_of, dict.fromkeys(hosts))))
 
@@ -166,24 +153,6 @@ def asked(agent: Connection, about: str, whom: str) -> Any:
         if agent.poll(ANSWER_SECONDS):
             return agent.recv()
     raise UsageError(f"{WHO}: {whom} does not answer any more; look whether the process there was killed")
-
-
-def clock_offset(
-    ask: Callable[[], float], clock: Callable[[], float] = time.time, times: int = ROUND_TRIPS
-) -> tuple[float, float]:
-    """Return (the other clock minus ours, how much that may be wrong either way), in seconds.
-
-    The remote time belongs to the middle of a round trip, give or take half of it, and the shortest of them
-    tells most (F. Cristian, "Probabilistic clock synchronization", Distributed Computing 3, 1989).
-    """
-    best = (0.0, float("inf"))
-    for _ in range(times):
-        began = clock()
-        theirs = ask()
-        ended = clock()
-        if (ended - began) / 2 < best[1]:
-            best = theirs - (began + ended) / 2, (ended - began) / 2
-    return best
 
 
 def refuse_duplicate_names(places: Sequence[Place]) -> None:

@@ -162,12 +162,12 @@ class AllGather:
     payloads: tuple[bytes, ...]
 
 
-POSITION, PLACE, CLOCK, HOST = "position", "place", "clock", "host"
+POSITION, PLACE, HOST = "position", "place", "host"
 
 
 @dataclass(frozen=True)
 class Question:
-    """Ask an agent where its rank is in the case, for its place, its clock, or what its host is."""
+    """Ask an agent where its rank is in the case, for its place, or what its host is."""
 
     about: str
 

@@ -26,8 +26,7 @@ from ccbench.backends.nccl.library import (
     open_nccl,
 )
 from ccbench.dtypes import numpy_dtype
-from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
-from ccbench.groups import Pair
+from ccbench.errors import BackendUnavailable, MissingDependency
 from ccbench.machine.files import Files
 from tests.backends.cuda.emulated import CudaError
 
@@ -146,10 +145,6 @@ def test_what_nccl_does_not_have_is_named_with_the_version_that_has_it() -> None
     with pytest.raises(CannotRun, match=r"no ncclCommWindowRegister, which came with 2\.27\.3"):
         nccl.function("ncclCommWindowRegister")
     assert not nccl.has("ncclAlltoAll")
-    with pytest.raises(UsageError, match="NCCL has no 'complex64'"):
-        nccl.dtype_number("complex64")
-    with pytest.raises(UsageError, match="NCCL has no 'premulsum' by name"):
-        nccl.op_number("premulsum")
 
 
 def test_ranks_that_have_one_device_or_never_come_are_refused_in_nccls_words() -> None:
@@ -183,12 +178,6 @@ def test_the_loaded_library_is_found_in_the_processs_maps() -> None:
 
 
 # -- calls and estimates -------------------------------------------------------------------------------------
-
-
-def test_a_pair_is_of_two_ranks_of_the_communicator() -> None:
-    bench = Bench(3)
-    with pytest.raises(CannotRun, match="two different ranks of the communicator's 3"):
-        prepared(bench.comms[0], Call("send_recv", 0, 0, 3, "int32", pair=Pair(1, 3, False)), 0)
 
 
 @pytest.mark.parametrize("root", [0, 1, 2])

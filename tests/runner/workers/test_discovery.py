@@ -6,13 +6,11 @@ import socket
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import Launch
 from ccbench.errors import UsageError
-from ccbench.runner.workers.discovery import clock_offset, discover_ranks, refuse_duplicate_names
+from ccbench.runner.workers.discovery import discover_ranks, refuse_duplicate_names
 from ccbench.runner.workers.messages import Place
 
 FAKE_SRUN = str(Path(__file__).resolve().parents[2] / "fake_srun")
@@ -26,10 +24,6 @@ def test_everyone_is_counted_and_their_host_described() -> None:
     assert (facts.name, facts.ranks) == (host, 3)
     assert facts.no_gpus == (open_backend("nccl").unavailable() or "")
     assert facts.cores is None or facts.cores >= 1
-    assert facts.clock_offset_seconds is not None
-    assert facts.clock_uncertainty_seconds is not None
-    # The clock is our own, so zero is inside what the measurement allows, whatever the machine was doing.
-    assert abs(facts.clock_offset_seconds) <= facts.clock_uncertainty_seconds
 
 
 def test_processes_that_each_believe_to_be_alone_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,29 +44,6 @@ def test_a_launcher_that_tells_no_numbers_needs_ranks(monkeypatch: pytest.Monkey
     with pytest.raises(UsageError, match="say it with --ranks"):
         discover_ranks(twice)
     assert discover_ranks(twice, ranks=2).ranks == 2
-
-
-@given(
-    offset=st.floats(-100, 100),
-    there=st.lists(st.floats(1e-6, 1e-2), min_size=5, max_size=20),
-    back=st.lists(st.floats(1e-6, 1e-2), min_size=20, max_size=20),
-)
-def test_the_true_offset_lies_within_the_uncertainty(
-    offset: float, there: list[float], back: list[float]
-) -> None:
-    now = [1000.0]
-    turn = iter(range(len(there)))
-
-    def ask() -> float:
-        number = next(turn)
-        now[0] += there[number]
-        told = now[0] + offset
-        now[0] += back[number]
-        return told
-
-    found, uncertainty = clock_offset(ask, lambda: now[0], len(there))
-    assert abs(found - offset) <= uncertainty + 1e-9
-    assert uncertainty <= min(a + b for a, b in zip(there, back, strict=False)) / 2 + 1e-9
 
 
 def test_two_machines_of_one_name_are_not_taken_for_one() -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from ccbench.cases import ALL_GROUPS, IDENTITY, OVERLAP
 from ccbench.report.tables import Column, Table
 from ccbench.results import Point
-from ccbench.stats import rounds_interval
 from ccbench.units import format_seconds, format_size, plain, plural
 
 DOUBTFUL = "~"
@@ -99,9 +99,7 @@ def _slowed(point: Point, part: int) -> str:
     apart = len(parts) == 4 and len({len(one) for one in parts}) == 1 and len(parts[0]) > 0
     if not apart or not all(parts[part] > 0):
         return "-"
-    ratios = (parts[part + 2] / parts[part]).tolist()
-    interval = rounds_interval(ratios, point.round_samples, point.interval_confidence or 0.95)
-    return _interval(interval.median, interval.low, interval.high)
+    return f"{median((parts[part + 2] / parts[part]).tolist()):.3g}"
 
 
 def case_name(point: Point) -> str:

@@ -153,7 +153,7 @@ def test_simulated_times_are_not_taken_for_measured_ones(ccbench: Command, plan:
 def test_figures_are_left_in_a_folder(ccbench: Command, plan: str, tmp_path: Path) -> None:
     assert ccbench("plan", plan, "-o", "out").done
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "plan.txt", "plan.json", "step.svg", "step.png", "timeline.svg", "timeline.png",
+        "plan.txt", "plan.json", "layouts.svg", "layouts.png", "timeline.svg", "timeline.png",
     }  # fmt: skip
 
 

@@ -28,9 +28,9 @@ from ccbench.model.library.constants import (
     constants_of,
     kinds_of,
     scaled,
-    shipped,
 )
-from ccbench.model.library.intervals import ANCHORED_FILE, RESIDUALS_FILE, residuals
+from ccbench.model.library.intervals import ANCHORED_FILE, RESIDUALS_FILE
+from ccbench.suite.documents import read_installed
 
 Floats = NDArray[np.float64]
 
@@ -112,7 +112,6 @@ def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
     ):
         told = f"{len(tested)} systems of {learned_on}"
         _write(path, plain_residuals(residuals_of(tested), told), width=118, default_flow_style=None)
-    residuals.cache_clear()
 
 
 def write_constants(constants: LibraryConstants, path: Path, learned_on: str) -> None:
@@ -134,14 +133,13 @@ def write_constants(constants: LibraryConstants, path: Path, learned_on: str) ->
         "levels": {name: float(f"{scale:.4g}") for name, scale in constants.levels},
     }
     _write(path, plain, width=110)
-    if path == SHIPPED_FILE:
-        shipped.cache_clear()
 
 
 def _write(path: Path, plain: Mapping[str, Any], **style: Any) -> None:
     import yaml
 
     try:
+        read_installed.cache_clear()
         path.write_text(yaml.safe_dump(plain, sort_keys=False, explicit_end=True, **style), encoding="utf-8")
     except OSError as error:
         raise MachineError(f"{path}: cannot be written ({error.strerror}); name another file") from None

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,6 @@ from ccbench.units import format_size
 
 FOLDER = Path(__file__).parent
 SHIPPED_FILE = FOLDER / "shipped.yaml"
-
-
-@dataclass(frozen=True)
-class Constant:
-    """One figure that the model takes from outside NCCL's tables."""
-
-    name: str
-    value: float
-    origin: str
 
 
 @dataclass(frozen=True)
@@ -50,7 +40,7 @@ class Level:
 
 _FILE = read_installed(FOLDER / "constants.yaml")
 
-CONSTANTS = {name: Constant(name, float(value), origin) for name, (value, origin) in _FILE["values"].items()}
+CONSTANTS: dict[str, float] = {name: float(value) for name, (value, _) in _FILE["values"].items()}
 """Everything that the model takes from outside NCCL's tables, by name."""
 
 LEVELS = {
@@ -121,17 +111,11 @@ def constants_of(
             raise MachineError(f"constants: {name!r} is not one of the model's levels: {', '.join(LEVELS)}")
         if not (scale > 0 and math.isfinite(scale)):
             raise MachineError(f"constants: {name}: {scale} is not a positive number")
-    table = scaled({name: one.value for name, one in CONSTANTS.items()}, levels)
+    table = scaled(CONSTANTS, levels)
     return LibraryConstants(tuple(table.items()), learned_on, domain or Domain(), tuple(levels.items()))
 
 
-@cache
-def shipped() -> LibraryConstants:
-    """The constants of ``shipped.yaml``. Raises MachineError when it is damaged."""
-    return read_constants(SHIPPED_FILE)
-
-
-def read_constants(path: Path) -> LibraryConstants:
+def shipped(path: Path = SHIPPED_FILE) -> LibraryConstants:
     """The constants that ``benchmarks.score.learning`` wrote. Raises MachineError for a damaged file."""
     found: LibraryConstants = read_installed(path, _made)
     return found

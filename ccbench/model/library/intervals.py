@@ -137,7 +137,6 @@ def kind_of(system: LibrarySystem) -> tuple[str, ...]:
     )
 
 
-@cache
 def residuals(path: Path = RESIDUALS_FILE) -> Residuals:
     """Content of ``residuals.yaml``, or ``anchored.yaml``. Raises MachineError for a damaged file."""
     found: Residuals = read_installed(path, _made)

@@ -11,12 +11,13 @@ import click
 from ccbench.cli.output import (
     NO_VERDICT_EXIT_CODE,
     check_writable,
+    completing,
     fraction,
     leave,
     say,
     screen_width,
 )
-from ccbench.cli.report import baseline_completions
+from ccbench.cli.report import baselines
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.machine.flags import Flag
 from ccbench.units import shown, suggestion
@@ -29,7 +30,9 @@ MODEL = "model"
 
 
 @click.command(short_help="Verdict on two runs, point by point.")
-@click.argument("runs", nargs=-1, required=True, metavar="BASE NEW", shell_complete=baseline_completions)
+@click.argument(
+    "runs", nargs=-1, required=True, metavar="BASE NEW", shell_complete=completing(baselines, "dir")
+)
 @click.option("--threshold", callback=fraction, help="Least change that counts; 5%, and 30% for the model.")
 @click.option("--thresholds", type=click.Path(path_type=Path), help="YAML: by collective, backend and size.")
 @click.option(

@@ -9,12 +9,13 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from ccbench.errors import UsageError
 from ccbench.units import parse_duration, parse_fraction
@@ -45,6 +46,18 @@ def say_problems(problems: Sequence[str]) -> None:
 def print_json(value: object) -> None:
     """``value`` as one JSON text on stdout."""
     click.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def completing(
+    names: Callable[[click.Context], Iterable[str]], else_type: str = ""
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Completions of a parameter: those of ``names`` that begin so; where none does, click's of a type."""
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(name) for name in names(context) if name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type=else_type)] * bool(else_type)
+
+    return complete
 
 
 def screen_width() -> int:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccbench.cli.output import as_json, print_json, say
-from ccbench.cli.schedule import algorithm_completions, collective_completions
+from ccbench.cli.output import as_json, completing, print_json, say
+from ccbench.cli.schedule import algorithms, collectives
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ MOST_OVER_BOUND, MOST_SECONDS = 1e5, 600.0
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines; default: as many as hold --ranks.")
 @click.option("--network", help="Network between them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
-@click.option("--collective", required=True, shell_complete=collective_completions, help="What to price.")
-@click.option("--algorithm", shell_complete=algorithm_completions, help="Only this one.")
+@click.option("--collective", required=True, shell_complete=completing(collectives), help="What to price.")
+@click.option("--algorithm", shell_complete=completing(algorithms), help="Only this one.")
 @click.option("--protocol", default="default", show_default=True, help="Of a library: ll, ll128 or simple.")
 @click.option("--ranks", type=click.IntRange(min=1), help="Number of ranks; default: every GPU.")
 @click.option(

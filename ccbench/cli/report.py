@@ -10,6 +10,7 @@ import click
 from ccbench.cli.output import (
     NO_VERDICT_EXIT_CODE,
     as_json,
+    completing,
     drawn_as_far_as_possible,
     file_for,
     leave,
@@ -22,7 +23,7 @@ from ccbench.cli.run import RESULTS
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+    from collections.abc import Iterable
 
     from ccbench.results import Run
 
@@ -30,16 +31,11 @@ EXPORTS = {"prometheus": "ccbench.prom", "json": "ccbench.json"}
 """Formats for other programs, each of one run and on stdout unless -o says where; their files in a folder."""
 
 
-def baseline_completions(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Names of published results, else folders."""
-    from click.shell_completion import CompletionItem
-
+def baselines(context: click.Context) -> Iterable[str]:
+    """Names of published results."""
     from ccbench.results.loading import PREFIX, published_names
 
-    names = [PREFIX + name for name in published_names() if (PREFIX + name).startswith(incomplete)]
-    return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="dir")]
+    return (PREFIX + name for name in published_names())
 
 
 @click.command(short_help="Draw plots and tables of runs, or export one for other programs.")
@@ -47,7 +43,7 @@ def baseline_completions(
 @click.option(
     "--baseline",
     metavar="RUN",
-    shell_complete=baseline_completions,
+    shell_complete=completing(baselines, "dir"),
     help="Compare with this run, in grey; or published:hgx-h100, 'published:' lists what there is.",
 )
 @click.option(

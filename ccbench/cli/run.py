@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from ccbench.cases import PROCESSES
 from ccbench.cli.output import (
     as_json,
+    completing,
     drawn_as_far_as_possible,
     drop,
     duration,
@@ -27,7 +27,7 @@ from ccbench.errors import UsageError
 from ccbench.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ccbench.cases import Case
     from ccbench.model import Prediction
@@ -51,18 +51,14 @@ READING_MODULES = (
 """Table and page take longest to import these."""
 
 
-def suite_completions(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Names of the suites that ship, then files."""
+def _suites(context: click.Context) -> Iterable[str]:
     from ccbench.suite.model import shipped_suites
 
-    names = [CompletionItem(name) for name in shipped_suites() if name.startswith(incomplete)]
-    return [*names, CompletionItem(incomplete, type="file")]
+    return shipped_suites()
 
 
 @click.command(short_help="Run a suite and keep what it measured.")
-@click.argument("suite", shell_complete=suite_completions)
+@click.argument("suite", shell_complete=completing(_suites, "file"))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
 @click.option("--backend", "backends", multiple=True, help="Only this backend; may be repeated.")
 @click.option("--ranks", type=click.IntRange(min=1), help="Ranks instead of the suite's.")

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
 
-from ccbench.cli.output import check_writable
+from ccbench.cli.output import check_writable, completing
 from ccbench.errors import UsageError
 
 
-def collective_completions(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
+def collectives(context: click.Context) -> Iterable[str]:
     """Names of collectives."""
     from ccbench.collectives import COLLECTIVES
 
-    return [CompletionItem(name) for name in COLLECTIVES if name.startswith(incomplete)]
+    return COLLECTIVES
 
 
-def algorithm_completions(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
+def algorithms(context: click.Context) -> Iterable[str]:
     """Names of the algorithms of the collective before."""
     from ccbench.schedules import ALGORITHMS
 
     chosen = context.params.get("collective")
-    names = [row.name for row in ALGORITHMS if chosen in (None, row.collective)]
-    return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
+    return dict.fromkeys(row.name for row in ALGORITHMS if chosen in (None, row.collective))
 
 
 @click.command(short_help="Print, prove or draw who sends what to whom.")
-@click.argument("collective", shell_complete=collective_completions)
-@click.argument("algorithm", shell_complete=algorithm_completions)
+@click.argument("collective", shell_complete=completing(collectives))
+@click.argument("algorithm", shell_complete=completing(algorithms))
 @click.option("--ranks", type=click.IntRange(min=1), required=True, help="Number of ranks.")
 @click.option("--root", type=click.IntRange(min=0), help="Root rank of a rooted collective; else 0.")
 @click.option("--prove", "proven", is_flag=True, help="Prove that it does what the collective says.")

@@ -7,26 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccbench.cli.output import as_json, print_json
+from ccbench.cli.output import as_json, completing, print_json
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+    from collections.abc import Iterable
 
 
-def source_completions(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Names of the catalog, else files."""
-    from click.shell_completion import CompletionItem
-
+def _catalog(context: click.Context) -> Iterable[str]:
     from ccbench.topology.files import catalog_names
 
-    names = [CompletionItem(name) for name in catalog_names() if name.startswith(incomplete)]
-    return names or [CompletionItem(incomplete, type="file")]
+    return catalog_names()
 
 
 @click.command(short_help="Show how GPUs, processors and NICs are connected, and what is wrong.")
-@click.argument("source", required=False, shell_complete=source_completions)
+@click.argument("source", required=False, shell_complete=completing(_catalog, "file"))
 @click.option("--nodes", type=click.IntRange(min=1), help="Make a cluster of so many of these machines.")
 @click.option("--network", help="Network between them: ib-ndr-400x8, roce-100x2, efa-100x4, tcp-25x1.")
 @as_json

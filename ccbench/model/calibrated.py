@@ -354,11 +354,13 @@ def as_measured(machine: CalibratedCluster, request: LibraryRequest) -> LibraryR
 class Base:
     """The machine before calibration.
 
-    described: as the file says it, a name of the catalog or a topology in plain form.
+    described: as the file says it, a name of the catalog or a topology in plain form. network: as named, of
+    whole nodes; "" where one node needs none.
     """
 
     described: str | dict[str, Any]
     cluster: Cluster
+    network: str = ""
 
 
 def open_base(
@@ -371,7 +373,8 @@ def open_base(
     node, name = load_topology(source), source.lower()
     # A file may be called like a machine of the catalog.
     named = name in catalog_names() and load_catalog(name) == node
-    return Base(name if named else to_plain(node), cluster_of(node, nodes, network, ranks))
+    cluster = cluster_of(node, nodes, network, ranks)
+    return Base(name if named else to_plain(node), cluster, network or "" if cluster.nodes > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -436,17 +439,12 @@ def calibrate_cluster(base: Base, measured: Sequence[Measured], provenance: Prov
         key = request.collective, request.in_place
         points[key] += count
         asked.setdefault(key, {})[Asked(request.algorithm, request.protocol)] = None
-    network = ""
-    if cluster.network is not None:
-        # As ``parse_network`` reads it back.
-        gigabits = f"{cluster.network.bytes_per_second * 8 / 1e9:.3f}".rstrip("0").rstrip(".")
-        network = f"{cluster.network.word}-{gigabits}x{cluster.network.nics}"
     return CalibratedCluster(
         name=provenance.name,
         machine=base.described,
         ranks=cluster.ranks,
         nodes=cluster.nodes,
-        network=network,
+        network=base.network,
         measured_as=launched.most_common(1)[0][0],
         scales=scale_estimates(found, observations),
         measured=tuple(

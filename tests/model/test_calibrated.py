@@ -419,3 +419,15 @@ def test_a_rate_at_its_limit_still_has_points() -> None:
     across = next(one for one in scale_estimates(calibrate(points), points) if one.term == "rate across")
     assert across.scale > 1.0
     assert across.points >= 10
+
+
+@pytest.mark.parametrize("network", ["ib-ndr-400x8", "ib-ndr-400x8/fat-tree:2x2"])
+@pytest.mark.parametrize("ranks", [16, 8])
+def test_a_file_keeps_the_network_of_whole_and_of_partly_used_nodes(
+    network: str, ranks: int, tmp_path: Path
+) -> None:
+    before = open_base("hgx-h100", 2, network, ranks)
+    points = [(LibraryRequest("all_reduce", (1 << 10, 1 << 28)), (60e-6, 1.5e-3))]
+    made = calibrate_cluster(before, points, PROVENANCE)
+    save_calibrated(made, tmp_path / "mine.yaml")
+    assert load_calibrated(tmp_path / "mine.yaml").cluster.network == before.cluster.network

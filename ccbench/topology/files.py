@@ -10,7 +10,8 @@ join the GPUs:
     mesh:     {kind: nvlink, pairs: "0-1:2 ..." or all_pairs: 1, per_link: 25 GB/s, source: ...}
     pcie:     {cpus: 2, switches_per_cpu: 2, port: 31.5 GB/s, between_cpus: 108 GB/s, source: ...}
 
-Rates are per direction. Every section says where its numbers come from; that text is its links' origin.
+Rates are per direction. Every section says where its numbers come from; that text is its links' origin. These
+files ship with ccbench, so a damaged one is answered with how to mend the installation, not field by field.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from ccbench.errors import MachineError
-from ccbench.suite.documents import check_plain, parse_json, parse_yaml, read_machine_document, yaml_text
+from ccbench.suite.documents import check_plain, parse_json, parse_yaml, read_installed, yaml_text
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
@@ -276,12 +277,6 @@ TOPOLOGY: Mapping[str, Check] = {
 CATALOG_FOLDER = Path(__file__).parent / "catalog"
 """One ``<name>.yaml`` for each machine."""
 
-MOST_GPUS = 1024
-MOST_LINKS_TO_SWITCH = 64
-
-_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) GB/s", re.ASCII)
-_PAIR = re.compile(r"([0-9]{1,4})-([0-9]{1,4}):([0-9]{1,3})", re.ASCII)
-
 
 def catalog_names() -> tuple[str, ...]:
     """Names of the machines that ship."""
@@ -295,96 +290,63 @@ def load_catalog(name: str) -> Topology:
         near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
         cure = f"did you mean {' or '.join(near)}" if near else f"one of {', '.join(known)}"
         raise MachineError(f"machine: {shown(name)} is not in the catalog; {cure}")
-    return load_compact(CATALOG_FOLDER / f"{name}.yaml")
+    return expand(read_installed(CATALOG_FOLDER / f"{name}.yaml"), name)
 
 
-def load_compact(path: str | Path) -> Topology:
-    """A machine of the catalog's short form in any file. Raises MachineError with path and place."""
-    where = Path(path)
-    return expand(read_machine_document(where), where.stem, str(path))
+def expand(plain: Mapping[str, Any], name: str) -> Topology:
+    """The graph that the short form ``plain`` stands for.
 
-
-def _flag(value: Any, place: str) -> bool:
-    if type(value) is not bool:
-        raise _wrong(value, place, "true or false")
-    return value
-
-
-def _rate(value: Any, place: str) -> float:
-    """Bytes per second of text such as ``25 GB/s``."""
-    match = _RATE.fullmatch(_text(value, place))
-    if match is None or float(match[1]) == 0:
-        raise MachineError(f"{place}: {shown(value)} is not a rate; write for example '25 GB/s'")
-    return float(match[1]) * 1e9
-
-
-def _source(value: Any, place: str) -> str:
-    """Source of a section's numbers; every number needs one."""
-    if not _text(value, place).strip():
-        raise MachineError(f"{place}: empty; say where the numbers come from")
-    return str(value)
-
-
-def expand(plain: Any, name: str, place: str) -> Topology:
-    """The graph that the short form ``plain`` stands for. Raises MachineError."""
-    said = _checked(_mapping(plain, place), SHORT_FORM, ("description", "class", "gpus"), place)
-    gpus, count = said["gpus"], said["gpus"]["count"]
+    Raises MachineError where GPUs do not spread evenly over their switches and processors.
+    """
+    gpus, count = plain["gpus"], plain["gpus"]["count"]
     attributes = {"model": gpus["model"]}
     devices = [Device(f"gpu{rank}", DeviceKind.GPU, attributes=attributes) for rank in range(count)]
-    devices += _cpus(said.get("cpus", 0))
+    devices += _cpus(plain.get("cpus", 0))
     links: list[Link] = []
     sources: list[str] = []
-    # In the order of the table, not the file's: equal machines give equal graphs.
-    for section, (build, checks, required) in SECTIONS.items():
-        if section in said:
-            where = f"{place}.{section}"
-            fields = _checked(said[section], checks, required, where)
-            sources.append(fields["source"])
-            more, joined = build(count, where, **fields)
+    for section, build in SECTIONS.items():
+        if section in plain:
+            sources.append(plain[section]["source"])
+            more, joined = build(count, **plain[section])
             devices, links = [*devices, *more], [*links, *joined]
     nvlinks = dict.fromkeys((f"gpu{rank}" for rank in range(count)), 0)
     for link in links:
         if link.kind is LinkKind.NVLINK and link.source in nvlinks:
             nvlinks[link.source] += link.count
     facts = {
-        "description": said["description"],
+        "description": plain["description"],
         "gpu_count": count,
         "gpu_model": gpus["model"],
         "peer_access": gpus.get("peer_access", True),
-        "omits": said.get("omits", "nothing"),
+        "omits": plain.get("omits", "nothing"),
         "sources": sources,
         "nvlinks_per_gpu": list(nvlinks.values()),
         "nvswitch_count": sum(device.kind is DeviceKind.NVSWITCH for device in devices),
         "cpu_count": sum(device.kind is DeviceKind.CPU for device in devices),
         "nic_count": 0,
     }
-    return Topology(name, tuple(devices), tuple(links), said["class"], f"catalog: {name}", facts=facts)
+    shape = TopologyClass(plain["class"])
+    return Topology(name, tuple(devices), tuple(links), shape, f"catalog: {name}", facts=facts)
 
 
 def _cpus(count: int) -> list[Device]:
     return [Device(f"cpu{index}", DeviceKind.CPU, numa_node=index) for index in range(count)]
 
 
-def _joined(a: str, b: str, kind: LinkKind, rate: float, count: int, origin: str) -> tuple[Link, Link]:
-    """``count`` links of ``rate`` each, in both directions."""
-    return Link(a, b, kind, rate * count, None, count, origin=origin).both_ways()
+def _joined(a: str, b: str, kind: LinkKind, each: str, count: int, origin: str) -> tuple[Link, Link]:
+    """``count`` links in both directions; each: the rate of one, such as ``25 GB/s``."""
+    rate = float(each.removesuffix(" GB/s")) * 1e9 * count
+    return Link(a, b, kind, rate, None, count, origin=origin).both_ways()
 
 
 Parts = tuple[list[Device], list[Link]]
 
 
 def with_switches(
-    gpus: int, place: str, *, links_to_switches: tuple[int, ...], per_link: float, source: str,
+    gpus: int, *, links_to_switches: Sequence[int], per_link: str, source: str,
     planes: int = 1, trunk_links: int = 0,
 ) -> Parts:  # fmt: skip
-    """GPUs in ``planes`` equal parts, each with its own switches; trunks join opposite switches."""
-    if not links_to_switches:
-        raise MachineError(f"{place}.links_to_switches: empty; write for example [5, 4, 4, 5]")
-    if gpus % planes or (planes > 1) != (trunk_links > 0) or planes > 2:
-        raise MachineError(
-            f"{place}.planes: {planes} planes with {trunk_links} trunk links for {gpus} GPUs do not fit; "
-            "write one plane, or two with trunk_links"
-        )
+    """GPUs in one or two equal planes, each with its own switches; trunks join opposite switches."""
     switches = len(links_to_switches)
     devices = [Device(f"nvswitch{index}", DeviceKind.NVSWITCH) for index in range(planes * switches)]
     links: list[Link] = []
@@ -401,48 +363,26 @@ def with_switches(
 
 
 def with_mesh(
-    gpus: int, place: str, *, kind: LinkKind, per_link: float, source: str,
-    pairs: str | None = None, all_pairs: int | None = None,
-) -> Parts:  # fmt: skip
-    """Links between pairs of GPUs."""
-    if (pairs is None) == (all_pairs is None):
-        raise MachineError(f"{place}: either pairs or all_pairs says who is joined; give one of the two")
-    counts: dict[tuple[int, int], int] = {}
-    if all_pairs is not None:
-        counts = {(a, b): all_pairs for b in range(gpus) for a in range(b)}
-    for text in (pairs or "").split():
-        match = _PAIR.fullmatch(text)
-        if match is None:
-            raise MachineError(
-                f"{place}.pairs: {shown(text)} is not <gpu>-<gpu>:<links>; write for example 0-1:2"
-            )
-        a, b, count = (int(part) for part in match.groups())
-        if not (a < b < gpus and count):
-            raise MachineError(
-                f"{place}.pairs: {shown(text)} does not fit {gpus} GPUs; write the lower one first"
-            )
-        if (a, b) in counts:
-            raise MachineError(f"{place}.pairs: {a}-{b} is given twice; keep one")
+    gpus: int, *, kind: str, per_link: str, source: str, pairs: str = "", all_pairs: int = 0
+) -> Parts:
+    """Links between pairs of GPUs: ``all_pairs`` between any two, or ``pairs`` such as ``0-1:2 0-2:1``."""
+    counts = {(a, b): all_pairs for b in range(gpus) for a in range(b) if all_pairs}
+    for text in pairs.split():
+        a, b, count = map(int, re.split("[-:]", text))
         counts[a, b] = count
     links: list[Link] = []
     for (a, b), count in sorted(counts.items()):
-        links += _joined(f"gpu{a}", f"gpu{b}", kind, per_link, count, source)
+        links += _joined(f"gpu{a}", f"gpu{b}", LinkKind(kind), per_link, count, source)
     return [], links
 
 
 def with_pcie(
-    gpus: int, place: str, *, cpus: int, port: float, source: str,
-    switches_per_cpu: int = 0, between_cpus: float | None = None,
-) -> Parts:  # fmt: skip
+    gpus: int, *, cpus: int, port: str, source: str, switches_per_cpu: int = 0, between_cpus: str = "0"
+) -> Parts:
     """GPUs dealt in equal runs to the switches, or to the CPUs where there are none; CPUs all joined."""
-    # One CPU has no link to another, and no rate of it to give.
-    if cpus > 1 and between_cpus is None:
-        raise MachineError(f"{place}: between_cpus is missing; give it")
-    if cpus == 1 and between_cpus is not None:
-        raise MachineError(f"{place}: between_cpus is not a field of one CPU; remove it")
     holders = cpus * max(1, switches_per_cpu)
     if gpus % holders:
-        raise MachineError(f"{place}: {gpus} GPUs do not spread evenly over {holders} places; change one")
+        raise MachineError(f"{gpus} GPUs do not spread evenly over {holders} places; change one")
     devices = _cpus(cpus)
     links: list[Link] = []
     for index in range(cpus * switches_per_cpu):
@@ -454,39 +394,13 @@ def with_pcie(
         links += _joined(f"gpu{rank}", holder, LinkKind.PCIE, port, 1, source)
     for b in range(cpus):
         for a in range(b):
-            links += _joined(f"cpu{a}", f"cpu{b}", LinkKind.INTER_SOCKET, between_cpus or 0.0, 1, source)
+            links += _joined(f"cpu{a}", f"cpu{b}", LinkKind.INTER_SOCKET, between_cpus, 1, source)
     return devices, links
 
 
-_COUNT = _whole(0, MOST_GPUS)
-_NUMBER = _whole(1, MOST_GPUS)
-_PER_SWITCH = _list_of(_whole(1, MOST_LINKS_TO_SWITCH))
-_RATED = {"per_link": _rate, "source": _source}
-
-SWITCHES: Mapping[str, Check] = {
-    "links_to_switches": _PER_SWITCH, "planes": _NUMBER, "trunk_links": _COUNT, **_RATED
-}  # fmt: skip
-MESH: Mapping[str, Check] = {
-    "kind": _one_of(LinkKind), "pairs": _text, "all_pairs": _NUMBER, **_RATED
-}  # fmt: skip
-PCIE: Mapping[str, Check] = {
-    "cpus": _NUMBER, "switches_per_cpu": _COUNT, "port": _rate, "between_cpus": _rate, "source": _source
-}  # fmt: skip
-
-SECTIONS: Mapping[str, tuple[Callable[..., Parts], Mapping[str, Check], tuple[str, ...]]] = {
-    "nvswitch": (with_switches, SWITCHES, ("links_to_switches", *_RATED)),
-    "mesh": (with_mesh, MESH, ("kind", *_RATED)),
-    "pcie": (with_pcie, PCIE, ("cpus", "port", "source")),
+SECTIONS: Mapping[str, Callable[..., Parts]] = {
+    "nvswitch": with_switches,
+    "mesh": with_mesh,
+    "pcie": with_pcie,
 }
-"""Section -> the function that builds it, its fields, and those that must be there."""
-
-GPUS: Mapping[str, Check] = {"count": _COUNT, "model": _text, "peer_access": _flag}
-
-SHORT_FORM: Mapping[str, Check] = {
-    "description": _text,
-    "class": _one_of(TopologyClass),
-    "omits": _text,
-    "gpus": _built(dict, GPUS, ("count", "model")),
-    "cpus": _COUNT,
-    **dict.fromkeys(SECTIONS, _mapping),
-}
+"""Section -> the function that builds it; in this order, so that equal machines give equal graphs."""

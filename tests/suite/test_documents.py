@@ -150,9 +150,7 @@ def test_any_bytes_are_a_tree_or_a_suite_error(content: bytes) -> None:
 
 
 INSTALLED = [
-    file
-    for file in sorted(PACKAGE.rglob("*.yaml"))
-    if not {"catalog", "machines", "_shipped"} & set(file.parts)
+    file for file in sorted(PACKAGE.rglob("*.yaml")) if not {"machines", "_shipped"} & set(file.parts)
 ]
 
 

@@ -154,15 +154,15 @@ def with_cards(node: Topology, source: str, count: int) -> Topology:
     source: what named ``node``. Raises MachineError where it is no machine of plain PCIe cards of the
     catalog (boards hold what they hold), or where so many do not spread evenly.
     """
-    from ccbench.suite.documents import read_machine_document
+    from ccbench.suite.documents import read_installed
     from ccbench.topology.files import CATALOG_FOLDER, catalog_names, expand
 
     held, name, short = len(node.gpus), source.lower(), None
     if node.topology_class is TopologyClass.PCIE and name in catalog_names():
-        short = read_machine_document(CATALOG_FOLDER / f"{name}.yaml")
+        short = read_installed(CATALOG_FOLDER / f"{name}.yaml")
     # Only the catalog's short form tells switches from slots, and cards that are joined by more stay as they
     # are.
-    if not isinstance(short, dict) or "pcie" not in short or {"nvswitch", "mesh"} & set(short):
+    if short is None or "pcie" not in short or {"nvswitch", "mesh"} & set(short):
         raise MachineError(
             f"{node.name}: has {held} GPUs and {count} of one node took part; name a machine with as many, "
             "or a file that describes it"
@@ -170,7 +170,7 @@ def with_cards(node: Topology, source: str, count: int) -> Topology:
     pcie = {"between_cpus": BETWEEN_SOCKETS, **short["pcie"], "cpus": SOCKETS}
     made = {**short, "gpus": {**short["gpus"], "count": count}, "pcie": pcie}
     try:
-        return expand(made, node.name, f"{node.name} with {count} GPUs")
+        return expand(made, node.name)
     except MachineError:
         raise MachineError(
             f"{node.name}: has {held} GPUs, and {count} of one node do not spread evenly over its switches "

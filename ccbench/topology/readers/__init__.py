@@ -44,12 +44,6 @@ FORMATS = (
 LARGEST_TEXT_BYTES = 64 << 20
 """More than any tool prints; what is larger is not read."""
 
-LARGEST_HEAD = 2 << 20
-"""Bytes of a large text within which its format must show; more than a table that a tool prints has."""
-
-_ARE_LARGE = ("nccl_xml", "nccl_graph_xml", "hwloc", "nccl_log")
-"""Readers of what may be larger: XML has a limit of its own, logs have a line for every rank."""
-
 _SAMPLE_BYTES = 64 << 10
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SPACES = frozenset("\t\n\r\f\v\b\x1b\ufeff\xa0")
@@ -146,7 +140,7 @@ def topology_of_text(text: str, name: str, place: str = "") -> Topology:
 
     text = text.removeprefix("\ufeff")
     # Other tools print JSON too; what has our key is ours, and what no reader knows is refused as ours.
-    if _is_json(text) and (f'"{VERSION_KEY}"' in text or _reader_of(text[:LARGEST_HEAD]) is None):
+    if _is_json(text) and (f'"{VERSION_KEY}"' in text or _reader_of(text) is None):
         return read_json(text, place or name)
     if _is_yaml(text):
         return read_yaml(text, place or name)
@@ -180,21 +174,6 @@ def _topology_of_bytes(content: bytes, name: str, place: str) -> Topology:
         raise MachineError(
             f"{place}: is no text but binary data; give what a tool printed, or a YAML or JSON file, in UTF-8"
         )
-    # A large text whose beginning is of no format, or of one that is never so large, is refused: every reader
-    # would search all of it in vain, or take seconds for each ten megabytes.
-    head = _decoded(content[:LARGEST_HEAD])
-    if len(content) > LARGEST_HEAD and not _is_json(head) and not _is_yaml(head):
-        found, mebibytes = _reader_of(head), LARGEST_HEAD >> 20
-        if found is None:
-            raise MachineError(
-                f"{place}: its first {mebibytes} MiB are no machine description ccbench knows; "
-                f"cut out the part with the topology: {FORMATS}"
-            )
-        if found not in _ARE_LARGE:
-            raise MachineError(
-                f"{place}: larger than {mebibytes} MiB, more than any such tool prints of one machine; "
-                "cut out the part of one machine"
-            )
     return topology_of_text(_decoded(content), name, place)
 
 

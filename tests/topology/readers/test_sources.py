@@ -17,7 +17,7 @@ from ccbench.machine.detection import load_cluster, load_topology
 from ccbench.topology.files import catalog_names, load_catalog, topology_json, topology_yaml
 from ccbench.topology.graph import DeviceKind
 from ccbench.topology.matrix import path_labels
-from ccbench.topology.readers import LARGEST_HEAD, LARGEST_TEXT_BYTES, topology_of_text
+from ccbench.topology.readers import LARGEST_TEXT_BYTES, topology_of_text
 from ccbench.topology.summary import device_count, node_count
 from tests.topology.dumps import DUMPS, entries, needs_dumps
 from tests.topology.graphs import graph
@@ -118,10 +118,8 @@ def test_what_can_be_no_source_is_refused_in_one_line(source: str, complaint: st
         (b"\x7fELF" + b"\0" * 900, "is no text but binary data"),
         ("GPU0".encode("utf-16-le"), "is no text but binary data"),
         (b'{"a": 1}', "the key ccbench_topology is missing.*this release reads 'ccbench_topology: 1'"),
-        (b"no machine\n" * (LARGEST_HEAD // 11 + 1), "its first 2 MiB are no machine description"),
-        (MATRIX.encode() + b"\n" * LARGEST_HEAD, "more than any such tool prints of one machine"),
     ],
-    ids=["bytes", "program", "UTF-16 without mark", "JSON of nobody", "large text", "endless table"],
+    ids=["bytes", "program", "UTF-16 without mark", "JSON of nobody"],
 )
 def test_a_file_that_no_tool_wrote_is_refused(content: bytes, complaint: str, tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(content)
@@ -133,7 +131,7 @@ def test_a_file_that_no_tool_wrote_is_refused(content: bytes, complaint: str, tm
 def test_a_large_log_is_read_whole(tmp_path: Path) -> None:
     filler = "host:1:1 [0] NCCL INFO Using network IB\n"
     ring = "host:1:1 [0] NCCL INFO Channel 00/01 : 0 1 2 3\n"
-    (tmp_path / "large").write_text(filler * (LARGEST_HEAD // len(filler) + 1) + ring)
+    (tmp_path / "large").write_text(filler * ((2 << 20) // len(filler)) + ring)
     assert load_topology(str(tmp_path / "large")).facts["rings"] == {"00": [0, 1, 2, 3]}
 
 

@@ -160,7 +160,7 @@ class _Dragonfly:
         self.first_global = 2 * self.ranks + self.locals * (2 if spines else 1)
         self.links = self.first_global + laid.groups * laid.used
 
-    def bundles(self, wire: Wire, far: Wire) -> list[Bundle]:
+    def bundles(self, wire: Wire, local: Wire, far: Wire) -> list[Bundle]:
         rank = np.arange(self.ranks)
         leaf = rank // self.hosts + self.ranks
         made = [Bundle(rank, leaf, wire), Bundle(leaf, rank, wire)]
@@ -170,11 +170,11 @@ class _Dragonfly:
         group_of = start // self.leaves
         if self.spines:
             spine = group_of * self.spines + peer + self.first_spine
-            made += [Bundle(start + self.ranks, spine, wire), Bundle(spine, start + self.ranks, wire)]
+            made += [Bundle(start + self.ranks, spine, local), Bundle(spine, start + self.ranks, local)]
         else:
             # A router skips itself in its row of peers.
             end = group_of * self.leaves + peer + (peer >= start % self.leaves)
-            made.append(Bundle(start + self.ranks, end + self.ranks, wire))
+            made.append(Bundle(start + self.ranks, end + self.ranks, local))
         gates, first = (self.spines, self.first_spine) if self.spines else (self.leaves, self.ranks)
         group, port, other, other_port = self.laid.ends()
         leave = first + group * gates + port // self.global_links
@@ -229,8 +229,10 @@ class _Dragonfly:
         return Device(f"group{group}.{word}{place}", DeviceKind.NETWORK_SWITCH, -1)
 
 
-def _built(name: str, groups: int, sizes: Mapping[str, int], wire: Wire, far: Wire | None) -> Fabric:
-    """The fabric of these sizes; far: wire between groups, like ``wire`` where none is given."""
+def _built(
+    name: str, groups: int, sizes: Mapping[str, int], wire: Wire, local: Wire | None, far: Wire | None
+) -> Fabric:
+    """The fabric of these sizes; wires within and between groups are like ``wire`` where none is given."""
     for label, value in sizes.items():
         whole(label, value)
     leaves, spines = sizes.get("routers") or sizes["leaves"], sizes.get("spines", 0)
@@ -242,29 +244,42 @@ def _built(name: str, groups: int, sizes: Mapping[str, int], wire: Wire, far: Wi
         )
     shape = _Dragonfly(laid, leaves, spines, sizes["hosts"], sizes["global_links"])
     check_size(name, shape.links)
-    far = far or wire
+    local, far = local or wire, far or wire
     levels = [LevelCut("rank", 1, wire.bytes_per_second, shape.ranks)]
     if groups > 1:
         levels.append(LevelCut("group", shape.ranks // groups, laid.used * far.bytes_per_second, groups))
-    bundles = shape.bundles(wire, far)
+    bundles = shape.bundles(wire, local, far)
     return wired(name, shape.ranks, shape.vertices, bundles, shape.route, shape.device, tuple(levels))
 
 
 def dragonfly(
-    groups: int, routers: int, hosts: int, global_links: int, wire: Wire, far: Wire | None = None
+    groups: int,
+    routers: int,
+    hosts: int,
+    global_links: int,
+    wire: Wire,
+    local: Wire | None = None,
+    far: Wire | None = None,
 ) -> Fabric:
     """Groups of ``routers`` routers, all joined, each with ``hosts`` ranks and ``global_links``.
 
     Port k of a group (router k // global_links) leads to the group k + 1 further on; ports are used in
     rounds of one link to every other group. Routes are minimal: at most one local link, one global one, one
-    local one. far: wire between groups, like ``wire`` by default. Raises MachineError.
+    local one. local, far: wires within and between groups, like ``wire`` by default. Raises MachineError.
     """
     sizes = {"routers": routers, "hosts": hosts, "global_links": global_links}
-    return _built("dragonfly", groups, sizes, wire, far)
+    return _built("dragonfly", groups, sizes, wire, local, far)
 
 
 def dragonfly_plus(
-    groups: int, leaves: int, spines: int, hosts: int, global_links: int, wire: Wire, far: Wire | None = None
+    groups: int,
+    leaves: int,
+    spines: int,
+    hosts: int,
+    global_links: int,
+    wire: Wire,
+    local: Wire | None = None,
+    far: Wire | None = None,
 ) -> Fabric:
     """Groups of leaves with ``hosts`` ranks each, every leaf on every spine, ``global_links`` per spine.
 
@@ -272,4 +287,4 @@ def dragonfly_plus(
     the spine; between groups the spines that hold the link are passed. Raises MachineError.
     """
     sizes = {"leaves": leaves, "spines": spines, "hosts": hosts, "global_links": global_links}
-    return _built("dragonfly+", groups, sizes, wire, far)
+    return _built("dragonfly+", groups, sizes, wire, local, far)

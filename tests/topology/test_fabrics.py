@@ -48,11 +48,11 @@ SEVERAL = {
     "cube mesh": nvlink_mesh(CUBE_MESH, Wire(25e9, 1e-6, LinkKind.NVLINK)),
     "fat-tree of two levels": fat_tree((4, 6), WIRE),
     "fat-tree of three levels": fat_tree((2, 3, 4), WIRE, 1.5),
-    "dragonfly": dragonfly(9, 4, 2, 2, WIRE, FAR),
-    "dragonfly with spare links": dragonfly(4, 3, 2, 3, WIRE, FAR),
-    "dragonfly of one group": dragonfly(1, 4, 2, 1, WIRE, FAR),
-    "dragonfly+": dragonfly_plus(5, 3, 2, 2, 2, WIRE, FAR),
-    "dragonfly+ of one group": dragonfly_plus(1, 3, 2, 2, 2, WIRE, FAR),
+    "dragonfly": dragonfly(9, 4, 2, 2, WIRE, WIRE, FAR),
+    "dragonfly with spare links": dragonfly(4, 3, 2, 3, WIRE, WIRE, FAR),
+    "dragonfly of one group": dragonfly(1, 4, 2, 1, WIRE, WIRE, FAR),
+    "dragonfly+": dragonfly_plus(5, 3, 2, 2, 2, WIRE, WIRE, FAR),
+    "dragonfly+ of one group": dragonfly_plus(1, 3, 2, 2, 2, WIRE, WIRE, FAR),
 }
 ALL = {**UNIQUE, **SEVERAL}
 

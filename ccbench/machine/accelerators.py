@@ -181,14 +181,10 @@ class DriverAbsent(Exception):
 
 
 class Nvml:
-    """The driver through ``library``, the module pynvml; ``opened`` starts it, leaving the context ends it.
-
-    calls: how many questions it was asked.
-    """
+    """The driver through ``library``, which is pynvml; ``opened`` starts it, leaving the context ends it."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
-        self.calls = 0
 
     def __enter__(self) -> Nvml:
         return self
@@ -214,7 +210,6 @@ class Nvml:
 
     def _attempt(self, call: Callable[[], Any]) -> Any:
         library = self.library
-        self.calls += 1
         try:
             found = call()
         except (library.NVMLError_NotSupported, library.NVMLError_InvalidArgument):

@@ -148,8 +148,7 @@ class Host:
     """The system around the processor.
 
     container and hypervisor name the hint that was seen. kernel_options: those of KERNEL_OPTIONS that the
-    kernel was booted with. aspm_policy: how PCIe links may sleep. numa_balancing: whether the kernel moves
-    pages after their users.
+    kernel was booted with.
     """
 
     name: str
@@ -160,8 +159,6 @@ class Host:
     load_1_minute: float | None
     product: str | None
     kernel_options: Mapping[str, str] = field(default_factory=dict)
-    aspm_policy: str | None = None
-    numa_balancing: bool | None = None
 
 
 def read_host(files: Files) -> Host:
@@ -187,8 +184,6 @@ def read_host(files: Files) -> Host:
         load_1_minute=float(load[0]) if load and re.fullmatch(r"[0-9.]+", load[0]) else None,
         product=" ".join(word for word in (vendor, product) if word) or None,
         kernel_options=kernel_options(files),
-        aspm_policy=files.choice("/sys/module/pcie_aspm/parameters/policy"),
-        numa_balancing=_switch(files, "/proc/sys/kernel/numa_balancing"),
     )
 
 
@@ -205,16 +200,6 @@ def _switch(files: Files, path: str) -> bool | None:
 
 
 @dataclass(frozen=True)
-class Cache:
-    """One cache as core 0 sees it."""
-
-    level: int
-    kind: str
-    size_bytes: int
-    shared_by_cores: str
-
-
-@dataclass(frozen=True)
 class Processor:
     """Cores and how they run. ``governors``: name -> number of cores that use it."""
 
@@ -228,7 +213,6 @@ class Processor:
     smt_active: bool | None
     governors: Mapping[str, int]
     boost: bool | None
-    caches: tuple[Cache, ...]
     clock_source: str | None
 
 
@@ -239,15 +223,6 @@ def read_processor(files: Files) -> Processor:
     governors = (files.text(path) for path in files.matching(CPU, "cpu[0-9]*/cpufreq/scaling_governor"))
     # Two drivers tell the same, one of them the other way round.
     boost, no_turbo = _switch(files, f"{CPU}/cpufreq/boost"), _switch(files, f"{CPU}/intel_pstate/no_turbo")
-    caches = []
-    for folder in files.matching(f"{CPU}/cpu0/cache", "index[0-9]*"):
-        level = files.number(f"{folder}/level")
-        size = re.fullmatch(r"([0-9]+)([KMG]?)", files.text(f"{folder}/size") or "")
-        if level is not None and size:
-            size_bytes = int(size[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[size[2]]
-            kind = files.text(f"{folder}/type") or "unknown"
-            shared = files.text(f"{folder}/shared_cpu_list") or "unknown"
-            caches.append(Cache(level, kind, size_bytes, shared))
     return Processor(
         model=described.get("model name") or described.get("Model"),
         architecture=platform.machine(),
@@ -259,7 +234,6 @@ def read_processor(files: Files) -> Processor:
         smt_active=_switch(files, f"{CPU}/smt/active"),
         governors=dict(Counter(name for name in governors if name)),
         boost=boost if boost is not None or no_turbo is None else not no_turbo,
-        caches=tuple(caches),
         clock_source=files.text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
     )
 

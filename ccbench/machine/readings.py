@@ -184,12 +184,12 @@ class DeviceReading:
     """Answers of a device at one moment; None for what it does not tell.
 
     host: machine the device is in, "" where all are in one. at_seconds: time of the look, by a clock that
-    only differences of mean anything on. reading_seconds, calls: what the look cost. trouble: why the device
+    only differences of mean anything on. trouble: why the device
     does not answer, such as a GPU that has fallen off the bus. performance_state: 0 is full speed.
     sm_clock_highest_mhz: highest that the process has seen while devices were made to work before a case.
     clock_reasons: why the clocks are not higher, words of ``telemetry.REASONS``. held_back_seconds: by
     reason, how long the clocks have been held back since the driver was loaded. energy_joules: since then,
-    too. Counters of errors: *volatile* since the driver was loaded, *aggregate* over the device's life. xids:
+    too. Counters of errors: *volatile* since the driver was loaded. xids:
     errors the driver reported of the device since the look before (numbers of NVIDIA's Xid catalog).
     pcie_replays: packets sent again. links: errors that each NVLink has counted since the driver was loaded:
     replays, recoveries, crc (Hopper), crc_flits, crc_data (before Hopper), received_errors, effective_errors
@@ -201,8 +201,6 @@ class DeviceReading:
     model: str | None = None
     host: str = ""
     at_seconds: float = 0.0
-    reading_seconds: float = 0.0
-    calls: int = 0
     trouble: str | None = None
     performance_state: int | None = None
     sm_clock_mhz: int | None = None
@@ -216,11 +214,8 @@ class DeviceReading:
     power_limit_watts: float | None = None
     energy_joules: float | None = None
     temperature_celsius: float | None = None
-    memory_temperature_celsius: float | None = None
     ecc_corrected_volatile: int | None = None
     ecc_uncorrected_volatile: int | None = None
-    ecc_corrected_aggregate: int | None = None
-    ecc_uncorrected_aggregate: int | None = None
     links: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     pcie_replays: int | None = None
     pcie_generation: int | None = None

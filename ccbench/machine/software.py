@@ -27,14 +27,13 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 class Software:
     """Python, the installed ones of LIBRARIES, and the git revision when run from a checkout.
 
-    headers: what the headers of CUDA and NCCL say of their version, by where they lie. loadable: versions of
-    libnccl and libcudart in the system's folders, which programs may load instead of a wheel's.
+    loadable: versions of libnccl and libcudart in the system's folders, which programs may load instead of a
+    wheel's.
     """
 
     python: str
     libraries: Mapping[str, str]
     git_revision: str | None
-    headers: Mapping[str, str] = field(default_factory=dict)
     loadable: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -45,7 +44,6 @@ def read_software(files: Files, checkout: Path) -> Software:
         python=f"{platform.python_implementation()} {platform.python_version()}",
         libraries={name: version for name, version in versions.items() if version is not None},
         git_revision=git_revision(checkout),
-        headers=header_versions(files),
         loadable=loadable_versions(files),
     )
 
@@ -87,50 +85,13 @@ def git_revision(checkout: Path) -> str | None:
     return None
 
 
-SYSTEM_HEADERS = ("/usr/include/nccl.h", "/usr/local/cuda/include/nccl.h", "/usr/local/cuda/include/cuda.h")
-WHEEL_HEADERS = (
-    ("nvidia-nccl-cu12", "nvidia/nccl/include/nccl.h"),
-    ("nvidia-nccl-cu13", "nvidia/nccl/include/nccl.h"),
-    ("nvidia-cuda-runtime-cu12", "nvidia/cuda_runtime/include/cuda.h"),
-    ("nvidia-cuda-runtime", "nvidia/cu13/include/cuda.h"),
-)
 LIBRARY_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64",
     "/usr/local/cuda/lib64",
 )
-_HEADER_BYTES = 1 << 20
-_NCCL_PART = re.compile(r"#define\s+NCCL_(MAJOR|MINOR|PATCH)\s+([0-9]+)")
-_CUDA_NUMBER = re.compile(r"#define\s+CUDA_VERSION\s+([0-9]+)")
 _VERSIONED = re.compile(r"(lib(?:nccl|cudart|rccl))\.so\.([0-9]+(?:\.[0-9]+)+)")
-
-
-def header_versions(files: Files) -> dict[str, str]:
-    """Return the versions that headers say they are of, by a wheel's name or a path."""
-    found = {}
-    for path in SYSTEM_HEADERS:
-        version = version_in_header(files.content(path, _HEADER_BYTES).decode("utf-8", "replace"))
-        if version:
-            found[path] = version
-    for distribution, path in WHEEL_HEADERS:
-        try:
-            file = Path(str(metadata.distribution(distribution).locate_file(path)))
-            version = version_in_header(file.read_text(encoding="utf-8", errors="replace"))
-        except (metadata.PackageNotFoundError, OSError):
-            continue
-        if version:
-            found[f"{distribution} {Path(path).name}"] = version
-    return found
-
-
-def version_in_header(text: str) -> str | None:
-    """Return the version that nccl.h or cuda.h defines: 2.27.7, or 12.9 of the number 12090."""
-    parts = dict(_NCCL_PART.findall(text))
-    if len(parts) == 3:
-        return ".".join(parts[part] for part in ("MAJOR", "MINOR", "PATCH"))
-    number = _CUDA_NUMBER.search(text)
-    return cuda_version(int(number[1])) if number else None
 
 
 def cuda_version(number: int) -> str:

@@ -40,12 +40,10 @@ GPU_SENSOR = 0
 XID_EVENT = 8  # nvmlEventTypeXidCriticalError
 MOST_EVENTS = 64
 
-MEMORY_TEMPERATURE, ENERGY_MILLIJOULES = (82, 0), (83, 0)
+ENERGY_MILLIJOULES = (83, 0)
 ERROR_COUNTERS: Mapping[tuple[int, int], str] = {
     (3, 0): "ecc_corrected_volatile",
     (4, 0): "ecc_uncorrected_volatile",
-    (5, 0): "ecc_corrected_aggregate",
-    (6, 0): "ecc_uncorrected_aggregate",
     (94, 0): "pcie_replays",
 }
 """Field (number, scope) of nvml.h's NVML_FI_DEV_* -> what it is in a reading. With the counters of links
@@ -61,7 +59,7 @@ HELD_BACK = {(74, 0): "power", (75, 0): "thermal", (77, 0): "board_limit", (79, 
 """NVML_FI_DEV_PERF_POLICY_*, in nanoseconds. The newer counters of single slowdowns are not asked for: their
 numbers have been 251 to 253 in the headers of CUDA 12 and are 269 to 271 in those of CUDA 13."""
 
-FIELDS = (*ERROR_COUNTERS, MEMORY_TEMPERATURE, ENERGY_MILLIJOULES, *HELD_BACK)
+FIELDS = (*ERROR_COUNTERS, ENERGY_MILLIJOULES, *HELD_BACK)
 
 SETTLED_SECONDS, LEAST_SECONDS, MOST_SECONDS = 0.01, 0.05, 0.1
 """Clocks that have not risen for so long rise no more; how long devices work at least, as clocks may begin to
@@ -197,8 +195,8 @@ class NvidiaDevices:
 
     def _look(self, bus_id: str, gpu: _Gpu, sm_clock: int | None, count: bool) -> DeviceReading:
         """Look at one GPU. count: its errors, too."""
-        begun, asked_before, library = self._clock(), self._nvml.calls, self._nvml.library
-        state, trouble = None, None
+        library = self._nvml.library
+        at_seconds, state, trouble = self._clock(), None, None
         try:
             state = int(library.nvmlDeviceGetPerformanceState(gpu.handle))
         except library.NVMLError_NotSupported:
@@ -206,8 +204,8 @@ class NvidiaDevices:
         except library.NVMLError as error:  # a GPU that has fallen off the bus answers nothing else either
             trouble = str(error)
         reading = DeviceReading(
-            bus_id, "nvidia", gpu.model, at_seconds=begun, trouble=trouble, performance_state=state, calls=2
-        )  # calls so far: the clock, which all GPUs were asked for at once, and the state
+            bus_id, "nvidia", gpu.model, at_seconds=at_seconds, trouble=trouble, performance_state=state
+        )
         if trouble is not None:
             return reading
 
@@ -231,7 +229,7 @@ class NvidiaDevices:
         errors: dict[str, Any] = {
             name: int(values[one]) for one, name in ERROR_COUNTERS.items() if one in values
         }
-        reading = replace(
+        return replace(
             reading,
             sm_clock_mhz=sm_clock,
             sm_clock_limit_mhz=gpu.sm_clock_limit_mhz,
@@ -241,7 +239,6 @@ class NvidiaDevices:
             power_watts=scaled(answer("PowerUsage"), 1e3),
             power_limit_watts=scaled(answer("EnforcedPowerLimit"), 1e3),
             temperature_celsius=answer("Temperature", GPU_SENSOR),
-            memory_temperature_celsius=values.get(MEMORY_TEMPERATURE) or None,  # 0 stands for no sensor
             energy_joules=scaled(values.get(ENERGY_MILLIJOULES), 1e3),
             held_back_seconds={word: values[one] / 1e9 for one, word in HELD_BACK.items() if one in values},
             links=links,
@@ -249,8 +246,6 @@ class NvidiaDevices:
             pcie_width=answer("CurrPcieLinkWidth"),
             **errors,
         )
-        calls = reading.calls + self._nvml.calls - asked_before
-        return replace(reading, calls=calls, reading_seconds=self._clock() - begun)
 
 
 def in_words(reasons: int) -> tuple[str, ...]:

@@ -151,13 +151,10 @@ def test_of_the_command_line_only_what_matters_is_kept(tmp_path: Path) -> None:
     files = {
         "proc/cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/sda1 iommu=soft pcie_aspm=off nosmt ip=10.0.0.7 "
         "iommu=pt hugepages=16 password=x\n",
-        "proc/sys/kernel/numa_balancing": "1\n",
-        "sys/module/pcie_aspm/parameters/policy": "default performance [powersave] powersupersave\n",
     }
     lay_out(tmp_path, files)
     host = observe(tmp_path, variables={}, checkout=tmp_path).host
     assert dict(host.kernel_options) == {"iommu": "pt", "pcie_aspm": "off", "nosmt": "", "hugepages": "16"}
-    assert (host.aspm_policy, host.numa_balancing) == ("powersave", True)
 
 
 def test_everything_seen_is_plain_json(tmp_path: Path) -> None:

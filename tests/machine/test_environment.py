@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from ccbench.machine.files import Files, expanded
 from ccbench.machine.host import (
-    Cache,
     Limits,
     allowed_cpus,
     available_memory_bytes,
@@ -38,10 +37,6 @@ def a_server(root: Path) -> Path:
         f"{CPU}/online": "0-7\n",
         f"{CPU}/smt/active": "1\n",
         f"{CPU}/cpu0/topology/thread_siblings_list": "0,4\n",
-        f"{CPU}/cpu0/cache/index0/level": "1\n",
-        f"{CPU}/cpu0/cache/index0/size": "48K\n",
-        f"{CPU}/cpu0/cache/index0/type": "Data\n",
-        f"{CPU}/cpu0/cache/index0/shared_cpu_list": "0,4\n",
         f"{CPU}/cpufreq/boost": "0\n",
         "sys/devices/system/node/online": "0-1\n",
         "sys/devices/system/clocksource/clocksource0/current_clocksource": "kvm-clock\n",
@@ -70,7 +65,6 @@ def test_a_whole_machine_is_read_from_its_files(tmp_path: Path) -> None:
     assert seen.processor.smt_active is True
     assert seen.processor.boost is False
     assert seen.processor.governors == {"performance": 1, "powersave": 7}
-    assert seen.processor.caches == (Cache(1, "Data", 48 * 1024, "0,4"),)
     assert seen.processor.clock_source == "kvm-clock"
     assert seen.memory.total_bytes == 1000 * 1024
     assert seen.memory.available_bytes == 600 * 1024
@@ -100,7 +94,6 @@ def test_a_file_of_nonsense_is_a_fact_not_told(tmp_path: Path) -> None:
             "proc/meminfo": "MemTotal: lots\n",
             f"{CPU}/online": "all\n",
             f"{CPU}/smt/active": "\n",
-            f"{CPU}/cpu0/cache/index0/level": "x",
             "sys/kernel/mm/transparent_hugepage/enabled": "whenever",
         },
     )
@@ -109,7 +102,6 @@ def test_a_file_of_nonsense_is_a_fact_not_told(tmp_path: Path) -> None:
     assert seen.memory.total_bytes is None
     assert seen.memory.huge_pages is None
     assert seen.processor.smt_active is None
-    assert seen.processor.caches == ()
 
 
 def test_bytes_that_are_not_utf8_can_still_be_written_as_json(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Versions from headers, file names and variables."""
+"""Versions from numbers and file names, and how an extra is installed."""
 
 from __future__ import annotations
 
@@ -11,26 +11,10 @@ from hypothesis import strategies as st
 from ccbench.machine.files import Files
 from ccbench.machine.software import (
     cuda_version,
-    header_versions,
     install_line,
     loadable_versions,
-    version_in_header,
 )
 from tests.machine.laid_out import lay_out
-
-
-@given(st.integers(1, 99), st.integers(0, 99), st.integers(0, 99))
-def test_an_nccl_header_tells_its_version(major: int, minor: int, patch: int) -> None:
-    text = f"#define NCCL_MAJOR {major}\n#define NCCL_MINOR {minor}\n#define NCCL_PATCH {patch}\n"
-    assert version_in_header(text) == f"{major}.{minor}.{patch}"
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [("#define CUDA_VERSION 12090\n", "12.9"), ("#define NCCL_MAJOR 2\n", None), ("", None)],
-)
-def test_a_cuda_header_tells_its_version_and_others_none(text: str, version: str | None) -> None:
-    assert version_in_header(text) == version
 
 
 @given(st.integers(1, 99), st.integers(0, 9))
@@ -38,19 +22,14 @@ def test_numbers_of_cuda_become_versions(major: int, minor: int) -> None:
     assert cuda_version(1000 * major + 10 * minor) == f"{major}.{minor}"
 
 
-def test_headers_and_libraries_of_the_system_are_found_by_their_files(tmp_path: Path) -> None:
+def test_libraries_of_the_system_are_found_by_their_files(tmp_path: Path) -> None:
     files = {
-        "usr/include/nccl.h": "#define NCCL_MAJOR 2\n#define NCCL_MINOR 19\n#define NCCL_PATCH 3\n",
-        "usr/local/cuda/include/cuda.h": "#define CUDA_VERSION 12040\n",
         "usr/lib64/libnccl.so.2.19.3": "",
         "usr/lib64/libnccl.so.2": "",
         "usr/lib64/libcudart.so.12.4.127": "",
         "usr/lib64/libz.so.1.3.1": "",
     }
-    headers = header_versions(Files(lay_out(tmp_path, files)))
-    assert headers["/usr/include/nccl.h"] == "2.19.3"
-    assert headers["/usr/local/cuda/include/cuda.h"] == "12.4"
-    assert loadable_versions(Files(tmp_path)) == {
+    assert loadable_versions(Files(lay_out(tmp_path, files))) == {
         "/usr/lib64/libnccl.so.2.19.3": "2.19.3",
         "/usr/lib64/libcudart.so.12.4.127": "12.4.127",
     }

@@ -55,9 +55,8 @@ def test_a_gpu_at_work_tells_clocks_heat_power_and_counters() -> None:
     assert (seen.performance_state, seen.sm_clock_mhz, seen.sm_clock_limit_mhz) == (0, 1980, 1980)
     assert (seen.memory_clock_mhz, seen.clock_reasons) == (2619, ())
     assert (seen.power_watts, seen.power_limit_watts, seen.energy_joules) == (400.0, 700.0, 4000.0)
-    assert (seen.temperature_celsius, seen.memory_temperature_celsius) == (70, 75)
+    assert seen.temperature_celsius == 70
     assert (seen.ecc_corrected_volatile, seen.ecc_uncorrected_volatile) == (2, 0)
-    assert (seen.ecc_corrected_aggregate, seen.ecc_uncorrected_aggregate) == (9, 0)
     assert (seen.pcie_generation, seen.pcie_width, seen.pcie_replays) == (5, 16, 1)
     assert seen.held_back_seconds == {"power": 0.0, "thermal": 0.0, "board_limit": 0.0, "reliability": 0.0}
 
@@ -104,13 +103,13 @@ def test_an_older_driver_is_asked_by_the_older_name() -> None:
     assert seen.clock_reasons == ("sw_power_cap",)
 
 
-def test_a_look_costs_few_calls_and_says_how_many() -> None:
+def test_a_look_costs_few_calls() -> None:
     library = Nvml([Gpu(links=[{} for _ in range(18)])])
     watching = watch(library)
     watching.before()
     begun = library.calls
-    (seen,) = watching.read()
-    assert seen.calls == library.calls - begun <= 12
+    watching.read()
+    assert library.calls - begun <= 12
 
 
 def test_the_clocks_of_all_gpus_are_read_before_the_rest_of_any(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,8 +299,6 @@ readings = st.builds(
     vendor=st.just("nvidia"),
     model=st.just("GPU"),
     at_seconds=st.floats(1, 1e6),
-    reading_seconds=st.floats(1e-6, 1),
-    calls=st.integers(1, 20),
     trouble=st.one_of(st.none(), st.text(min_size=1)),
     sm_clock_mhz=numbers,
     clock_reasons=st.one_of(
@@ -324,7 +321,7 @@ few = settings(max_examples=40)
 @few
 @given(looks)
 def test_readings_come_back_from_their_text(found: tuple[DeviceReading, ...]) -> None:
-    later = tuple(replace(one, calls=one.calls + 1) for one in found)
+    later = tuple(replace(one, at_seconds=one.at_seconds + 1) for one in found)
     text = readings_json(found, later)
     assert readings_from_json(text) == (found, later)
 
@@ -393,9 +390,9 @@ def test_of_several_rounds_the_one_with_most_to_flag_is_kept() -> None:
 
 
 def test_what_a_newer_version_adds_is_left_out() -> None:
-    text = '[{"bus_id":"a","vendor":"x","model":null,"before":{"smell":1},"after":{"calls":2}}]'
+    text = '[{"bus_id":"a","vendor":"x","model":null,"before":{"smell":1},"after":{"pcie_width":2}}]'
     (before,), (after,) = readings_from_json(text)
-    assert (before.bus_id, after.calls) == ("a", 2)
+    assert (before.bus_id, after.pcie_width) == ("a", 2)
 
 
 def test_the_example_of_the_documentation_can_be_read() -> None:

@@ -29,6 +29,8 @@ from ccbench.units import format_seconds, plural
 
 Floats = NDArray[np.float64]
 
+NOTHING = "no communication is recorded here"
+
 UNTOLD_SHARE = 0.01
 """Calls that are no case and take less than this, of the communication, stay out of the verdict."""
 
@@ -130,8 +132,9 @@ class Replay:
     def verdict(self) -> str:
         """One sentence: how long a step communicates, and where that goes."""
         ran = sum(one.job.count for one in self.cases)
-        if not ran and self.fold.not_folded:
-            return f"{plural(sum(self.fold.not_folded.values()), 'communication')}, none of which is a case"
+        if not ran:
+            others = sum(self.fold.not_folded.values())
+            return f"{plural(others, 'communication')}, none of which is a case" if others else NOTHING
         if self.step is None:
             return (
                 f"{plural(ran, 'communication')} in {plural(len(self.cases), 'case')}; the trace has no times"

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from sys import intern
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ _COMMUNICATES = re.compile(
 )
 _FUSED = re.compile(r"triton_[a-z]{3}_fused")
 """Inductor names a kernel by all operators near it, also by those that run elsewhere."""
+
+CORRELATION = "correlation"
 
 _DURING_EVENT = re.compile(r"(gloo|mpi):")
 """Libraries whose events last as long as the transfer; those of others end when it is launched."""
@@ -90,6 +93,13 @@ def _id(value: object) -> int | str | None:
     return value if isinstance(value, (int, str)) else None
 
 
+def _words(args: Mapping[str, Any]) -> dict[str, Any]:
+    """What is read of an event's arguments later."""
+    # Equal texts are one object: a trace of nothing but collectives has a million of each.
+    kept = ((name, args[name]) for name in torch_calls.WORDS if name in args)
+    return {name: intern(value) if type(value) is str else value for name, value in kept}
+
+
 class _Events:
     """What is kept of the events of a file. Times are in microseconds."""
 
@@ -113,17 +123,20 @@ class _Events:
         args = members(event.get("args"))
         thread = _id(event.get("pid")), _id(event.get("tid"))
         if kind == "launch":
-            self.launches[_id(args.get("correlation"))] = start, thread
+            self.launches[_id(args.get(CORRELATION))] = start, thread
         elif kind == "kernel":
             if NAME in args or _communicates(name):
                 stream = plain(f"{_id(args.get('device'))}:{_id(args.get('stream', thread[1]))}")
-                self.kernels.append(Call(place, start, end, name, thread, args, stream))
+                correlation = _id(args.get(CORRELATION))
+                self.kernels.append(
+                    Call(place, start, end, name, thread, {**_words(args), CORRELATION: correlation}, stream)
+                )
             else:
                 self.computing.extend((start, end))
         elif name.startswith("ProfilerStep#"):
             self.steps.append((start, end))
         elif _asks(kind, name):
-            self.calls.append(Call(place, start, end, name, thread, args))
+            self.calls.append(Call(place, start, end, intern(name), thread, _words(args)))
         elif kind == "cpu_op":
             self.worked[thread].extend((start, end))
 
@@ -205,7 +218,7 @@ class _Rank:
 
     def _launched(self, kernel: Call) -> tuple[float, object, list[Call]]:
         """(time, thread, calls around) of a kernel's launch; its own time where the trace has no launch."""
-        launch = self.events.launches.get(_id(kernel.args.get("correlation")))
+        launch = self.events.launches.get(kernel.args[CORRELATION])
         if launch is None:
             return kernel.start, None, []
         calls = self.threads.get(launch[1], [])

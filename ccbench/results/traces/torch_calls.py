@@ -29,6 +29,13 @@ IN_SPLITS, OUT_SPLITS = "In split size", "Out split size"
 IN_BYTES, OUT_BYTES = "bytes in", "bytes out"
 """What other tools say instead of elements."""
 
+WORDS = (
+    NAME, ASYNCHRONOUS, INPUT, OUTPUT, IN_SPLITS, OUT_SPLITS, "dtype", "Group size",
+    "Process Group Name", "Process Group Description", "Process Group Ranks",
+    "Rank", "Dst Rank", "Src Rank", "Seq", "Concrete Inputs", "Input Dims", "Input type",
+)  # fmt: skip
+"""All that is read of an event's arguments, besides where it ran."""
+
 LIBRARY_EVENT = re.compile(r"(?:[a-z]{0,3}ccl|gloo|ucc|mpi):")
 OPERATOR = "c10d::"
 

@@ -18,7 +18,7 @@ from ccbench.topology.fabrics import Wire
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, SourceWarning, Topology
 from ccbench.topology.matrix import NOT_VISIBLE, path_labels
 from ccbench.topology.text import said_and_denied
-from ccbench.units import format_rate, shown, suggestion
+from ccbench.units import shown, suggestion
 
 KINDS: dict[str, LinkKind] = {
     "ib": LinkKind.INFINIBAND,
@@ -232,42 +232,26 @@ def _down(machine: Topology) -> list[str]:
 
 def _rated(machine: Topology, network: Network) -> Topology:
     """``machine`` whose own NICs have the rate of ``network``; a warning where that is not theirs."""
-    rate, warnings = network.bytes_per_second, []
-    stated: dict[str, float | None] = {}
+    rate = network.bytes_per_second
+    others: dict[str, float] = {}
     for nic in machine.of_kind(DeviceKind.NIC):
         rates = (nic.attributes.get(name) for name in _RATES)
-        stated[nic.name] = next((float(one) for one in rates if isinstance(one, (int, float))), None)
-    # Rates that differ by less are the same number, written with more or fewer digits.
-    others = {
-        name: own
-        for name, own in stated.items()
-        if own is not None and not math.isclose(own, rate, rel_tol=0.01)
-    }
-    if others:
-        said = " and ".join(f"{own * 8 / 1e9:g}" for own in sorted(set(others.values())))
-        text = f"{_listed([*others])} of {machine.name}: {said} Gb/s, {network} says {rate * 8 / 1e9:g}"
-        warnings.append(SourceWarning("contradiction", f"{text}: the latter is taken"))
-    slots: dict[str, float] = {}
-    for link in machine.links:
-        if link.source in stated and link.carries:
-            known = math.inf if link.bytes_per_second is None else link.bytes_per_second
-            slots[link.source] = slots.get(link.source, 0.0) + known
-    slow = [
-        name for name, slot in slots.items() if slot < rate and not math.isclose(slot, rate, rel_tol=0.01)
-    ]
-    if slow:
-        least = format_rate(min(slots[name] for name in slow))
-        text = f"slots of {_listed(slow)} in {machine.name} carry {least}, less than the {format_rate(rate)}"
-        warnings.append(SourceWarning("contradiction", f"{text} of a port of {network}: both are kept"))
-    if not warnings:
+        own = next((float(one) for one in rates if isinstance(one, (int, float))), rate)
+        # Rates that differ by less are the same number, written with more or fewer digits.
+        if not math.isclose(own, rate, rel_tol=0.01):
+            others[nic.name] = own
+    if not others:
         return machine
+    said = " and ".join(f"{own * 8 / 1e9:g}" for own in sorted(set(others.values())))
+    text = f"{_listed([*others])} of {machine.name}: {said} Gb/s, {network} says {rate * 8 / 1e9:g}"
+    warning = SourceWarning("contradiction", f"{text}: the latter is taken")
     devices = tuple(
         replace(one, attributes={**one.attributes, **dict.fromkeys(_RATES, rate)})
         if one.name in others
         else one
         for one in machine.devices
     )
-    return replace(machine, devices=devices, warnings=(*machine.warnings, *warnings))
+    return replace(machine, devices=devices, warnings=(*machine.warnings, warning))
 
 
 def _places(gpus: Sequence[str], upwards: Mapping[str, Link], processors: set[str]) -> list[str]:

@@ -544,8 +544,8 @@ def test_the_numbers_of_reasons_and_fields_are_those_of_pynvml() -> None:
     assert {
         (getattr(pynvml, f"NVML_FI_DEV_{name}"), 0)
         for name in (
-            "ECC_SBE_VOL_TOTAL", "ECC_DBE_VOL_TOTAL", "TOTAL_ENERGY_CONSUMPTION", "PCIE_REPLAY_COUNTER", "PERF_POLICY_POWER", "PERF_POLICY_THERMAL",
-            "PERF_POLICY_BOARD_LIMIT", "PERF_POLICY_RELIABILITY",
+            "ECC_SBE_VOL_TOTAL", "ECC_DBE_VOL_TOTAL", "TOTAL_ENERGY_CONSUMPTION", "PCIE_REPLAY_COUNTER",
+            "PERF_POLICY_POWER", "PERF_POLICY_THERMAL", "PERF_POLICY_BOARD_LIMIT", "PERF_POLICY_RELIABILITY",
         )
     } == {*telemetry.FIELDS}  # fmt: skip
 

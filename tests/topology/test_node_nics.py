@@ -49,17 +49,6 @@ def test_own_nics_of_another_rate_are_spoken_of_and_the_networks_rate_counts(wor
     assert made.device("nic0").attributes["bytes_per_second"] == 25e9
 
 
-def test_slots_that_are_slower_than_the_ports_are_spoken_of() -> None:
-    made = compose(own(), 1, "ib-ndr-400x2")
-    assert said(made) == [
-        (
-            "contradiction",
-            "slots of nic0, nic1 in box carry 31.5 GB/s, less than the 50 GB/s of a port of ib-ndr-400x2: "
-            "both are kept",
-        )
-    ]
-
-
 @pytest.mark.parametrize("node", [own(nic0={"up": False}), with_links(own(), "nic0", LinkState.DOWN)])
 def test_no_nic_that_is_down_is_made_part_of_a_cluster(node: Topology) -> None:
     made = compose(node, 2, "ib-hdr-200x2")

@@ -29,7 +29,6 @@ MOST_WARNINGS = 100
 _MESSAGE = re.compile(
     r"(?:[\w.-]{1,80}:\d{1,10}:\d{1,10} )?\[\d{1,5}\] (?:NCCL|RCCL|MCCL) (?:INFO|WARN|TRACE|ERROR)\b"
 )
-_ROW = re.compile(r"\s*\d{1,20}\s+\d{1,20}\s+[a-z]")
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,8 @@ class Line:
 def source_lines(text: str) -> Iterator[Line]:
     """Every line that is not blank; longer ones than LONGEST_LINE are cut there.
 
-    A message that another thread wrote into the middle of a row stands before the row, which is put together
-    again.
+    A message of a library is a line of its own, also where another thread wrote it behind something else.
     """
-    begun: Line | None = None
     raws = text.split("\n")
     for number, raw in enumerate(raws, start=1):
         if not raw or raw.isspace():
@@ -60,21 +57,10 @@ def source_lines(text: str) -> Iterator[Line]:
         bare = without_tags(plain(raw[:LONGEST_LINE]).rstrip())
         message = _MESSAGE.search(bare) if "CCL " in bare else None
         before = bare[: message.start()] if message else bare
-        start = number
-        if begun is not None and before:
-            if _ROW.match(before):  # a row of its own: the one before ended where the message began
-                yield begun
-            else:
-                start, before = begun.number, f"{begun.text} {before.lstrip()}"
-            begun = None
-        if message and before.lstrip()[:1].isdigit():
-            begun = Line(start, before, unfinished)
-        elif before and (not message or not before.isspace()):
-            yield Line(start, before, unfinished)
+        if before and not (message and before.isspace()):
+            yield Line(number, before, unfinished)
         if message:
-            yield Line(start, bare[message.start() :], unfinished, message=True)
-    if begun is not None:
-        yield begun
+            yield Line(number, bare[message.start() :], unfinished, message=True)
 
 
 def no_row(line: Line) -> SourceWarning:

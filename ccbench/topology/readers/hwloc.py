@@ -14,6 +14,7 @@ below them are left out.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -108,9 +109,9 @@ def read(text: str) -> Topology:
             "give the whole of a file that 'lstopo x.xml' wrote"
         )
     warnings = [*document.warnings, *tree.warnings]
-    matrices = list(_matrices(root, warnings))
-    bandwidths = _Bandwidths(tree, [matrix for matrix in matrices if matrix.name in _KINDS], warnings)
-    links = [*tree.links, *bandwidths.links, *_socket_links(tree, matrices, warnings)]
+    matrices = [matrix for matrix in _matrices(root, warnings) if matrix.name in _KINDS]
+    bandwidths = _Bandwidths(tree, matrices, warnings)
+    links = [*tree.links, *bandwidths.links, *_socket_links(tree, warnings)]
     machine = next(iter(root.named("object")), None)
     product = _infos_of([machine] if machine else []).get("DMIProductName", "").replace("_", " ").strip()
     topology_class, reason = _class(root, product, tree, bandwidths, document.complete)
@@ -125,7 +126,6 @@ def read(text: str) -> Topology:
         **tree.facts(),
         "nvswitch": None if unknown else topology_class is TopologyClass.NVSWITCH,
         "product": product or None,
-        "hwloc_xml_version": root.attributes.get("version", "1"),
         "class_evidence": reason,
         **bandwidths.facts(),
     }
@@ -331,30 +331,18 @@ def _class(
     return TopologyClass.UNKNOWN, "hwloc did not ask the GPUs' driver about links"
 
 
-def _socket_links(tree: _Tree, matrices: list[_Matrix], warnings: list[SourceWarning]) -> list[Link]:
-    """The way between CPUs, with the kernel's relative distance where given; hwloc knows no rate of it."""
-    cpus = {str(device.numa_node): device.name for device in tree.of_kind(DeviceKind.CPU)}
+def _socket_links(tree: _Tree, warnings: list[SourceWarning]) -> list[Link]:
+    """The way between CPUs; hwloc knows no rate of it."""
+    cpus = [device.name for device in tree.of_kind(DeviceKind.CPU)]
     if len(cpus) > _MOST_JOINED_CPUS:
         text = f"{len(cpus)} NUMA nodes: the links between more than {_MOST_JOINED_CPUS} are left out"
         warnings.append(SourceWarning("unsupported", text))
         return []
-    distances: dict[tuple[str, str], int] = {}
-    for matrix in matrices:
-        if matrix.name == "NUMALatency":
-            nodes = [key.partition(":")[2] for key in matrix.keys]
-            for source, row in zip(nodes, matrix.rows, strict=True):
-                distances |= {(source, target): value for target, value in zip(nodes, row, strict=True)}
     origin = "hwloc: both CPUs are in one machine"
-    links = []
-    for source in cpus:
-        for target in cpus:
-            distance = distances.get((source, target))
-            attributes = {"numa_distance": distance} if distance is not None else {}
-            link = Link(
-                cpus[source], cpus[target], LinkKind.INTER_SOCKET, origin=origin, attributes=attributes
-            )
-            links += [link] if source != target else []
-    return links
+    return [
+        Link(source, target, LinkKind.INTER_SOCKET, origin=origin)
+        for source, target in itertools.permutations(cpus, 2)
+    ]
 
 
 @dataclass
@@ -483,7 +471,6 @@ class _Tree:
             "pci_id": f"{vendor}:{device}" if vendor else "0000:0000",
             "model": infos.get("GPUModel"),
             "uuid": infos.get("NVIDIAUUID"),
-            "os_devices": os_names or None,
             "name": (verbs or os_names)[0] if kind is DeviceKind.NIC and os_names else None,
             "pci_link_GBps": speed,
             "memory_numa_node": memory[0] if memory else None,

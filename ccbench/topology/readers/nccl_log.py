@@ -374,7 +374,6 @@ def _graph_facts(graph: MachineGraph) -> dict[str, Any]:
         "nic_count_in_excerpt": nics,
         "net_count_in_excerpt": nets,
         "numa_unknown": any(number_of(node[1]) < 0 for node in cpus) if cpus else None,
-        "complete_graph": dump.complete,
     }
     # One pair that is missing ends the search: a damaged table may name thousands of GPUs.
     pairs = ((left, right) for left in gpus for right in gpus if left != right)
@@ -492,7 +491,6 @@ def _session_facts(session: Session) -> dict[str, Any]:
         "cpu_affinity": next(iter(session.affinities.values()), {}),
         "nvls_heads": len(session.heads),
         "topo_file": session.topo_file,
-        "p2p_chunk_bytes": session.chunk_bytes,
         "version": session.version,
         "gpu_models": session.models,
         "numa_nodes": len({mask.lower() for mask in masks.values()}) if masks and whole_host else None,

@@ -366,9 +366,6 @@ class MachineGraph:
             attributes = {"count_known": False} if edge.kind in _DIRECT else {}
             link, back = Link(upper, lower, kind, rate, origin=origin, attributes=attributes).both_ways()
             forth = (upper, lower, kind)
-            if forth in stated and found[forth].bytes_per_second != link.bytes_per_second:
-                text = f"{upper} to {lower} is printed twice with different rates; the first is kept"
-                self.warnings.append(SourceWarning("contradiction", text, edge.line))
             if forth not in stated:
                 stated.add(forth)
                 found[forth] = link

@@ -457,9 +457,6 @@ class _GpuLinks:
             text = f"{gpu.name}: {count} {element.tag} links to {target}, which {what}"
             self.tree.note("missing_peer", text, element)
         else:
-            if target_class and not target_class.startswith(_GPUS):
-                text = f"{target} is a GPU, the link says class {target_class}"
-                self.tree.note("contradiction", text, element)
             self.stated[gpu.name, peer] += count
 
     def _link(self, gpu: Gpu, target: str, count: int) -> Link:

@@ -103,13 +103,6 @@ def test_a_rank_in_brackets_is_a_tag_and_no_message() -> None:
     assert log.environment == {"NCCL_ALGO": "Ring"}
 
 
-def test_a_message_in_the_middle_of_a_row_does_not_lose_it() -> None:
-    for place in ("262144", "  float", "     sum", "      -1", "9   34.40", "      0   "):
-        broken = WHOLE.replace(place, place + " box0:21:21 [0] NCCL INFO Launch mode Parallel\n", 1)
-        assert broken != WHOLE
-        assert figures_of(read(broken)) == figures_of(read(WHOLE))
-
-
 def test_the_old_error_column_is_no_count_of_wrong_elements() -> None:
     line = f"{1 << 20:>12}  {1 << 18:>12}   float     sum" + figures(1 << 20, 1.75, 50.0, "2e-07") * 2
     for text in ("\n".join([OLD_TITLES, line]), line + "\n"):

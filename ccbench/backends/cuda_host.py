@@ -6,15 +6,13 @@ measurement is flagged ``emulation``, and nothing follows from comparing them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ccbench.backends.base import Backend, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
-from ccbench.backends.endpoint import SingleProcessEndpoint, SingleProcessGroup
-from ccbench.backends.kernels import abi
+from ccbench.backends.endpoint import SingleProcessEndpoint, SingleProcessGroup, merged_mismatch
 from ccbench.backends.kernels.building import Build, built, compiler
 from ccbench.backends.kernels.host_engine import (
     HostCall,
@@ -31,14 +29,13 @@ from ccbench.dtypes import numpy_dtype
 from ccbench.errors import MissingDependency
 from ccbench.machine.flags import Flag
 from ccbench.machine.host import available_memory_bytes
-from ccbench.verification import Array, Mismatch, Part, Piece, part_of, poison
+from ccbench.verification import Array, Mismatch, Part, part_of, poison
 
 CHANNELS = 2
 SLOTS = 4
 SLOT_BYTES = 16 << 10
 PACKETS_BYTES = 1 << 20
 STAGING_BYTES = 4 << 20
-COMPARE = Build("compare.cu")
 LANES = 8
 """Small, because every lane is a fiber; the protocols meet the same cases as on a device."""
 
@@ -48,42 +45,8 @@ SPARE_BYTES = 8 << 20
 MEMORY_SHARE = 0.8
 
 
-@dataclass(frozen=True)
-class EmulatedOutput:
-    """Implements ``ccbench.backends.endpoint.Output`` for ``output``, a view of the world's memory."""
-
-    world: HostWorld
-    output: Array
-    build: Build = COMPARE
-
-    @property
-    def elements(self) -> int:
-        """Number of elements."""
-        return len(self.output)
-
-    def read(self) -> Array:
-        """The result."""
-        return self.output
-
-    def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
-        """By the kernel ``compare``, which a rank runs alone."""
-        # One rank of its own runs it, with flags that no collective uses, and everything is given back.
-        world, mark = self.world, self.world.used
-        table, periods = abi.compare_tables(pieces)
-        alone = world.communicator([0])
-        at = world.allocate(periods.nbytes)
-        world.view(at, periods.nbytes)[:] = periods.view(np.uint8)
-        place = self.output.ctypes.data - world.arena.ctypes.data
-        dtype = abi.COPY_TYPES[self.output.itemsize]
-        call = HostCall("compare", dtype, 0, [at], [place], program=table.view(np.int32), communicator=alone)
-        world.run(self.build, [call], HostOptions(lanes=LANES))
-        lanes = world.area(0, "staging", alone).view(abi.COMPARED)[: world.channels * LANES].copy()
-        world.free_after(mark)
-        return abi.compared(lanes)
-
-
 class EmulatedEndpoint(SingleProcessEndpoint):
-    """Implements ``ccbench.backends.endpoint.TeamEndpoint`` on a HostWorld."""
+    """Implements ``ccbench.backends.endpoint.TeamEndpoint`` on a HostWorld. outputs: of each rank."""
 
     flags = (Flag.EMULATION,)
 
@@ -95,7 +58,7 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         self._parts: dict[int, Part] = {}
         self._calls: list[HostCall] = []
         self._inputs: dict[int, Array] = {}
-        self._outputs: dict[int, Array] = {}
+        self.outputs: dict[int, Array] = {}
 
     def prepare(self, case: Case) -> str:
         """Build the kernel, place the buffers; returns the algorithm that runs."""
@@ -113,11 +76,10 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         if case.groups:  # the communicator of all ranks is the world's, a group's takes room of its own
             areas = WorkAreas(seen.ranks, CHANNELS, SLOTS, SLOT_BYTES, PACKETS_BYTES, STAGING_BYTES)
             needed += communicator_bytes(areas)
-        compared = max(one.output_bytes for one in layout)  # at most: what an output is compared with
-        world = self._roomy_world(len(groups) * needed + compared)
+        world = self._roomy_world(len(groups) * needed)
         # ``finish`` gives back what is taken from here on; the communicator of all ranks stays.
         self._begin = world.used
-        self._inputs, self._outputs = {}, {}
+        self._inputs, self.outputs = {}, {}
         # Groups have flags and counters of their own, so that what one does never counts in another.
         self._calls = [
             self._call(choice, seen, world, world.communicator(one.members) if case.groups else None, layout)
@@ -140,7 +102,7 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         dtype: np.dtype[np.generic] = numpy_dtype(case.dtype)
         for rank, at, one in zip(members, offsets, layout, strict=True):
             self._inputs[rank] = world.view(at + one.input_offset, one.input_bytes).view(dtype)
-            self._outputs[rank] = world.view(at + one.output_offset, one.output_bytes).view(dtype)
+            self.outputs[rank] = world.view(at + one.output_offset, one.output_bytes).view(dtype)
         # As on a device small cases have one channel, so that both numbers are met.
         channels = channels_for(case.size_bytes, CHANNELS)
         root = 0 if case.root == NO_ROOT else case.root
@@ -190,7 +152,7 @@ class EmulatedEndpoint(SingleProcessEndpoint):
 
     def poison(self) -> None:
         """Make every rank's output wrong everywhere."""
-        for buffer in self._outputs.values():
+        for buffer in self.outputs.values():
             poison(buffer)
 
     def launch(self, times: int) -> None:
@@ -212,17 +174,19 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         """Compare every rank's output with what is right."""
         if not collective(self._case.collective).moves_data:
             return None
-        return self.checked(self._case, self.outputs(), seed, launches)
-
-    def outputs(self) -> Iterator[tuple[int, EmulatedOutput]]:
-        """Every rank's output."""
-        assert self._world is not None
-        for rank, output in self._outputs.items():
-            yield rank, EmulatedOutput(self._world, output)
+        self.say(Activity.CHECKING)
+        found = []
+        for rank, output in self.outputs.items():
+            part = self._parts[rank]
+            for _, fault in [one for one in self._faults if one[0] == rank]:
+                fault.spoil(output)
+            wrong = part.check(output, part.seeded(seed), launches)
+            found.append(wrong and replace(wrong, rank=rank))
+        return merged_mismatch(found)
 
     def finish(self) -> None:
         """Give the buffers' room back; the communicator stays."""
-        self._inputs, self._outputs = {}, {}
+        self._inputs, self.outputs = {}, {}
         if self._world is not None:
             self._world.free_after(self._begin)
         self.say(Activity.IDLE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO, cast
 
@@ -51,13 +51,18 @@ class Forecast:
         self._planned: dict[Hashable, float] = defaultdict(float)
         self._took: dict[Hashable, float] = defaultdict(float)
 
-    def expect(self, kind: Hashable, rounds: int, planned_seconds: float) -> None:
-        """So much of ``kind`` is to come, whatever was thought before."""
-        self._rounds[kind], self._left[kind] = rounds, planned_seconds
+    def expect(self, work: Iterable[tuple[Hashable, int, float]]) -> None:
+        """So much of each kind is to come (kind, rounds, seconds), whatever was thought of these before."""
+        work = list(work)
+        for kind, _, _ in work:
+            self._rounds[kind], self._left[kind] = 0, 0.0
+        for one in work:
+            self.change(*one)
 
     def change(self, kind: Hashable, rounds: int, planned_seconds: float) -> None:
         """So much more is to come than was thought, or less where that is negative."""
-        self.expect(kind, self._rounds[kind] + rounds, self._left[kind] + planned_seconds)
+        self._rounds[kind] += rounds
+        self._left[kind] += planned_seconds
 
     def seen(self, kind: Hashable, planned_seconds: float, took_seconds: float) -> None:
         """Correct the plan by the time that something took."""

@@ -199,9 +199,9 @@ class _Run:
             again = "; unclear ones in more" * (self._sampling.target_relative_width < 1)
             self._progress.note(f"{len(cases)} cases, each in {often} rounds{again}")
         able = [case for case in cases if not (self._refusal(case) or self._in_process(case))]
-        for name, seconds in starting_seconds(able, self._sampling).items():
-            self._forecast.expect(name, 0, seconds)
-        self._recount(cases)
+        starts = starting_seconds(able, self._sampling)
+        self._forecast.expect((name, 0, seconds) for name, seconds in starts.items())
+        self._forecast.expect(map(self._left_of, cases))
         self._progress.started(self._forecast.left())
         exit_code = 0
         try:
@@ -222,16 +222,6 @@ class _Run:
         complete = 0 if counts.get(Status.OK) and not unfinished else _EXIT_CODES[Status.SKIPPED]
         worst = next((code for status, code in _EXIT_CODES.items() if counts.get(status)), complete)
         return RunOutcome(self._folder.path, exit_code or worst, dict(counts), bool(exit_code), unfinished)
-
-    def _recount(self, cases: Sequence[Case]) -> None:
-        """Expect what is left of ``cases`` by what is known of them now."""
-        left: dict[Hashable, tuple[int, float]] = {}
-        for case in cases:
-            kind, rounds, seconds = self._left_of(case)
-            before = left.get(kind, (0, 0.0))
-            left[kind] = before[0] + rounds, before[1] + seconds
-        for kind, (rounds, seconds) in left.items():
-            self._forecast.expect(kind, rounds, seconds)
 
     def _left_of(self, case: Case) -> tuple[Hashable, int, float]:
         """Return the kind of work, the rounds to come, and what was planned for these."""
@@ -268,7 +258,7 @@ class _Run:
                         return
                     number += 1
                     self._round(case, number, deadline)
-                self._recount(cases)
+                self._forecast.expect(map(self._left_of, cases))
 
     def _wants_more(self, case: Case) -> bool:
         result = self._results.get(case.case_id)  # None: the run's time limit cut its first round short

@@ -18,7 +18,7 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import fence
 from ccbench.backends.cuda.context import DeviceContext
-from ccbench.backends.cuda.runtime import PINNED_PORTABLE_MAPPED, Cuda, Kernel
+from ccbench.backends.cuda.runtime import CAPTURE_THREAD, PINNED_PORTABLE_MAPPED, Cuda, Kernel
 from ccbench.backends.kernels.sources import Program, kernel_folder
 from ccbench.errors import BackendUnavailable, CcbenchError
 
@@ -292,6 +292,71 @@ def blocked(kernel: BlockingKernel | None, contexts: Sequence[DeviceContext]) ->
         kernel.abandon()
         raise
     kernel.release()
+
+
+def capture_graphs(contexts: Sequence[DeviceContext], launches: int, enqueue: Callable[[], None]) -> None:
+    """Have a graph of so many launches on all devices, each of what ``enqueue`` puts on its main stream.
+
+    Until every capture of this thread has ended it may only launch: what could wait for a device, such as
+    cudaFree or making a graph executable, ends them all with error 900 (CUDA Runtime API,
+    cudaStreamCaptureModeThreadLocal).
+    """
+    if all(launches in context.graphs for context in contexts):
+        return
+    graphs: list[tuple[DeviceContext, int]] = []
+    try:
+        for context in contexts:
+            context.use()
+            context.cuda.runtime.streamBeginCapture(context.stream, CAPTURE_THREAD)
+        for _ in range(launches):
+            enqueue()
+        for context in contexts:
+            graphs.append((context, context.end_capture()))  # noqa: PERF401 - one may fail; keep the others
+        while graphs:
+            context, graph = graphs[0]
+            context.use()
+            executable = int(context.cuda.runtime.graphInstantiate(graph))
+            context.graphs[launches] = graph, executable
+            graphs.pop(0)
+            # Copied to the device now, or its first launch would wait for that.
+            context.cuda.runtime.graphUpload(executable, context.stream)
+    except BaseException:
+        for context in contexts:
+            with suppress(Exception):  # its capture has ended, or was spoilt by the error on its way
+                graphs.append((context, context.end_capture()))
+        for context, graph in graphs:
+            with suppress(Exception):  # the first error is the one to be told
+                context.cuda.runtime.graphDestroy(graph)
+        raise
+
+
+def launch_sample(
+    contexts: Sequence[DeviceContext],
+    mode: str,
+    times: int,
+    items: int,
+    enqueue: Callable[[], None],
+    timed: Callable[[int], AbstractContextManager[Callable[[], None]]],
+) -> None:
+    """Launch ``times`` times on all devices as ``mode`` has it.
+
+    items: places of a stream's queue that a launch takes. enqueue: one launch. timed: measures what is
+    enqueued inside; it is told how many launches come before the devices are released, and gives what
+    releases them.
+    """
+    graph = mode == "graph"
+    sizes = graph_sizes(times) if graph else (1,) * times
+    for size in dict.fromkeys(sizes) if graph else ():
+        capture_graphs(contexts, size, enqueue)  # made before the clock starts
+    held = blocked_launches(mode, items)
+    with timed(sum(sizes[:held])) as release:
+        for number, size in enumerate(sizes):
+            if number == held:
+                release()
+            if not graph:
+                enqueue()
+            for context in contexts if graph else ():
+                context.launch_graph(size)
 
 
 def open_blocking_kernel(

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.runtime import (
-    CAPTURE_THREAD,
     NON_BLOCKING,
     ON_DEVICE,
     TO_DEVICE,
@@ -37,7 +36,6 @@ from ccbench.backends.cuda.runtime import (
     DeviceFacts,
     Kernel,
     Modules,
-    chain_behind,
     do_all,
 )
 from ccbench.backends.kernels import abi
@@ -124,7 +122,8 @@ class DeviceContext:
         self._extra = Modules(self.cuda, self.facts)
         self._before: tuple[Transfer, ...] = ()
         self._after: tuple[Transfer, ...] = ()
-        self._graphs: dict[int, tuple[int, int]] = {}
+        # By the number of launches: the graph, and what runs it; ``forget_graphs`` gives both back.
+        self.graphs: dict[int, tuple[int, int]] = {}
         self._arguments: NDArray[Any] = np.zeros(1, abi.ARGUMENTS)
         self._parameters: Any = None
         self._grid = 0
@@ -311,53 +310,21 @@ class DeviceContext:
 
     # -- graphs, clocks, caches ----------------------------------------------------------------------------
 
-    def graph(self, launches: int) -> int:
-        """An executable graph of ``launches`` launches in a row, made the first time."""
-        if self.has_graph(launches):
-            return self._graphs[launches][1]
-        runtime = self.cuda.runtime
-        self.cuda.use(self.facts.number)
-        graph = 0
-        runtime.streamBeginCapture(self.stream, CAPTURE_THREAD)
-        try:
-            for _ in range(launches):
-                self.launch()
-            graph = int(runtime.streamEndCapture(self.stream))
-            self.keep_graph(launches, graph)
-        except Exception as first:
-            # A stream must not stay in capture; and what goes wrong now must not hide the first error.
-            try:
-                runtime.graphDestroy(graph or runtime.streamEndCapture(self.stream))
-            except Exception as later:
-                chain_behind(first, later)
-            raise
-        self.upload_graph(launches)
-        self.synchronize()
-        return self._graphs[launches][1]
-
-    def has_graph(self, launches: int) -> bool:
-        """True if a graph of so many launches is there."""
-        return launches in self._graphs
-
-    def keep_graph(self, launches: int, graph: int) -> None:
-        """Make a graph of so many launches executable; from here on ``forget_graphs`` gives it back."""
-        self._graphs[launches] = (graph, int(self.cuda.runtime.graphInstantiate(graph)))
-
-    def upload_graph(self, launches: int) -> None:
-        """Enqueue the copy of a graph to the device, which its first launch would wait for."""
-        self.cuda.runtime.graphUpload(self._graphs[launches][1], self.stream)
+    def end_capture(self) -> int:
+        """Return the graph of what was captured."""
+        self.use()
+        return int(self.cuda.runtime.streamEndCapture(self.stream))
 
     def launch_graph(self, launches: int) -> None:
         """Enqueue a graph of so many launches."""
-        executable = self.graph(launches)
         self.use()
-        self.cuda.runtime.graphLaunch(executable, self.stream)
+        self.cuda.runtime.graphLaunch(self.graphs[launches][1], self.stream)
 
     def forget_graphs(self) -> None:
         """Destroy graphs: they hold copies of the arguments, and another case needs others."""
         runtime = self.cuda.runtime
-        graphs = [*self._graphs.values()]
-        self._graphs.clear()
+        graphs = [*self.graphs.values()]
+        self.graphs.clear()
         steps = [partial(runtime.graphExecDestroy, executable) for _, executable in graphs]
         do_all([*steps, *(partial(runtime.graphDestroy, graph) for graph, _ in graphs)])
 

@@ -7,6 +7,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -17,8 +18,7 @@ from ccbench.backends.cuda.blocking_kernel import (
     BlockingKernel,
     SharedWords,
     blocked,
-    blocked_launches,
-    graph_sizes,
+    launch_sample,
     open_blocking_kernel,
     sample_launches,
     without_blocking_kernel,
@@ -378,29 +378,24 @@ class CudaRanks(SingleProcessEndpoint):
 
     def between_events(self, times: int, mode: str, kernel: BlockingKernel | None) -> float:
         """Enqueue so many launches on all devices, wait, and return what the slowest device took."""
-        graph = mode == "graph"
-        sizes = graph_sizes(times) if graph else (1,) * times
-        if graph:
+
+        def enqueue() -> None:
+            # On each device in turn: each waits for the others', so no queue may run ahead.
             for context in self.launched:
-                for size in dict.fromkeys(sizes):
-                    context.graph(size)  # made before the clock starts
-        held = blocked_launches(mode, self._items_per_launch)
-        self._behind = sum(sizes[:held]) if kernel else 0
-        with blocked(kernel, self.launched) as release:
-            for context in self.launched:
-                context.begin()
-            # One launch on each device in turn: each waits for the others', so no queue may run ahead.
-            for number, size in enumerate(sizes):
-                if number == held:
-                    release()
+                context.launch()
+
+        @contextmanager
+        def timed(held: int) -> Iterator[Callable[[], None]]:
+            self._behind = held if kernel else 0
+            with blocked(kernel, self.launched) as release:
                 for context in self.launched:
-                    if graph:
-                        context.launch_graph(size)
-                    else:
-                        context.launch()
-            for context in self.launched:
-                context.end()
-        self._finish_launches()
+                    context.begin()
+                yield release
+                for context in self.launched:
+                    context.end()
+            self._finish_launches()
+
+        launch_sample(self.launched, mode, times, self._items_per_launch, enqueue, timed)
         if kernel:
             kernel.raise_if_timed_out()
         return max(context.elapsed_seconds() for context in self.launched)

@@ -221,27 +221,15 @@ class Modules:
 
 
 def do_all(steps: Iterable[Callable[[], object]]) -> None:
-    """Every step, whatever becomes of the others; then the first error, with later ones in its context."""
+    """Every step, whatever becomes of the others; then the first error."""
     first: Exception | None = None
     for step in steps:
         try:
             step()
         except Exception as error:  # noqa: PERF203 - other steps must come whatever went wrong
-            if first is None:
-                first = error
-            else:
-                chain_behind(first, error)
+            first = first or error
     if first is not None:
         raise first
-
-
-def chain_behind(first: BaseException, later: BaseException) -> None:
-    """Keep ``later`` where a traceback of ``first`` shows it: at the end of its context."""
-    last = first
-    while last.__context__ is not None and last.__context__ is not later:
-        last = last.__context__
-    if last is not later:
-        last.__context__ = later
 
 
 def open_cuda(own_kernels: bool = True) -> Cuda:

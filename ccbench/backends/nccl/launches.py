@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ccbench.backends.cuda.blocking_kernel import BlockingKernel, blocked, blocked_launches, graph_sizes
+from ccbench.backends.cuda.blocking_kernel import BlockingKernel, blocked, launch_sample
 from ccbench.backends.cuda.context import MAIN_STREAM, DeviceContext
-from ccbench.backends.cuda.runtime import CAPTURE_THREAD, Cuda
+from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl.library import Nccl
 from ccbench.cases import ALONE, Case
 
@@ -87,30 +88,6 @@ class RankContext(DeviceContext):
                 raise RuntimeError(f"GPU {self.facts.number}: cudaError {status}")
         return False
 
-    # -- graphs --------------------------------------------------------------------------------------------
-
-    def capture(self) -> None:
-        """Put what is enqueued on the main stream from here on into a graph.
-
-        Until every capture of this thread has ended it may only launch:
-        what could wait for a device, such as cudaFree or making a graph executable, ends them all with error
-        900 (CUDA Runtime API, cudaStreamCaptureModeThreadLocal).
-        """
-        self.use()
-        self.cuda.runtime.streamBeginCapture(self.stream, CAPTURE_THREAD)
-
-    def end_capture(self) -> int:
-        """Return the graph of what was captured."""
-        self.use()
-        return int(self.cuda.runtime.streamEndCapture(self.stream))
-
-    def abandon_capture(self) -> None:
-        """End ``capture`` after an error; what was captured is of no use."""
-        with suppress(Exception):  # it has ended, or was spoilt by the error that is already on its way
-            graph = self.end_capture()
-            if graph:
-                self.cuda.runtime.graphDestroy(graph)
-
     def close(self) -> None:
         """Give everything back."""
         self.forget_graphs()
@@ -166,34 +143,6 @@ class Launches:
                 for call in calls:
                     call()
 
-    def _graph(self, launches: int) -> None:
-        """Capture ``launches`` on all devices at once, where that was not done before."""
-        contexts = self._on_main_stream()
-        if all(context.has_graph(launches) for context in contexts):
-            return
-        graphs: list[tuple[RankContext, int]] = []
-        try:
-            for context in contexts:
-                context.capture()
-            for _ in range(launches):
-                self.enqueue()
-            for context in contexts:
-                graphs.append((context, context.end_capture()))  # noqa: PERF401 - one may fail; keep the others
-            # Only now that no stream captures: making one executable may wait for a device.
-            while graphs:
-                context, graph = graphs[0]
-                context.use()
-                context.keep_graph(launches, graph)
-                graphs.pop(0)
-                context.upload_graph(launches)
-        except BaseException:
-            for context in contexts:
-                context.abandon_capture()
-            for context, graph in graphs:
-                with suppress(Exception):  # the first error is the one to be told
-                    context.cuda.runtime.graphDestroy(graph)
-            raise
-
     def _on_main_stream(self) -> list[RankContext]:
         return [one.context for one in self.streams[0]] if self.streams else []
 
@@ -217,20 +166,8 @@ class Launches:
         may_block: False where NCCL may still connect, register or load a kernel. Any of these can wait for
         what runs on the device, and takes longer than a blocking kernel may run.
         """
-        graph = mode == "graph"
-        sizes = graph_sizes(times) if graph else (1,) * times
-        for size in dict.fromkeys(sizes) if graph else ():
-            self._graph(size)  # made before the clock starts
-        held = blocked_launches(mode, self.items_per_launch)
-        with self.timed(limit_seconds, may_block, sum(sizes[:held])) as release:
-            for number, size in enumerate(sizes):
-                if number == held:
-                    release()
-                if graph:
-                    for context in self._on_main_stream():
-                        context.launch_graph(size)
-                else:
-                    self.enqueue()
+        timed = partial(self.timed, limit_seconds, may_block)
+        launch_sample(self._on_main_stream(), mode, times, self.items_per_launch, self.enqueue, timed)
 
     @contextmanager
     def timed(self, limit_seconds: float, may_block: bool, held: int) -> Iterator[Callable[[], None]]:

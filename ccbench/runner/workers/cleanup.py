@@ -7,7 +7,6 @@ has lost its leader never comes to that, and each such file is megabytes of a ho
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -87,13 +86,6 @@ class FileCleanup:
         if self._process is not None:
             with suppress(OSError, subprocess.TimeoutExpired):
                 self._process.communicate(timeout=ENDING_SECONDS)
-        # Removing twice does no harm.
-        for path in self._paths:  # in case that process was killed
-            if os.path.isdir(path):
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                with suppress(OSError):
-                    os.unlink(path)
 
 
 def shared_memory_files(pid: int, files: Files | None = None) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ccbench.backends.cuda_host import EmulatedOutput
 from ccbench.backends.kernels.abi import NONE_DIFFERS, OPS, TYPES
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import HostCall, HostOptions, KernelFailed
@@ -19,7 +18,7 @@ from ccbench.backends.kernels.sources import channel_orders, channel_trees, entr
 from ccbench.collectives import collective
 from ccbench.schedules import ALGORITHMS
 from ccbench.verification import Piece
-from tests.backends.kernels.checked import CheckedWorld, KernelRace
+from tests.backends.kernels.checked import CheckedWorld, HostOutput, KernelRace
 from tests.backends.kernels.orders import Array
 from tests.backends.kernels.references import (
     ll_reference,
@@ -123,7 +122,7 @@ def _run_compare(case: KernelCase, world: CheckedWorld, build: Build, seed: int)
     """Two pieces, as they should be and with some elements changed."""
     pieces = [Piece(0, 50, np.arange(7)), Piece(50, case.count - 50, np.arange(11))]
     size = pieces[0].period.itemsize * case.count
-    output = EmulatedOutput(world, world.view(world.allocate(size), size).view(pieces[0].period.dtype), build)
+    output = HostOutput(world, world.view(world.allocate(size), size).view(pieces[0].period.dtype), build)
     output.output[:] = np.concatenate([values for piece in pieces for _, values in piece.parts()])
     assert output.differing(pieces) == NONE_DIFFERS
     changed = random.Random(seed).sample(range(case.count), 40)

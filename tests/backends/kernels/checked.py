@@ -10,12 +10,14 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.building import Build
 from ccbench.backends.kernels.host_engine import (
     HostCall,
@@ -25,6 +27,7 @@ from ccbench.backends.kernels.host_engine import (
     option_words,
     raise_for,
 )
+from ccbench.verification import Array, Piece
 
 SANITIZER_EXIT_CODE = 66
 """What the sanitizer exits with for whatever it reports: a race, and a crash as well."""
@@ -129,3 +132,40 @@ def sanitized(words: list[str]) -> subprocess.CompletedProcess[str]:
             "allow it fewer random addresses: sysctl vm.mmap_rnd_bits=28"
         )
     return done
+
+
+COMPARE, COMPARING_LANES = Build("compare.cu"), 8
+
+
+@dataclass(frozen=True)
+class HostOutput:
+    """Implements ``ccbench.backends.endpoint.Output`` for ``output``, a view of the world's memory."""
+
+    world: HostWorld
+    output: Array
+    build: Build = COMPARE
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return len(self.output)
+
+    def read(self) -> Array:
+        """The result."""
+        return self.output
+
+    def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
+        """By the kernel ``compare``, which a rank runs alone."""
+        # One rank of its own runs it, with flags that no collective uses, and everything is given back.
+        world, mark = self.world, self.world.used
+        table, periods = abi.compare_tables(pieces)
+        alone = world.communicator([0])
+        at = world.allocate(periods.nbytes)
+        world.view(at, periods.nbytes)[:] = periods.view(np.uint8)
+        place = self.output.ctypes.data - world.arena.ctypes.data
+        dtype = abi.COPY_TYPES[self.output.itemsize]
+        call = HostCall("compare", dtype, 0, [at], [place], program=table.view(np.int32), communicator=alone)
+        world.run(self.build, [call], HostOptions(lanes=COMPARING_LANES))
+        lanes = world.area(0, "staging", alone).view(abi.COMPARED)[: world.channels * COMPARING_LANES].copy()
+        world.free_after(mark)
+        return abi.compared(lanes)

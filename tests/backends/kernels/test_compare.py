@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.cuda_host import EmulatedOutput
 from ccbench.backends.kernels.abi import COPY_TYPES, NONE_DIFFERS
 from ccbench.backends.kernels.host_engine import HostWorld
 from ccbench.cases import Case
 from ccbench.verification import PERIOD_ELEMENTS, Array, Piece, check, expected_pieces
+from tests.backends.kernels.checked import HostOutput
 
 MOST_BYTES = 8 << 20
 
@@ -25,7 +25,7 @@ def world() -> HostWorld:
     return HostWorld(1, 2, staging_bytes=4096, spare_bytes=4 * MOST_BYTES)
 
 
-def placed(right: Array, misalignment_elements: int = 0) -> EmulatedOutput:
+def placed(right: Array, misalignment_elements: int = 0) -> HostOutput:
     """A copy in the world's memory, between elements that are none of its."""
     mark = world().used
     at = world().allocate(right.nbytes + 64, misalignment_elements * right.itemsize)
@@ -33,7 +33,7 @@ def placed(right: Array, misalignment_elements: int = 0) -> EmulatedOutput:
     output = world().view(at, right.nbytes + 64)[: right.nbytes].view(right.dtype)
     output[:] = right
     world().used = max(mark, at + right.nbytes + 64)
-    return EmulatedOutput(world(), output)
+    return HostOutput(world(), output)
 
 
 def joined(pieces: list[Piece]) -> Array:

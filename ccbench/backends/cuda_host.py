@@ -165,11 +165,6 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         calls = [one if times == 1 else replace(one, iterations=times) for one in self._calls]
         self._world.run(self._build, calls, HostOptions(lanes=LANES, seed=self._seed))
 
-    def launch_and_time_waits(self, times: int) -> float:
-        """As ``launch``; the ranks wait for nobody but each other, in no time of their own."""
-        self.launch(times)
-        return 0.0
-
     def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare every rank's output with what is right."""
         if not collective(self._case.collective).moves_data:

@@ -60,9 +60,6 @@ class AllRanks(SingleProcessEndpoint):
 
     def launch(self, times: int) -> None: ...
 
-    def launch_and_time_waits(self, times: int) -> float:
-        return 0.0
-
     def check(self, seed: int, launches: int) -> Mismatch | None:
         return None
 

@@ -8,7 +8,7 @@ import pytest
 
 from ccbench.backends.cuda.blocking_kernel import BlockingKernel, BlockingKernelTimedOut, SharedWords
 from ccbench.backends.cuda.endpoint import CollectiveFailed
-from ccbench.backends.cuda.runtime import Cuda, Modules
+from ccbench.backends.cuda.runtime import Cuda
 from tests.backends.measuring import launch_without_last_rank, launched
 
 from .cases import case_of
@@ -99,16 +99,6 @@ def test_a_blocking_kernel_that_nobody_releases_lets_the_device_go_and_is_an_err
     group.synchronize()
     blocking.raise_if_timed_out()
     blocking.free()
-
-
-def test_modules_that_were_unloaded_are_loaded_again(opened: Opened, cuda: Cuda) -> None:
-    endpoint = opened(2)
-    (group,) = endpoint.contexts
-    group._modules = Modules(cuda, group.facts, most=2)
-    for seed, algorithm in enumerate(2 * ("ring", "tree", "mesh_two_shot", "ll")):
-        launched(endpoint, case_of("all_reduce", algorithm, 2), 3, seed)
-        assert endpoint.check(seed, 3) is None
-        endpoint.finish()
 
 
 def test_no_more_channels_are_taken_than_fit(opened: Opened) -> None:

@@ -102,7 +102,7 @@ class DeviceContext:
     """See the module. ``facts`` is the device; ``ranks`` are neighbours. stream: the main one's handle.
 
     buffers: of each rank, its input and output in the device. images: the same in pinned memory, for peers.
-    compared: what an output is compared with.
+    compared: what an output is compared with. loaded: the kernel that ``launch`` launches.
     """
 
     cuda: Cuda
@@ -118,8 +118,6 @@ class DeviceContext:
         self._tables = Area()
         self._flush = 0
         self._modules = Modules(self.cuda, self.facts)
-        # Modules that give way to others must not take along what is needed beside every collective.
-        self._extra = Modules(self.cuda, self.facts)
         self._before: tuple[Transfer, ...] = ()
         self._after: tuple[Transfer, ...] = ()
         # By the number of launches: the graph, and what runs it; ``forget_graphs`` gives both back.
@@ -127,7 +125,7 @@ class DeviceContext:
         self._arguments: NDArray[Any] = np.zeros(1, abi.ARGUMENTS)
         self._parameters: Any = None
         self._grid = 0
-        self._kernel = Kernel(0, 0, 0)
+        self.loaded = Kernel(0, 0, 0)
 
     def use(self) -> None:
         """Make the device, which has its context, current for the calls that follow."""
@@ -229,8 +227,8 @@ class DeviceContext:
         return self._modules.kernel(program(entry, dtype, op), lanes)
 
     def extra_kernel(self, text: Program, lanes: int) -> Kernel:
-        """A kernel that is no collective and stays loaded."""
-        return self._extra.kernel(text, lanes)
+        """A kernel that is no collective."""
+        return self._modules.kernel(text, lanes)
 
     def channels(self, kernel: Kernel, wanted: int) -> int:
         """As many channels as wanted, or as many as can run at once; NotCoResident where none can."""
@@ -242,11 +240,6 @@ class DeviceContext:
                 f"{kernel.blocks_per_processor * self.facts.processors} of them at once; take fewer ranks"
             )
         return most
-
-    @property
-    def loaded(self) -> Kernel:
-        """The kernel that ``launch`` launches."""
-        return self._kernel
 
     def load(
         self,
@@ -273,7 +266,7 @@ class DeviceContext:
         # The driver reads arguments at each launch from here, so that they can change without a new table.
         self._parameters = (ctypes.c_void_p * 1)(given.ctypes.data)
         self._grid = int(arguments["channels"][0]) * len(self.ranks)
-        self._kernel = kernel
+        self.loaded = kernel
         self._before, self._after = tuple(before), tuple(after)
         self.forget_graphs()
 
@@ -282,7 +275,7 @@ class DeviceContext:
         self.use()
         for one in self._before:
             self.cuda.runtime.memcpyAsync(*one, self.stream)
-        self._enqueue(self._kernel, self._grid, self._parameters, self.stream)
+        self._enqueue(self.loaded, self._grid, self._parameters, self.stream)
         for one in self._after:
             self.cuda.runtime.memcpyAsync(*one, self.stream)
 
@@ -380,7 +373,6 @@ class DeviceContext:
                 partial(cuda.free, self.compared.address),
                 partial(cuda.free, self._flush),
                 self._modules.unload,
-                self._extra.unload,
                 *(partial(runtime.eventDestroy, one.began) for one in streams),
                 *(partial(runtime.eventDestroy, one.ended) for one in streams),
                 *(partial(runtime.streamDestroy, one.handle) for one in streams),

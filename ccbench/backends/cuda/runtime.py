@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -45,10 +44,6 @@ CUDA_OUT_OF_MEMORY, PEER_ALREADY_ENABLED = 2, 704
 ALLOCATION_BYTES = 2 << 20
 """Allocations are whole multiples of this, so that none shares a page with another: an IPC handle opens whole
 pages."""
-
-MOST_MODULES = 64
-"""Modules that stay loaded: more than a suite's kernels of one type; each takes some hundred KiB of the
-device."""
 
 
 @dataclass(frozen=True)
@@ -170,16 +165,15 @@ class Loaded:
 
 
 class Modules:
-    """Kernels loaded on one device: each module once whatever the number of lanes, and not all for ever.
+    """Kernels loaded on one device: each module once whatever the number of lanes.
 
-    Modules are known by what their code depends on; the one that was used longest ago goes first.
+    Modules are known by what their code depends on; each takes some hundred KiB of the device.
     """
 
-    def __init__(self, cuda: Cuda, facts: DeviceFacts, most: int = MOST_MODULES) -> None:
+    def __init__(self, cuda: Cuda, facts: DeviceFacts) -> None:
         self._cuda = cuda
         self._facts = facts
-        self._most = most
-        self._loaded: OrderedDict[str, Loaded] = OrderedDict()
+        self._loaded: dict[str, Loaded] = {}
 
     @cached_property
     def compiler(self) -> Nvrtc:
@@ -189,23 +183,15 @@ class Modules:
         return nvrtc(self._facts.capability, cupy, driver)
 
     def kernel(self, program: Program, lanes: int) -> Kernel:
-        """The kernel of ``program``, compiled and loaded the first time.
-
-        Nothing may run on the device that is not the last kernel asked for: an older module may be unloaded.
-        """
+        """The kernel of ``program``, compiled and loaded the first time."""
         self._cuda.use_for_launch(self._facts.number)
         digest, driver = program.digest, self._cuda.driver
         if digest not in self._loaded:
             architecture = architecture_for(self._facts.capability, self.compiler.architectures)
             cubin = compile_program(program, architecture, compiler=self.compiler)
-            # Room is made before loading: a device that is nearly full has it only once the oldest is gone.
-            while len(self._loaded) >= self._most:
-                _, oldest = self._loaded.popitem(last=False)
-                driver.moduleUnload(oldest.module)
             with memory_or(f"GPU {self._facts.number} has no memory left for a kernel"):
                 module = driver.moduleLoadData(cubin)
             self._loaded[digest] = Loaded(module, driver.moduleGetFunction(module, GLOBAL_NAME))
-        self._loaded.move_to_end(digest)
         loaded = self._loaded[digest]
         if lanes not in loaded.blocks:
             ask = driver.occupancyMaxActiveBlocksPerMultiprocessor

@@ -43,11 +43,6 @@ class Tree:
     parents: tuple[int, ...]
     children: tuple[tuple[int, ...], ...]
 
-    @property
-    def root(self) -> int:
-        """The rank without a parent."""
-        return self.parents.index(NOBODY)
-
     def depth(self, rank: int) -> int:
         """Steps from ``rank`` up to the root."""
         steps = 0

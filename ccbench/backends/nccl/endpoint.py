@@ -328,11 +328,6 @@ class NcclRanks(SingleProcessEndpoint):
         met, self._met = self._met, False
         return self._connected and (met or self._blocking is None or not self._blocking.shared)
 
-    def launch_and_time_waits(self, times: int) -> float:
-        """As ``launch``; what devices wait for each other is inside NCCL's kernels, and nobody can tell."""
-        self.launch(times)
-        return 0.0
-
     # -- Overlapping ---------------------------------------------------------------------------------------
 
     def prepare_computing(self, kind: str) -> None:

@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -32,7 +31,7 @@ from ccbench.machine.host import (
 from ccbench.runner.workers.agent import LaunchedProcessAgent
 from ccbench.runner.workers.channel import Listener, Peer, tell_all
 from ccbench.runner.workers.cleanup import FileCleanup
-from ccbench.runner.workers.launcher import POLL_SECONDS, START_LIMIT_SECONDS, gather
+from ccbench.runner.workers.launcher import START_LIMIT_SECONDS, gather
 from ccbench.runner.workers.messages import AGENTS_VARIABLE, Ended, Hello, Kill, Spawn, Stop, this_place
 from ccbench.runner.workers.rendezvous import (
     FOLDER_VARIABLE,
@@ -41,9 +40,6 @@ from ccbench.runner.workers.rendezvous import (
     store_for,
     without_launcher,
 )
-
-TURN_AWAY_SECONDS = 1.0
-"""Time for which processes that come late still hear that there is no run."""
 
 
 def join_run(process: LaunchedProcess, arguments: Sequence[str]) -> int:
@@ -90,12 +86,7 @@ def _gathered(process: LaunchedProcess, first: Peer) -> list[Connection]:
             peers = gather(listener, process.launcher, process.ranks, why, arrived)
             return [peer.connection for peer in peers]
         except UsageError:
-            deadline = time.monotonic() + TURN_AWAY_SECONDS
-            late = arrived
-            while time.monotonic() < deadline:
-                tell_all([peer.connection for peer in late], Stop(UsageError.exit_code))
-                late = listener.peers(POLL_SECONDS)
-                arrived += late  # what is closed may take the words along
+            tell_all([peer.connection for peer in arrived], Stop(UsageError.exit_code))
             raise
         finally:
             store.close()

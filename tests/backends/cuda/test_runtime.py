@@ -36,19 +36,6 @@ def test_a_number_of_lanes_is_no_reason_to_load_a_module_again(opened: Opened) -
     assert [name for name in runtime.loads if name != BLOCKING] == ["ring_all_reduce"]
 
 
-def test_the_module_used_longest_ago_is_unloaded_first(runtime: EmulatedRuntime) -> None:
-    cuda = Cuda(runtime, runtime)
-    loaded = Modules(cuda, cuda.facts(0), most=2)
-    for name in ("a", "b", "a", "c"):
-        loaded.kernel(text(name), 64)
-    assert sorted(runtime.modules.values()) == ["a", "c"]
-    assert runtime.loads == ["a", "b", "c"]
-    loaded.kernel(text("b"), 64)
-    assert sorted(runtime.modules.values()) == ["b", "c"]
-    loaded.unload()
-    assert not runtime.modules
-
-
 @pytest.mark.parametrize(("status", "kind"), [(2, OutOfMemory), (200, CudaError)])
 def test_a_kernel_that_has_no_room_on_the_device_is_out_of_memory(
     runtime: EmulatedRuntime, status: int, kind: type[Exception]

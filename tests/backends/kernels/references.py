@@ -133,7 +133,7 @@ def tree_reference(trees: Sequence[Tree]) -> Reference:
         result = np.empty_like(inputs[0])
         parts = channel_parts(trial.count, len(trees), TYPE_BYTES[trial.dtype])
         for tree, (begin, end) in zip(trees, parts, strict=True):
-            total = _tree_climbed(tree, tree.root, [one[begin:end] for one in inputs], trial.op)
+            total = _tree_climbed(tree, tree.parents.index(-1), [one[begin:end] for one in inputs], trial.op)
             result[begin:end] = finished(total, trial.op, len(inputs))
         everybody = trial.collective == "all_reduce"
         return [result if everybody or rank == trial.root else result[:0] for rank in range(len(inputs))]

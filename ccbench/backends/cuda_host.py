@@ -22,7 +22,7 @@ from ccbench.backends.kernels.host_engine import (
     communicator_bytes,
 )
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_buffers, channels_for
-from ccbench.backends.kernels.sources import KernelChoice, PlanRequest, choose, plan_for, unsupported
+from ccbench.backends.kernels.sources import KernelChoice, choose, plan_for, unsupported
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
@@ -106,10 +106,8 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         # As on a device small cases have one channel, so that both numbers are met.
         channels = channels_for(case.size_bytes, CHANNELS)
         root = 0 if case.root == NO_ROOT else case.root
-        request = PlanRequest(
-            case.collective, case.ranks, channels, root, case.size_bytes, schedule=choice.schedule
-        )
-        plan = plan_for(choice.entry.file, request)
+        asked = (case.collective, case.ranks, channels, root, case.size_bytes, choice.schedule)
+        plan = plan_for(choice.entry.file, *asked)
         return HostCall(
             entry=choice.entry.name,
             dtype=case.dtype,

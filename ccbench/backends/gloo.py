@@ -93,6 +93,12 @@ class Route:
         return f"gloo over {self.transport}, {self.interface} ({self.address})"
 
 
+def open_store(host: str, port: int, **listening: int) -> Any:
+    """Return torch's store at ``host``; listening: the socket of whoever keeps it, ``master_listen_fd``."""
+    store, limit = import_module("torch.distributed").TCPStore, timedelta(seconds=MEET_SECONDS)
+    return store(host, port, None, bool(listening), timeout=limit, wait_for_workers=False, **listening)
+
+
 def meet(exchange: ControlChannel) -> Route:
     """Find the way to the other ranks. Collective; BackendUnavailable where there is none."""
     interfaces = addresses_by_interface()
@@ -113,12 +119,7 @@ def meet(exchange: ControlChannel) -> Route:
         candidates = [LOOPBACK] if local else [chosen] if chosen else outside or [LOOPBACK]
         offer = json.dumps([candidates, port]).encode()
         # The store takes the listening socket over, and no port is free for others in between.
-        store = import_module("torch.distributed").TCPStore(
-            *(candidates[0], port, None, True),
-            timeout=timedelta(seconds=MEET_SECONDS),
-            wait_for_workers=False,
-            master_listen_fd=listener.detach(),
-        )
+        store = open_store(candidates[0], port, master_listen_fd=listener.detach())
     candidates, port = json.loads(exchange.broadcast(offer, 0))
     theirs = mine = ""
     if store is None:
@@ -129,11 +130,7 @@ def meet(exchange: ControlChannel) -> Route:
                 break
         else:
             theirs = ""
-        store = import_module("torch.distributed").TCPStore(
-            *(theirs, port, None, False),
-            timeout=timedelta(seconds=MEET_SECONDS),
-            wait_for_workers=False,
-        ) if theirs else None  # fmt: skip
+        store = open_store(theirs, port) if theirs else None
     told = [way.decode() for way in exchange.all_gather(theirs.encode())]
     lost = [rank for rank, way in enumerate(told) if rank and not way]
     if lost:

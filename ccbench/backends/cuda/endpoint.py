@@ -43,7 +43,6 @@ from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.layout import RankBuffers, all_buffers, channels_for, lanes_for, work_areas
 from ccbench.backends.kernels.sources import (
     KernelChoice,
-    PlanRequest,
     choose,
     plan_for,
     topology_orders,
@@ -215,12 +214,8 @@ class CudaRanks(SingleProcessEndpoint):
         if self._orders is None and self._transport != HOST:
             self._orders = () if Flag.LOOPBACK in self.flags else ring_orders(self.contexts)
         orders = () if self._transport == HOST else self._orders or ()
-        plan = plan_for(
-            choice.entry.file,
-            PlanRequest(
-                case.collective, case.ranks, self.channels, root, case.size_bytes, choice.schedule, orders
-            ),
-        )
+        asked = (case.collective, case.ranks, self.channels, root, case.size_bytes, choice.schedule)
+        plan = plan_for(choice.entry.file, *asked, orders)
         arguments = np.zeros(1, abi.ARGUMENTS)
         arguments["limit_nanoseconds"] = int(self._limit_seconds * 1e9)
         arguments["count"], arguments["ranks"] = case.count, case.ranks

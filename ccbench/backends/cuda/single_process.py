@@ -31,21 +31,6 @@ from ccbench.verification import GROUP_SEEDS
 class GroupRanks(CudaRanks):
     """The members of one group, who count from 0 and know only each other's memory."""
 
-    def __init__(
-        self,
-        control: Control,
-        contexts: Sequence[DeviceContext],
-        members: Sequence[int],
-        processors: int,
-        limit_seconds: float,
-        no_access: tuple[int, int] | None,
-    ) -> None:
-        super().__init__(
-            control, contexts, [one.ranks for one in contexts], processors, limit_seconds, no_access
-        )
-        self.members = tuple(members)
-        self.devices = DeviceWatch([])  # the endpoint of all ranks looks at them
-
     def ready_blocking_kernel(self) -> None:
         """The endpoint of all ranks launches, and has it."""
 
@@ -134,7 +119,11 @@ class CudaEndpoint(CudaRanks):
         # Divided by the ranks of the fullest device again, this leaves each rank what the scarcest has.
         of_one = min(one.facts.processors // len(one.ranks) for one in contexts)
         processors = of_one * max(len(one.ranks) for one in contexts)
-        return GroupRanks(self.control, contexts, members, processors, self._limit_seconds, self._no_access)
+        shares, limit = [one.ranks for one in contexts], self._limit_seconds
+        made = GroupRanks(self.control, contexts, shares, processors, limit, self._no_access)
+        made.members = tuple(members)
+        made.devices = DeviceWatch([])  # the endpoint of all ranks looks at them
+        return made
 
     def _close_worlds(self) -> None:
         worlds, self._worlds, self._active, self._grouping = self._worlds, (), (), ""

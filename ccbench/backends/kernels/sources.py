@@ -108,24 +108,6 @@ Plan = NDArray[np.int32]
 """Shape (channels, plan_words)."""
 
 
-@dataclass(frozen=True)
-class PlanRequest:
-    """Facts for a planner.
-
-    schedule: what an interpreting kernel is to run, such as ``chain:8``; empty for all others.
-    size_bytes: nccl-tests' size. orders: rings through all ranks that the links between them suggest, best
-    first; empty where nothing is known.
-    """
-
-    collective: str
-    ranks: int
-    channels: int
-    root: int = 0
-    size_bytes: int = 0
-    schedule: str = ""
-    orders: tuple[tuple[int, ...], ...] = ()
-
-
 @dataclass(frozen=True, eq=False)
 class LaunchPlan:
     """Tables for Arguments.plan and Arguments.program; None where the kernel reads none."""
@@ -150,7 +132,7 @@ def channel_orders(ranks: int, channels: int, orders: Sequence[Sequence[int]] = 
 
 
 def topology_orders(topology: Topology, devices: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    """Ring orders of ranks, for PlanRequest.orders, where rank r is the GPU called ``devices[r]``.
+    """Ring orders of ranks, for ``plan_for``, where rank r is the GPU called ``devices[r]``.
 
     A ring over k links of every GPU comes k times. Empty behind a switch, where any order is as good, and
     where no ring of direct links joins the devices.
@@ -169,19 +151,30 @@ def topology_orders(topology: Topology, devices: Sequence[str]) -> tuple[tuple[i
     )
 
 
-def plan_for(kernel_file: str, request: PlanRequest) -> LaunchPlan:
-    """The plan of a kernel for one case. UsageError or ScheduleError where there is none for it."""
-    ranks = request.ranks
+def plan_for(
+    kernel_file: str,
+    collective_name: str,
+    ranks: int,
+    channels: int,
+    root: int = 0,
+    size_bytes: int = 0,
+    schedule: str = "",
+    orders: Sequence[Sequence[int]] = (),
+) -> LaunchPlan:
+    """The plan of a kernel for one case. UsageError or ScheduleError where there is none for it.
+
+    schedule: what an interpreting kernel is to run, such as ``chain:8``; empty for all others.
+    size_bytes: nccl-tests' size. orders: rings through all ranks that the links between them suggest, best
+    first; empty where nothing is known.
+    """
     match kernel_file:
         case "ring.cu":
-            return LaunchPlan(ring_plan(channel_orders(ranks, request.channels, request.orders)))
+            return LaunchPlan(ring_plan(channel_orders(ranks, channels, orders)))
         case "tree.cu":
-            root = request.root if collective(request.collective).rooted else None
-            return LaunchPlan(tree_plan(channel_trees(ranks, request.channels, root, request.orders)))
+            top = root if collective(collective_name).rooted else None
+            return LaunchPlan(tree_plan(channel_trees(ranks, channels, top, orders)))
         case "schedule.cu":
-            proven = schedule_for(
-                request.collective, request.schedule, ranks, request.root, size_bytes=request.size_bytes
-            )
+            proven = schedule_for(collective_name, schedule, ranks, root, size_bytes=size_bytes)
             return LaunchPlan(program=compiled_program(proven))
     return LaunchPlan()  # other kernels need none
 

@@ -35,33 +35,18 @@ from ccbench.machine.software import install_line
 
 SUCCESS, INVALID_ARGUMENT, INVALID_USAGE, IN_PROGRESS = 0, 4, 5, 7
 
-RESULTS = {
-    0: "ncclSuccess",
-    1: "ncclUnhandledCudaError",
-    2: "ncclSystemError",
-    3: "ncclInternalError",
-    4: "ncclInvalidArgument",
-    5: "ncclInvalidUsage",
-    6: "ncclRemoteError",
-    7: "ncclInProgress",
-    8: "ncclTimeout",
-}
+_RESULT_NAMES = (
+    *("ncclSuccess", "ncclUnhandledCudaError", "ncclSystemError", "ncclInternalError"),
+    *("ncclInvalidArgument", "ncclInvalidUsage", "ncclRemoteError", "ncclInProgress", "ncclTimeout"),
+)
+RESULTS = dict(enumerate(_RESULT_NAMES))
 """ncclResult_t; the last came with 2.31."""
 
-DTYPES = {
-    "int8": 0,
-    "uint8": 1,
-    "int32": 2,
-    "uint32": 3,
-    "int64": 4,
-    "uint64": 5,
-    "float16": 6,
-    "float32": 7,
-    "float64": 8,
-    "bfloat16": 9,
-    "float8_e4m3": 10,
-    "float8_e5m2": 11,
-}
+_TYPE_NAMES = (
+    *("int8", "uint8", "int32", "uint32", "int64", "uint64"),
+    *("float16", "float32", "float64", "bfloat16", "float8_e4m3", "float8_e5m2"),
+)
+DTYPES = {name: number for number, name in enumerate(_TYPE_NAMES)}
 """ncclDataType_t by ccbench's names."""
 
 DTYPE_SINCE = {"bfloat16": 21003, "float8_e4m3": 22403, "float8_e5m2": 22403}
@@ -106,10 +91,7 @@ class CollectiveConfig(ctypes.Structure):
         ("magic", c_uint),
         ("version", c_uint),
         ("ext", c_void_p),
-        ("minCTAs", c_int),
-        ("maxCTAs", c_int),
-        ("nvlsCTAs", c_int),
-        ("cgaClusterSize", c_int),
+        *((name, c_int) for name in ("minCTAs", "maxCTAs", "nvlsCTAs", "cgaClusterSize")),
         ("algSelection", c_char_p),
         ("forceAlgSelection", c_int),
         ("CTAPolicy", c_int),

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from ccbench.backends.kernels.sources import (
     NOBODY,
-    PlanRequest,
     channel_orders,
     channel_trees,
     plan_for,
@@ -33,7 +32,7 @@ def test_a_ring_plan_is_the_order_and_its_inverse(orders: list[list[int]]) -> No
         assert [order[place] for place in row[ranks:]] == list(range(ranks))
 
 
-REQUEST = PlanRequest("all_reduce", ranks=8, channels=6)
+REQUEST = ("all_reduce", 8, 6)
 
 
 def test_a_cube_of_direct_links_gives_a_ring_for_every_lane_each_both_ways() -> None:
@@ -64,13 +63,13 @@ def test_channels_take_the_rings_in_turn() -> None:
     orders = ((0, 1, 2), (0, 2, 1))
     assert channel_orders(3, 5, orders) == [list(orders[channel % 2]) for channel in range(5)]
     assert channel_orders(3, 3) == [[0, 1, 2], [2, 1, 0], [0, 1, 2]]
-    ring = plan_for("ring.cu", REQUEST).plan
+    ring = plan_for("ring.cu", *REQUEST).plan
     assert ring is not None
     assert np.array_equal(ring, ring_plan(channel_orders(8, 6)))
 
 
 def test_a_kernel_without_a_planner_gets_nothing() -> None:
-    found = plan_for("barrier.cu", REQUEST)
+    found = plan_for("barrier.cu", *REQUEST)
     assert (found.plan, found.program) == (None, None)
 
 
@@ -130,7 +129,7 @@ def test_neighbours_of_the_order_are_near_in_the_tree() -> None:
 
 @pytest.mark.parametrize("collective", ["all_reduce", "broadcast", "reduce"])
 def test_the_planner_knows_which_collectives_have_a_root(collective: str) -> None:
-    plan = plan_for("tree.cu", PlanRequest(collective, ranks=6, channels=3, root=4)).plan
+    plan = plan_for("tree.cu", collective, ranks=6, channels=3, root=4).plan
     assert plan is not None
     roots = [row[:6].tolist().index(NOBODY) for row in plan]
     assert (roots == [4, 4, 4]) == (collective != "all_reduce")

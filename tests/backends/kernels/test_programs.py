@@ -19,7 +19,7 @@ from ccbench.backends.kernels.programs import (
     compiled_program,
     rank_programs,
 )
-from ccbench.backends.kernels.sources import PlanRequest, plan_for
+from ccbench.backends.kernels.sources import plan_for
 from ccbench.errors import ScheduleError
 from ccbench.schedules import ALGORITHMS, schedule_for
 from ccbench.schedules.schedule import Schedule
@@ -134,8 +134,7 @@ def test_the_words_say_where_units_begin_and_how_long_they_are(
 
 
 def test_a_planner_makes_the_program_of_the_schedule_that_is_asked_for() -> None:
-    request = PlanRequest("broadcast", 4, 2, root=3, size_bytes=1 << 20, schedule="chain:5")
-    plan = plan_for("schedule.cu", request)
+    plan = plan_for("schedule.cu", "broadcast", 4, 2, root=3, size_bytes=1 << 20, schedule="chain:5")
     assert plan.plan is None
     assert plan.program is not None
     expected = compiled_program(schedule_for("broadcast", "chain:5", 4, 3))

@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from ccbench.backends.cuda.blocking_kernel import blocking_program
 from ccbench.backends.cuda.runtime import open_cuda
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.building import Nvrtc, architecture_for, compile_program, nvrtc
-from ccbench.backends.kernels.sources import Program, choose, entries, program
+from ccbench.backends.kernels.sources import Program, beside, choose, entries, program
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, MissingDependency
 
@@ -34,7 +33,7 @@ RANKS = 4
 
 def programs() -> list[Program]:
     """Each once, in the order in which they are asked for."""
-    wanted = [blocking_program(), *(program(one, "float32", "sum") for one in entries().values())]
+    wanted = [beside("blocking.cu"), *(program(one, "float32", "sum") for one in entries().values())]
     for dtype in ("bfloat16", "int32"):
         wanted += [
             program(one, dtype, "sum") for one in entries().values() if one.name.endswith("all_reduce")

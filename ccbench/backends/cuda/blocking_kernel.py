@@ -28,7 +28,7 @@ from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import fence
 from ccbench.backends.cuda.context import DeviceContext
 from ccbench.backends.cuda.runtime import CAPTURE_THREAD, PINNED_PORTABLE_MAPPED, Cuda, Kernel
-from ccbench.backends.kernels.sources import Program, kernel_folder
+from ccbench.backends.kernels.sources import beside
 from ccbench.errors import BackendUnavailable, CcbenchError
 
 LIMIT_SECONDS = 2.0
@@ -56,38 +56,11 @@ ARGUMENTS = np.dtype([("released", "u8"), ("timed_out", "u8"), ("goal", "u8"), (
 
 LANES = 32
 
-SOURCE = """#include "system.cuh"
-struct Blocking {
-    const ccb::u64* released;
-    ccb::u64* timed_out;
-    ccb::u64 goal;
-    ccb::u64 limit_nanoseconds;
-};
-extern "C" __global__ void ccb_kernel(const __grid_constant__ Blocking blocking) {
-    if (threadIdx.x != 0) return;
-    const ccb::Waiting host{};
-    ccb::SpinLimit spin{blocking.limit_nanoseconds};
-    while (ccb::load_relaxed(blocking.released) < blocking.goal) {
-        if (ccb::exhausted(spin)) {
-            ccb::store_relaxed(blocking.timed_out, blocking.goal);
-            return;
-        }
-        ccb::back_off(spin.polls, host);
-    }
-}
-"""
-
 SWITCH = "CCBENCH_BLOCKING_KERNEL"
 """Set to ``off`` under tools that make every launch wait for its end, such as Nsight Compute."""
 
 LAUNCH_BLOCKING = "CUDA_LAUNCH_BLOCKING"
 """CUDA's own, which does the same."""
-
-
-def blocking_program() -> Program:
-    """Text for NVRTC; it speaks to the machine through ``kernels/system.cuh`` alone."""
-    header = (kernel_folder() / "system.cuh").read_text(encoding="utf-8")
-    return Program(SOURCE, {"system.cuh": header}, ("-std=c++17",))
 
 
 def launches_wait(environment: Mapping[str, str] = os.environ) -> str:
@@ -231,7 +204,7 @@ class BlockingKernel:
     def load(self, context: DeviceContext) -> None:
         """Have the kernel ready on this device."""
         if context.facts.number not in self._kernels:
-            self._kernels[context.facts.number] = context.extra_kernel(blocking_program(), LANES)
+            self._kernels[context.facts.number] = context.extra_kernel(beside("blocking.cu"), LANES)
 
     def block(self, contexts: Sequence[DeviceContext]) -> None:
         """Let what is enqueued on these devices' streams next wait until ``release``."""

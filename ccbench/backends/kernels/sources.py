@@ -248,6 +248,14 @@ def program(entry: KernelEntry, dtype: str, op: str, folder: Path | None = None)
     return Program(text, headers, options)
 
 
+def beside(name: str) -> Program:
+    """The program ``kernels/beside/<name>``, which is no collective; of the headers it may use system.cuh."""
+    folder = kernel_folder()
+    header = (folder / "system.cuh").read_text(encoding="utf-8")
+    text = (folder / "beside" / name).read_text(encoding="utf-8")
+    return Program(text, {"system.cuh": header}, ("-std=c++17",))
+
+
 INTERPRETED = "schedule"
 
 PREFERRED = (

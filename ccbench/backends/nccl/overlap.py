@@ -27,7 +27,7 @@ from ccbench.backends.base import CannotRun
 from ccbench.backends.cuda.blocking_kernel import MOST_ITEMS_BLOCKED, most_blocked
 from ccbench.backends.cuda.context import COMPUTE_STREAM, MAIN_STREAM
 from ccbench.backends.cuda.runtime import do_all
-from ccbench.backends.kernels.sources import Program
+from ccbench.backends.kernels.sources import beside
 from ccbench.backends.nccl.launches import Launches, RankContext
 from ccbench.backends.overlap import MATMUL
 
@@ -46,26 +46,6 @@ LANES = 256
 BLOCKS_PER_PROCESSOR = 8
 """2048 lanes, all that a multiprocessor of a data centre's GPU holds (CUDA C++ Programming Guide, "Compute
 Capabilities")."""
-
-SOURCE = """struct __align__(16) Four { float x, y, z, w; };
-struct Streams {
-    const Four* source;
-    Four* target;
-    unsigned long long count;
-};
-extern "C" __global__ void ccb_kernel(const __grid_constant__ Streams streams) {
-    const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-    for (unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-         i < streams.count; i += stride) {
-        Four value = streams.source[i];
-        value.x += 1.0f;
-        value.y += 1.0f;
-        value.z += 1.0f;
-        value.w += 1.0f;
-        streams.target[i] = value;
-    }
-}
-"""
 
 STREAMS = np.dtype([("source", "u8"), ("target", "u8"), ("count", "u8")])
 ELEMENT_BYTES = 16
@@ -247,7 +227,7 @@ class Streaming:
         facts = context.facts
         size = max(STREAM_BYTES, facts.l2_bytes) // ELEMENT_BYTES * ELEMENT_BYTES
         self._grid = BLOCKS_PER_PROCESSOR * facts.processors
-        self._kernel = context.extra_kernel(Program(SOURCE, {}, ("-std=c++17",)), LANES)
+        self._kernel = context.extra_kernel(beside("streaming.cu"), LANES)
         context.cuda.use(context.facts.number)
         self._address = context.cuda.allocate(2 * size)
         context.set_bytes(self._address, 0, 2 * size)

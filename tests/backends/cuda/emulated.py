@@ -28,7 +28,7 @@ from ccbench.backends.cuda import blocking_kernel
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.building import Build, built
 from ccbench.backends.kernels.host_engine import ENGINES, OPTIONS, RECORD
-from ccbench.backends.kernels.sources import Program, entries
+from ccbench.backends.kernels.sources import Program, beside, entries
 
 LANES = 4
 STREAM_STRIDE = 1_000_000
@@ -285,7 +285,7 @@ class EmulatedRuntime:
     def moduleLoadData(self, image: bytes) -> int:  # noqa: N802 - as CUDA spells it
         module = self.new_handle()
         found = re.findall(r"CCB_GLOBAL\((\w+)\)", image.decode())
-        assert found or image.decode() == blocking_kernel.SOURCE
+        assert found or image.decode() == beside("blocking.cu").text
         self.modules[module] = found[0] if found else BLOCKING
         self.loads.append(self.modules[module])
         return module

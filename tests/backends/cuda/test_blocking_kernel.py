@@ -9,14 +9,13 @@ from benchmarks.gpu_copy import CudaCopies
 from ccbench.backends.cuda.blocking_kernel import (
     MOST_BLOCKED,
     MOST_ITEMS_BLOCKED,
-    SOURCE,
     BlockingKernel,
     BlockingKernelTimedOut,
-    blocking_program,
     most_blocked,
     open_blocking_kernel,
 )
 from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.kernels.sources import beside
 from ccbench.errors import BackendUnavailable
 from tests.backends.kernels.nvrtc import compiled
 from tests.backends.measuring import launched
@@ -174,10 +173,10 @@ def test_every_wait_of_a_blocking_kernel_has_a_limit(opened: Opened) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", [80, 90, 100])
 def test_the_blocking_kernel_compiles_and_spills_nothing(architecture: int) -> None:
-    resources = compiled(blocking_program(), architecture)
+    resources = compiled(beside("blocking.cu"), architecture)
     assert resources.spill_bytes == 0
     assert resources.registers <= 64
-    assert "asm" not in SOURCE
+    assert "asm" not in beside("blocking.cu").text
 
 
 @pytest.mark.parametrize("times", [1, 3, MOST_BLOCKED, 3 * MOST_BLOCKED])

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends.cuda import blocking_kernel
 from ccbench.backends.kernels import abi
+from ccbench.backends.kernels.sources import beside
 from ccbench.backends.nccl import overlap
 from ccbench.backends.overlap import MEMORY
 from tests.backends.cuda.emulated import BLOCKING, CudaError, EmulatedRuntime, Item, is_unblocked
@@ -243,7 +244,7 @@ class WorldRuntime(EmulatedRuntime):
     # -- kernels: what computes beside collectives, and what compares ------------------------------------
 
     def moduleLoadData(self, image: bytes) -> int:  # noqa: N802 - as CUDA spells it
-        if image.decode() != overlap.SOURCE:
+        if image.decode() != beside("streaming.cu").text:
             return super().moduleLoadData(image)
         module = self.new_handle()
         self.modules[module] = MEMORY

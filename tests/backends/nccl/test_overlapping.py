@@ -16,7 +16,7 @@ from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.blocking_kernel import MOST_ITEMS_BLOCKED
 from ccbench.backends.cuda.context import COMPUTE_STREAM, MAIN_STREAM
 from ccbench.backends.endpoint import Overlapping
-from ccbench.backends.kernels.sources import Program
+from ccbench.backends.kernels.sources import beside
 from ccbench.backends.nccl import overlap
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.overlap import Streaming, shared_out
@@ -286,7 +286,7 @@ def test_a_group_computes_while_it_communicates_and_the_others_stand_by(
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", [80, 90, 100])
 def test_the_memory_kernel_compiles_and_moves_sixteen_bytes_at_a_time(architecture: int) -> None:
-    resources = compiled(Program(overlap.SOURCE, {}, ("-std=c++17",)), architecture)
+    resources = compiled(beside("streaming.cu"), architecture)
     assert resources.spill_bytes == 0
     assert resources.registers <= 32  # 2048 lanes fit on a multiprocessor's 65,536
     assert "ld.global.v4.f32" in resources.ptx

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,13 +99,17 @@ def fault_from_environment() -> Fault | None:
     if not text:
         return None
     kind, *pairs = text.split(":")
-    fields = {"rank": "0", "size": "", **dict(pair.partition("=")[::2] for pair in pairs)}
-    with suppress(ValueError):
-        rank = ALL_RANKS if fields["rank"] == "all" else int(fields["rank"])
-        size_bytes = int(fields["size"] or -1)
-        if kind in _KINDS and fields.keys() <= _KEYS:
-            return Fault(kind, rank, fields.get("collective", ""), fields.get("algorithm", ""), size_bytes)
-    raise UsageError(
-        f"{VARIABLE}: {text!r} is not a fault; write kind:key=value:..., a kind of {', '.join(_KINDS)}, and "
-        "the keys rank (a whole number or 'all'), collective, algorithm, size (a whole number of bytes)"
-    )
+    fields = dict(pair.partition("=")[::2] for pair in pairs)
+    for key, otherwise in (("rank", "all"), ("size", "")):
+        value = fields.get(key, "0")
+        if not value.isdecimal() and value != otherwise:
+            also = f" or {otherwise!r}" if otherwise else " of bytes"
+            raise UsageError(f"{VARIABLE}: {text!r}: {key} is {value!r}; write a whole number{also}")
+    if kind not in _KINDS or not fields.keys() <= _KEYS:
+        raise UsageError(
+            f"{VARIABLE}: {text!r} is not a fault; write kind:key=value:..., a kind of {', '.join(_KINDS)}, "
+            "and the keys rank, collective, algorithm, size"
+        )
+    rank = ALL_RANKS if fields.get("rank") == "all" else int(fields.get("rank", 0))
+    size_bytes = int(fields.get("size") or -1)
+    return Fault(kind, rank, fields.get("collective", ""), fields.get("algorithm", ""), size_bytes)

@@ -39,7 +39,6 @@ from ccbench.cases import (
     Status,
     capabilities_of,
 )
-from ccbench.errors import UsageError
 from ccbench.machine.readings import over_all, telling
 from ccbench.stats import relative_width, rounds_interval, stop_reason
 from ccbench.verification import Mismatch
@@ -173,10 +172,7 @@ def _sampler(endpoint: Endpoint, case: Case, launches: int, launch_seconds: floa
     """Return what takes the samples; what it computes meanwhile takes about as long as the collective."""
     if case.mode != OVERLAP:
         return Sampler(endpoint, launches)
-    if not isinstance(endpoint, Overlapping):
-        raise UsageError(
-            "mode overlap: this backend cannot compute while it communicates; choose another mode"
-        )
+    assert isinstance(endpoint, Overlapping), "capabilities refuse the mode elsewhere"
     endpoint.prepare_computing(case.overlap_with)
     computes = len(endpoint.stamps) != case.ranks or endpoint.rank in case.communicating_ranks
     sampler = OverlapSampler(endpoint, launches, computes)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ccbench.cases import OVERLAP_PARTS, Case, Sampling
-from ccbench.errors import UsageError
 from ccbench.runner.measure import (
     ADVERSARIAL_LAUNCHES,
     LAUNCHES_LIMIT,
@@ -420,12 +419,6 @@ def test_who_stands_by_computes_nothing_while_samples_are_taken() -> None:
     (idle, busy), _ = overlapped(case)
     assert set(idle.computed) == {0}
     assert busy.computed[-ADVERSARIAL_LAUNCHES - 1] == 60  # the other rank's times count for nothing
-
-
-def test_a_backend_that_cannot_compute_meanwhile_says_so() -> None:
-    shared = Shared(1, np.zeros((1, 9, 2)), threading.Barrier(1))
-    with pytest.raises(UsageError, match="mode overlap: this backend cannot compute while it communicates"):
-        measure(FakeEndpoint(0, shared, ranks=1), replace(OVERLAPPED, ranks=1), RULE, 1)
 
 
 # -- who takes part ----------------------------------------------------------------------------------------

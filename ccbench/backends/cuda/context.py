@@ -444,27 +444,14 @@ OUTPUTS = PeerAccess(inputs=False, outputs=True)
 BOTH = PeerAccess(inputs=True, outputs=True)
 
 PEER_ACCESS: dict[str, PeerAccess] = {
-    "barrier": NOTHING,
-    "ring_all_reduce": OUTPUTS,
-    "ring_all_gather": OUTPUTS,
-    "ring_broadcast": OUTPUTS,
-    "ring_reduce_scatter": NOTHING,
-    "ring_reduce": NOTHING,
-    "ring_send_recv": NOTHING,
-    "tree_all_reduce": OUTPUTS,
-    "tree_broadcast": OUTPUTS,
-    "tree_reduce": NOTHING,
-    "mesh_one_shot_all_reduce": NOTHING,
-    "mesh_two_shot_all_reduce": BOTH,
-    "mesh_all_gather": OUTPUTS,
-    "mesh_gather": OUTPUTS,
-    "mesh_scatter": INPUTS,
-    "mesh_reduce_scatter": INPUTS,
-    "mesh_broadcast": BOTH,
-    "mesh_reduce": BOTH,
+    **dict.fromkeys(("barrier", "ring_reduce_scatter", "ring_reduce", "ring_send_recv"), NOTHING),
+    **dict.fromkeys(("tree_reduce", "mesh_one_shot_all_reduce", "schedule"), NOTHING),
+    **dict.fromkeys(("mesh_scatter", "mesh_reduce_scatter"), INPUTS),
+    **dict.fromkeys(("ring_all_reduce", "ring_all_gather", "ring_broadcast"), OUTPUTS),
+    **dict.fromkeys(("tree_all_reduce", "tree_broadcast", "mesh_all_gather", "mesh_gather"), OUTPUTS),
     # In place it would exchange with peers' inputs; with the outputs staged no rank works in place.
     "mesh_all_to_all": OUTPUTS,
-    "schedule": NOTHING,
+    **dict.fromkeys(("mesh_two_shot_all_reduce", "mesh_broadcast", "mesh_reduce"), BOTH),
 }
 """Read from the sources, and proven by tests in which what a kernel may not reach is no address at all."""
 

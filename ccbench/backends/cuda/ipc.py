@@ -37,8 +37,8 @@ runner waits for the team's leader (CLOSE_SECONDS)."""
 NOTE_BYTES = 1000
 """Of what a rank tells with a step: CUDA's handles have 64 bytes, a reason is cut where it is longer."""
 
-FINE, CANNOT_RUN, OUT_OF_MEMORY, FAILED = range(4)
-"""Verdicts on one rank's share of a step that all ranks take together."""
+FINE, CANNOT_RUN, OUT_OF_MEMORY, FAILED, CLOSING = range(5)
+"""Verdicts on one rank's share of a step that all ranks take together, and on its share in anything."""
 
 RAISED: dict[int, type[Exception]] = {CANNOT_RUN: CannotRun, OUT_OF_MEMORY: OutOfMemory}
 """Errors that every rank raises where one rank did; others become CcbenchError."""
@@ -77,29 +77,25 @@ class Board:
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
         self.steps = Notes(ranks)
-        self._absent = Notes(ranks)
-        self._closing = mmap.mmap(-1, ranks)
+        self._parted = Notes(ranks)
         self.blocking = SharedWords(ranks)
 
     def close(self, rank: int) -> None:
         """Say that this rank has nothing of others' open any more, and never will have."""
-        fence()
-        self._closing[rank] = 1
+        self._parted.write(rank, CLOSING)
 
     def all_closing(self) -> bool:
         """True if every rank has said so."""
-        done = self._closing[:] == b"\1" * self.ranks
-        fence()
-        return done
+        return all(self._parted.read(rank)[0] == CLOSING for rank in range(self.ranks))
 
     def leave(self, rank: int, text: str) -> None:
         """Say that this rank takes part in nothing, for good."""
-        self._absent.write(rank, FAILED, text.encode())
+        self._parted.write(rank, FAILED, text.encode())
 
     def absence(self, rank: int) -> str:
         """Reason why a rank takes part in nothing; '' when it takes part, or has not said yet."""
-        verdict, text = self._absent.read(rank)
-        return text.decode(errors="ignore") if verdict else ""
+        verdict, text = self._parted.read(rank)
+        return text.decode(errors="ignore") if verdict == FAILED else ""
 
 
 class IpcEndpoint(CudaRanks):

@@ -95,28 +95,18 @@ class NcclBackend(Backend):
         """Return why ``case`` would hang or not be what it says; the rest NCCL refuses when it runs."""
         size, row = item_bytes(case.dtype), collective(case.collective)
         sums = row.reduces and case.op in ("sum", "avg", "premulsum")
-        refusals = (
-            (
-                case.misalignment_bytes % size != 0,
-                f"{case.misalignment_bytes} bytes off: NCCL's buffers start at elements of {size} bytes",
-            ),
-            (bool(case.pair and case.collective != "send_recv"), "pairs exist for send_recv only"),
-            (
-                bool(case.pair) and case.registration == "symmetric",
-                "memory is registered as symmetric by all ranks together, and a pair's others have none",
-            ),
-            (
-                case.mode == OVERLAP and bool(case.pair or case.aggregation > 1),
-                "mode overlap computes during one plain collective; leave pair and aggregation out",
-            ),
-            (
-                sums and case.group_ranks > EXACT_LIMIT[case.dtype],
-                f"{case.op} over {case.group_ranks} ranks cannot be checked: "
-                f"{case.dtype} is not exact so far",
-            ),
-        )
-        reasons = (reason for refused, reason in refusals if refused)
-        return next(reasons, None) or refused_beforehand(case)
+        if case.misalignment_bytes % size:
+            return f"{case.misalignment_bytes} bytes off: NCCL's buffers start at elements of {size} bytes"
+        if case.pair and case.collective != "send_recv":
+            return "pairs exist for send_recv only"
+        if case.pair and case.registration == "symmetric":
+            return "memory is registered as symmetric by all ranks together, and a pair's others have none"
+        if case.mode == OVERLAP and (case.pair or case.aggregation > 1):
+            return "mode overlap computes during one plain collective; leave pair and aggregation out"
+        if sums and case.group_ranks > EXACT_LIMIT[case.dtype]:
+            exact = f"{case.dtype} is not exact so far"
+            return f"{case.op} over {case.group_ranks} ranks cannot be checked: {exact}"
+        return refused_beforehand(case)
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
         """NCCL reads algorithm, protocol, channels and transport from the environment that it starts in."""

@@ -46,14 +46,7 @@ ERROR_COUNTERS: Mapping[tuple[int, int], str] = {
     (4, 0): "ecc_uncorrected_volatile",
     (94, 0): "pcie_replays",
 }
-"""Field (number, scope) of nvml.h's NVML_FI_DEV_* -> what it is in a reading. With the counters of links
-these are left out of looks that must cost little."""
-
-COSTLY_SECONDS = 0.02
-"""When a look at all GPUs takes longer, errors are not counted in every one."""
-
-COUNTED_EVERY_SECONDS = 30.0
-"""Then they are at the end of a case that comes so long after the last count, which has all errors since."""
+"""Field (number, scope) of nvml.h's NVML_FI_DEV_* -> what it is in a reading."""
 
 HELD_BACK = {(74, 0): "power", (75, 0): "thermal", (77, 0): "board_limit", (79, 0): "reliability"}
 """NVML_FI_DEV_PERF_POLICY_*, in nanoseconds. The newer counters of single slowdowns are not asked for: their
@@ -110,8 +103,6 @@ class NvidiaDevices:
     ) -> None:
         self._nvml = nvml
         self._clock = clock
-        self._costly, self._counted_at = False, 0.0
-        self._values: dict[str, Mapping[tuple[int, int], int | float]] = {}
         # A GPU that does not answer is the driver's words for it.
         self._gpus: dict[str, _Gpu | str] = {}
         for bus_id in bus_ids:
@@ -159,10 +150,8 @@ class NvidiaDevices:
             links,
         )
 
-    def read(self, begins: bool = False) -> tuple[DeviceReading, ...]:
-        """Look at every GPU, in the order they were given. begins: a case does."""
-        begun = self._clock()
-        count = not self._costly or (not begins and begun - self._counted_at >= COUNTED_EVERY_SECONDS)
+    def read(self) -> tuple[DeviceReading, ...]:
+        """Look at every GPU, in the order they were given."""
         clocks = self.sm_clocks()  # of all GPUs before anything else: they fall when the load is over
         xids: dict[str, list[int]] = {}
         for _ in range(MOST_EVENTS if self._events is not None else 0):
@@ -177,11 +166,9 @@ class NvidiaDevices:
             look = (
                 DeviceReading(bus_id, "nvidia", trouble=gpu)
                 if isinstance(gpu, str)
-                else self._look(bus_id, gpu, clocks.get(bus_id), count)
+                else self._look(bus_id, gpu, clocks.get(bus_id))
             )
             looks.append(replace(look, xids=tuple(xids.get(bus_id, ()))))
-        if count:
-            self._counted_at, self._costly = begun, self._clock() - begun > COSTLY_SECONDS
         return tuple(looks)
 
     def sm_clocks(self) -> dict[str, int]:
@@ -193,8 +180,8 @@ class NvidiaDevices:
         }
         return {bus_id: mhz for bus_id, mhz in clocks.items() if mhz is not None}
 
-    def _look(self, bus_id: str, gpu: _Gpu, sm_clock: int | None, count: bool) -> DeviceReading:
-        """Look at one GPU. count: its errors, too."""
+    def _look(self, bus_id: str, gpu: _Gpu, sm_clock: int | None) -> DeviceReading:
+        """Look at one GPU."""
         library = self._nvml.library
         at_seconds, state, trouble = self._clock(), None, None
         try:
@@ -215,12 +202,8 @@ class NvidiaDevices:
         reasons = answer("CurrentClocksEventReasons")
         if reasons is None:  # drivers before 535 know only the older name
             reasons = answer("CurrentClocksThrottleReasons")
-        # Errors that are not counted this time are as they were.
         fields = (*gpu.fields, *(one for counts in gpu.links.values() for one in counts))
-        if not count:
-            fields = tuple(one for one in gpu.fields if one not in ERROR_COUNTERS)
-        before = {} if count else self._values.get(bus_id, {})
-        self._values[bus_id] = values = {**before, **self._nvml.field_values(gpu.handle, fields)}
+        values = self._nvml.field_values(gpu.handle, fields)
         links: dict[int, dict[str, int]] = {}
         for link, names in gpu.links.items():
             for one, what in names.items():
@@ -291,7 +274,7 @@ class DeviceWatch:
         self._begin()
         if work is not None:
             self.raise_clocks(work)
-        self._first, self._last = self.read(begins=True), ()
+        self._first, self._last = self.read(), ()
 
     def raise_clocks(self, work: Callable[[], None]) -> None:
         """Repeat ``work`` until clocks rise no more, and remember the highest."""
@@ -329,10 +312,10 @@ class DeviceWatch:
         self._first, self._last = (), ()
         return readings_json(first, last), flags_of(first, last)
 
-    def read(self, begins: bool = False) -> tuple[DeviceReading, ...]:
-        """Look at every device, in the order of ``bus_ids``. begins: a case does."""
+    def read(self) -> tuple[DeviceReading, ...]:
+        """Look at every device, in the order of ``bus_ids``."""
         self._begin()
-        looks = self._nvidia.read(begins) if self._nvidia is not None else ()
+        looks = self._nvidia.read() if self._nvidia is not None else ()
         return tuple(replace(one, sm_clock_highest_mhz=self._highest_mhz.get(one.bus_id)) for one in looks)
 
     def close(self) -> None:

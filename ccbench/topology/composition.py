@@ -31,7 +31,7 @@ from ccbench.topology.fabrics import (
     whole,
     wired,
 )
-from ccbench.topology.graph import Device, DeviceKind, SourceWarning, Topology
+from ccbench.topology.graph import Device, DeviceKind, Topology
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from ccbench.topology.node_nics import (
     MOST_NICS,
@@ -158,7 +158,7 @@ def compose(
         if network is None:
             return node
         wanted = _wanted(network)
-        return _noted(with_nics(node, wanted, wanted.nics), wanted)
+        return with_nics(node, wanted, wanted.nics)
     # A fabric's ranks are the vertices of ``cluster``; the default network has as many ports as NICs.
     wanted = _wanted(network)
     shaped = fabric is not None or not wanted.of_any_size
@@ -192,10 +192,7 @@ def compose(
     outer = [replace(link, origin=origin) for link in graph.links[nodes * len(ready.routes.links) :]]
     devices = (*inside, *graph.devices[first_outer:])
     facts = {name: box.facts[name] for name in _KEPT_FACTS if name in box.facts}
-    whole_graph = replace(
-        box, name=graph.name, devices=devices, links=(*links, *outer), matrix=matrix, facts=facts
-    )
-    return _noted(whole_graph, wanted)
+    return replace(box, name=graph.name, devices=devices, links=(*links, *outer), matrix=matrix, facts=facts)
 
 
 _KEPT_FACTS = ("omits", "paths")
@@ -215,11 +212,6 @@ def _check(node: Topology, nodes: int, network: Network | str | None) -> None:
         )
     if network is None and nodes > 1:
         raise MachineError(f"network: missing for {nodes} nodes; write for example ib-ndr-400x8")
-
-
-def _noted(made: Topology, network: Network) -> Topology:
-    text = network.contradiction
-    return replace(made, warnings=(*made.warnings, SourceWarning("contradiction", text))) if text else made
 
 
 def _wanted(network: Network | str | None) -> Network:

@@ -80,19 +80,6 @@ class Network:
         """True where the network joins any number of nodes; a shape with sizes joins exactly so many."""
         return self.shape in ("", RAILS)
 
-    @property
-    def contradiction(self) -> str:
-        """Contradiction between kind and rate, as in ib-ndr-100; empty where they agree.
-
-        Ports of two lanes (HDR100, NDR200) have half the rate of their generation, so those agree.
-        """
-        whole, gigabits = PORT_GIGABITS.get(self.word), self.bytes_per_second * 8 / 1e9
-        if whole is None or round(gigabits, 3) in (whole, whole / 2):
-            return ""
-        fitting = [word for word, rate in PORT_GIGABITS.items() if rate == round(gigabits, 3)]
-        cure = f"{fitting[0]}-{gigabits:g} is such a port" if fitting else f"write {self.word}-{whole}"
-        return f"{self}: {self.word} ports carry {whole} or {whole / 2:g} Gb/s; {gigabits:g} is taken; {cure}"
-
 
 def is_other_network(declared: str, said: str) -> bool:
     """Return True if ``said`` does not begin with a network of the declared kind and rate of a node.

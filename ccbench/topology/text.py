@@ -23,9 +23,11 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ccbench.errors import MachineError
+from ccbench.suite.documents import read_installed
 from ccbench.topology.graph import Device, SourceWarning
 
 _TERMINAL = re.compile(
@@ -432,35 +434,11 @@ def bytes_per_second(gigatransfers: float | None, width: int | None) -> float | 
     return gigatransfers * 1e9 * CODING[gigatransfers] * width / 8
 
 
-NVIDIA, AMD = "0x10de", "0x1002"
-
-MODELS: Mapping[tuple[str, str], str] = {
-    (NVIDIA, "0x15f7"): "Tesla P100-PCIE-12GB",
-    (NVIDIA, "0x15f8"): "Tesla P100-PCIE-16GB",
-    (NVIDIA, "0x15f9"): "Tesla P100-SXM2-16GB",
-    (NVIDIA, "0x1db1"): "Tesla V100-SXM2-16GB",
-    (NVIDIA, "0x1db6"): "Tesla V100-PCIE-32GB",
-    (NVIDIA, "0x1db8"): "Tesla V100-SXM3-32GB",
-    (NVIDIA, "0x1eb8"): "Tesla T4",
-    (NVIDIA, "0x20b0"): "A100-SXM4-40GB",
-    (NVIDIA, "0x20b2"): "A100-SXM4-80GB",
-    (NVIDIA, "0x20b5"): "A100 80GB PCIe",
-    (NVIDIA, "0x2204"): "GeForce RTX 3090",
-    (NVIDIA, "0x2330"): "H100 80GB SXM5",
-    (NVIDIA, "0x2331"): "H100 PCIe",
-    (NVIDIA, "0x2684"): "GeForce RTX 4090",
-    (NVIDIA, "0x26b9"): "L40S",
-    (NVIDIA, "0x2901"): "B200",
-    (NVIDIA, "0x2b85"): "GeForce RTX 5090",
-    (AMD, "0x738c"): "Instinct MI100",
-    (AMD, "0x7408"): "Instinct MI250X",
-    (AMD, "0x740c"): "Instinct MI250X/MI250",
-    (AMD, "0x740f"): "Instinct MI210",
-    (AMD, "0x74a1"): "Instinct MI300X",
-}
-"""(vendor, device) -> name."""
+MODELS = Path(__file__).with_name("models.yaml")
+"""Vendor -> device -> name."""
 
 
 def model_of(vendor: str, device: str) -> str | None:
     """The name of a device with these ids as files print them (``0x10de``); None when it is not listed."""
-    return MODELS.get((vendor.strip().lower(), device.strip().lower()))
+    models: dict[str, dict[str, str]] = read_installed(MODELS)
+    return models.get(vendor.strip().lower(), {}).get(device.strip().lower())

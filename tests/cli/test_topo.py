@@ -218,11 +218,6 @@ def test_links_without_a_rate_are_named_when_a_dump_is_made_a_cluster(
         assert said in ended.err
 
 
-def test_a_rate_that_ndr_does_not_have_is_a_warning(ccbench: Command) -> None:
-    out = " ".join(shown(ccbench, "hgx-h100", "--nodes", "2", "--network", "ib-ndr-100x8").out.split())
-    assert "contradiction: ib-ndr-100x8: ib-ndr ports carry 400 or 200 Gb/s; 100 is taken" in out
-
-
 def test_groups_that_no_fast_link_joins_are_told(tmp_path: Path, ccbench: Command) -> None:
     devices = tuple(Device(f"gpu{place}", DeviceKind.GPU) for place in range(4))
     pairs = [("gpu0", "gpu1"), ("gpu1", "gpu0"), ("gpu2", "gpu3"), ("gpu3", "gpu2")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pynvml  # type: ignore[import-untyped,import-not-found,unused-ignore]  # untyped
@@ -466,57 +466,6 @@ def test_what_earlier_cases_reached_counts_for_one_that_never_gets_there() -> No
     rising.gpu.sm_mhz, rising.top_mhz = 345, 1400  # something holds it back for good
     watching.before(rising.work)
     assert watching.after()[1] == ("clock_low",)
-
-
-# -- what a look costs -------------------------------------------------------------------------------------
-
-
-@dataclass
-class SlowNvml(Nvml):
-    """Every field that is asked for takes the driver ``field_seconds``."""
-
-    field_seconds: float
-    now: float = 0.0
-    asked: list[int] = field(default_factory=list)
-
-    def nvmlDeviceGetFieldValues(self, handle: Gpu, fieldIds: Sequence[tuple[int, int]]) -> list[object]:  # noqa: N802, N803  # pynvml's names
-        self.now += self.field_seconds * len(fieldIds)
-        self.asked.append(len(fieldIds))
-        return super().nvmlDeviceGetFieldValues(handle, fieldIds)
-
-
-def slow_driver(field_seconds: float) -> tuple[DeviceWatch, SlowNvml, Gpu]:
-    gpu = Gpu(links=[{"crc": 0} for _ in range(18)])
-    library = SlowNvml(field_seconds)
-    Nvml.__init__(library, [gpu])
-    return DeviceWatch([ADDRESS], driver(library), lambda: library.now), library, gpu
-
-
-def case_with_errors(watching: DeviceWatch, gpu: Gpu) -> tuple[str, ...]:
-    watching.before()
-    gpu.replays += 1
-    gpu.links[7] = {"crc": (gpu.links[7] or {})["crc"] + 1}
-    return watching.after()[1]
-
-
-def test_looks_that_cost_little_count_errors_in_every_case() -> None:
-    watching, library, gpu = slow_driver(field_seconds=1e-5)
-    assert [case_with_errors(watching, gpu) for _ in range(3)] == [("link_errors",)] * 3
-    assert len(set(library.asked[-6:])) == 1
-
-
-def test_costly_looks_count_errors_every_half_minute_and_lose_none() -> None:
-    watching, library, gpu = slow_driver(field_seconds=1e-3)
-    watching.before()
-    watching.after()
-    before = len(library.asked)
-    assert case_with_errors(watching, gpu) == ()
-    assert max(library.asked[before:]) < 10  # clocks, power and heat all the same
-    library.now += 30
-    watching.before()  # what came since the last count is not lost between two cases
-    assert watching.after()[1] == ("link_errors",)
-    watching.before()
-    assert watching.after()[1] == ()
 
 
 # -- the double -------------------------------------------------------------------------------------------

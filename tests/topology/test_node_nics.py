@@ -170,25 +170,3 @@ def test_a_network_that_cannot_be_read_is_refused_in_one_line(text: str, complai
     with pytest.raises(MachineError, match=complaint) as caught:
         parse_network(text)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("ib-ndr-400x8", ""),
-        ("ib-ndr-200x8", ""),
-        ("ib-hdr-100x8", ""),
-        ("ib-fdr-56x1", ""),
-        ("ib-800x1", ""),
-        ("roce-123x1", ""),
-        ("ib-ndr-100x8", "ib-edr-100 is such a port"),
-        ("ib-edr-400x8", "ib-ndr-400 is such a port"),
-        ("ib-xdr-33x8", "write ib-xdr-800"),
-    ],
-)
-def test_a_rate_that_its_generation_does_not_have_is_spoken_of(text: str, said: str) -> None:
-    contradiction = parse_network(text).contradiction
-    assert bool(contradiction) is bool(said)
-    assert said in contradiction
-    made = compose(graph("gpu0 cpu0", rate=1e12), 1, text)
-    assert {warning.text for warning in made.warnings if warning.kind != "assumed"} == {contradiction} - {""}

@@ -97,7 +97,7 @@ class ImportedTable:
     collective: ccbench's name where it has one, else the tool's own word, "" where the output does not say.
     ranks, nodes: None where the output does not say. algorithm, protocol: ``default`` unless stated or
         forced by an environment variable that the output shows. mode: as in Case.
-    average_busbw: the closing average as printed. facts: what else the table's own header says.
+    facts: what else the table's own header says.
     """
 
     collective: str
@@ -107,7 +107,6 @@ class ImportedTable:
     algorithm: str = "default"
     protocol: str = "default"
     mode: str = "streaming"
-    average_busbw: float | None = None
     outcome: Outcome = Outcome.UNKNOWN
     line: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict, hash=False)

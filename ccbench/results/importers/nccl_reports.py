@@ -176,14 +176,12 @@ def _document_tables(
     if (bounds := _number(_mapping(document.get("out_of_bounds")).get("count"))) is not None:
         told["out_of_bounds"] = bounds
     blocking = str(config.get("blocking_collectives", "false")).lower() not in ("false", "0")
-    average = figure(str(_mapping(document.get("average_bus_bandwidth")).get("bandwidth")))
     table = ImportedTable(
         named or likely_collective(rows, _HEAD, ranks),
         tuple(rows),
         ranks,
         nodes_of_devices(devices, ranks) or (len({device.host for device in devices}) or None),
         mode="graph" if _number(config.get("graph")) else "isolated" if blocking else "streaming",
-        average_busbw=average.value if average else None,
         outcome=outcome,
         facts=told,
     )

@@ -409,7 +409,6 @@ def _built(
         written.get("algorithm") or forced["ALGO"],
         written.get("protocol") or forced["PROTO"],
         written.get("mode") or launched or "streaming",
-        table.average,
         outcome,
         table.line,
         told,

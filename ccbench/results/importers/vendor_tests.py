@@ -137,7 +137,6 @@ def _nccom_table(table: OpenTable) -> ImportedTable:
         rows=tuple(rows),
         ranks=table.said["ranks"],
         nodes=table.said["nodes"],
-        average_busbw=average.value * factor if average else None,
         outcome=Outcome.COMPLETE if average else Outcome.CUT,
         line=table.line,
         facts={

@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -131,7 +130,7 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
             notes.append(f"{where}: {outcome.value}{f' ({log.detail})' if log.detail else ''}")
         # The row that was being measured when the output ended.
         begun = next(filter(_has_no_figure, table.rows[-2:]), None) if outcome in _STATUS_OF_OUTCOME else None
-        lost = () if begun is not None else _row_in_flight(whole, table, outcome)
+        lost = () if begun is not None else _first_row(whole, table, outcome)
         empty = 0
         for row in (*table.rows, *lost):
             figures = (row.seconds, row.algbw, row.busbw, *row.samples_seconds)
@@ -258,38 +257,14 @@ def _has_no_figure(row: ImportedRow) -> bool:
     return row.seconds is None and row.algbw is None and row.busbw is None
 
 
-def _row_in_flight(log: ImportedLog, table: ImportedTable, outcome: Outcome) -> tuple[ImportedRow, ...]:
-    """The row that a crash or a time-out kept from being printed, where the sweep tells which it was.
-
-    nccl-tests measures sizes in order, out of place before in place, so the next size follows from the
-    last three when they grow alike; where there is no row at all it is the first that the settings state.
-    """
-    if outcome not in _STATUS_OF_OUTCOME:
+def _first_row(log: ImportedLog, table: ImportedTable, outcome: Outcome) -> tuple[ImportedRow, ...]:
+    """The row that a crash or a time-out kept from being the first, where the settings tell its size."""
+    size = table.facts.get("minimum_bytes")
+    if outcome not in _STATUS_OF_OUTCOME or table.rows or not isinstance(size, int):
         return ()
-    lost = {
-        "status": _STATUS_OF_OUTCOME[outcome].value,
-        "detail": log.detail or "the output ends before this row, the next of the sweep",
-    }
-    if not table.rows:
-        first = table.facts.get("minimum_bytes")
-        return (ImportedRow(first, line=table.line, extra=lost),) if isinstance(first, int) else ()
-    size = next_size([row.size_bytes for row in table.rows])
-    if size is None or size > int(table.facts.get("maximum_bytes") or LARGEST):
-        return ()
-    last = table.rows[-1]
-    grown = None if last.count is None or not last.size_bytes else last.count * size // last.size_bytes
-    return (ImportedRow(size, grown, last.dtype, last.op, last.root, line=last.line, extra=lost),)
-
-
-def next_size(sizes: Sequence[int]) -> int | None:
-    """The size after ``sizes`` in a sweep by a factor or a step; None where the last three do not tell."""
-    distinct = list(dict.fromkeys(sizes))[-3:]
-    if len(distinct) < 3 or not all(0 < low < high for low, high in pairwise(distinct)):
-        return None
-    first, second, third = distinct
-    if second * second == first * third:
-        return third * third // second
-    return third + (third - second) if third - second == second - first else None
+    detail = log.detail or "the output ends before this row, the first of the sweep"
+    lost = {"status": _STATUS_OF_OUTCOME[outcome].value, "detail": detail}
+    return (ImportedRow(size, line=table.line, extra=lost),)
 
 
 def library_word(log: ImportedLog, table: ImportedTable | None = None) -> str:

@@ -19,7 +19,6 @@ from ccbench.results.importers.runs import (
     each_once,
     import_logs,
     imported,
-    next_size,
     unique_names,
     write_import,
 )
@@ -116,49 +115,23 @@ def test_a_rate_without_its_size_has_no_speed(tmp_path: Path) -> None:
     assert (one["status"], one["printed_busbw_GB_s"]) == ("skipped", 175.0)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "status"), [(Outcome.CRASHED, Status.FAILED), (Outcome.HUNG, Status.TIMED_OUT)]
-)
-def test_the_size_that_a_sweep_stopped_at_becomes_a_case(outcome: Outcome, status: Status) -> None:
-    rows = [row(MIB << shift) for shift in range(3)]
-    ended = log(*rows, table={"outcome": Outcome.CUT}, outcome=outcome, detail="NCCL WARN it broke")
-    last = imported(ended).cases[-1]
-    assert last.measurement.status == status
-    assert last.measurement.case.size_bytes == 8 * MIB
-    assert last.measurement.case.count == 2 * MIB
-    assert "it broke" in last.measurement.detail
-    assert last.origin.outcome == outcome.value
-
-
 def test_a_row_that_was_begun_and_not_printed_is_that_case_itself() -> None:
     ended = log(row(), empty(2 * MIB), table={"outcome": Outcome.CUT}, outcome=Outcome.HUNG)
     found = imported(ended).cases
     assert [one.measurement.status for one in found] == [Status.OK, Status.TIMED_OUT]
 
 
-def test_a_hang_before_the_first_row_is_the_first_size_of_the_settings() -> None:
-    facts = {"outcome": Outcome.CUT, "facts": {"minimum_bytes": 8}}
-    (one,) = imported(log(table=facts, outcome=Outcome.HUNG)).cases
-    assert (one.measurement.status, one.measurement.case.size_bytes) == (Status.TIMED_OUT, 8)
-
-
-def test_no_case_is_made_up_where_the_sweep_does_not_tell_or_was_at_its_end() -> None:
-    cut: dict[str, Any] = {"outcome": Outcome.CUT}
-    assert len(imported(log(row(), row(3 * MIB), table=cut, outcome=Outcome.CRASHED)).cases) == 2
-    rows = [row(MIB << shift) for shift in range(3)]
-    cut["facts"] = {"maximum_bytes": 4 * MIB}
-    assert len(imported(log(*rows, table=cut, outcome=Outcome.CRASHED)).cases) == 3
-
-
 @pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [
-        ([1, 2, 4], 8), ([8, 8, 16, 16, 32, 32], 64), ([100, 200, 300], 400), ([1, 2, 5], None),
-        ([1, 2], None), ([0, 0, 0], None), ([4, 2, 1], None), ([2, 6, 18], 54),
-    ],
-)  # fmt: skip
-def test_the_next_size_follows_from_three_that_grow_alike(sizes: list[int], expected: int | None) -> None:
-    assert next_size(sizes) == expected
+    ("outcome", "status"), [(Outcome.CRASHED, Status.FAILED), (Outcome.HUNG, Status.TIMED_OUT)]
+)
+def test_an_end_before_the_first_row_is_the_first_size_of_the_settings(
+    outcome: Outcome, status: Status
+) -> None:
+    facts = {"outcome": Outcome.CUT, "facts": {"minimum_bytes": 8}}
+    (one,) = imported(log(table=facts, outcome=outcome, detail="NCCL WARN it broke")).cases
+    assert (one.measurement.status, one.measurement.case.size_bytes) == (status, 8)
+    assert "it broke" in one.measurement.detail
+    assert one.origin.outcome == outcome.value
 
 
 def test_tables_without_ranks_are_left_out_and_named_with_the_cure() -> None:

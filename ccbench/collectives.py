@@ -125,28 +125,12 @@ def _from_everyone(rank: int, index: int, ranks: int, root: int) -> list[tuple[i
     return [(origin, index) for origin in range(ranks)]
 
 
-def _own_block_from_everyone(rank: int, index: int, ranks: int, root: int) -> list[tuple[int, int]]:
-    return [(origin, rank) for origin in range(ranks)]
-
-
 def _whole_from_owner(rank: int, index: int, ranks: int, root: int) -> list[tuple[int, int]]:
     return [(index, 0)]
 
 
-def _from_root(rank: int, index: int, ranks: int, root: int) -> list[tuple[int, int]]:
-    return [(root, index)]
-
-
-def _own_block_from_root(rank: int, index: int, ranks: int, root: int) -> list[tuple[int, int]]:
-    return [(root, rank)]
-
-
 def _transposed(rank: int, index: int, ranks: int, root: int) -> list[tuple[int, int]]:
     return [(index, rank)]
-
-
-def _from_left(rank: int, index: int, ranks: int, root: int) -> list[tuple[int, int]]:
-    return [((rank - 1) % ranks, index)]
 
 
 def _ring_share(ranks: int) -> float:
@@ -178,16 +162,26 @@ COLLECTIVES: dict[str, Collective] = {
         _row("all_reduce", _all, _all, _from_everyone, lambda n: 2 * (n - 1) / n, reduces=True),
         _row("all_gather", _own, _all, _whole_from_owner, _ring_share, blocked=True),
         _row(
-            "reduce_scatter", _all, _own, _own_block_from_everyone, _ring_share,
-            reduces=True, blocked=True,
+            "reduce_scatter", _all, _own,
+            lambda rank, index, ranks, root: [(origin, rank) for origin in range(ranks)],
+            _ring_share, reduces=True, blocked=True,
         ),
-        _row("broadcast", _all_at_root, _all, _from_root, _one, rooted=True),
+        _row(
+            "broadcast", _all_at_root, _all, lambda rank, index, ranks, root: [(root, index)],
+            _one, rooted=True,
+        ),
         _row("reduce", _all, _all_at_root, _from_everyone, _one, reduces=True, rooted=True),
         _row("all_to_all", _all, _second_half, _transposed, _ring_share, blocked=True),
         _row("all_to_all_v", _all, _second_half, _transposed, _ring_share, blocked=True),
         _row("gather", _own, _all_at_root, _whole_from_owner, _ring_share, rooted=True, blocked=True),
-        _row("scatter", _all_at_root, _own, _own_block_from_root, _ring_share, rooted=True, blocked=True),
-        _row("send_recv", _all, _second_half, _from_left, _one),
+        _row(
+            "scatter", _all_at_root, _own, lambda rank, index, ranks, root: [(root, rank)],
+            _ring_share, rooted=True, blocked=True,
+        ),
+        _row(
+            "send_recv", _all, _second_half,
+            lambda rank, index, ranks, root: [((rank - 1) % ranks, index)], _one,
+        ),
         _row("barrier", _all, _all, _from_everyone, _one, moves_data=False),
     )
 }  # fmt: skip

@@ -274,7 +274,19 @@ def parse_groups(text: str, ranks: int) -> Groups:
     if not text:
         return (tuple(range(ranks)),)
     spelled = read_groups(text)
-    groups = _spelled_groups(spelled, ranks)
+    groups: Groups
+    if spelled[0] == "[":
+        groups = tuple(map(tuple, json.loads(spelled)))
+        if beyond := [rank for group in groups for rank in group if rank >= ranks]:
+            raise UsageError(f"groups: {beyond[0]} is no rank of {ranks}; ranks count from 0")
+    elif " of " in spelled:
+        groups = layout_groups(spelled, ranks)
+    else:
+        _, operator, number = spelled.split()
+        of_colour: dict[int, list[int]] = {}
+        for rank in range(ranks):
+            of_colour.setdefault(_COLOURS[operator](rank, int(number)), []).append(rank)
+        groups = tuple(map(tuple, of_colour.values()))
     sizes = sorted({len(group) for group in groups})
     if len(sizes) > 1:
         raise UsageError(
@@ -282,29 +294,6 @@ def parse_groups(text: str, ranks: int) -> Groups:
             "choose ranks or an expression that give equal ones"
         )
     return groups
-
-
-def _spelled_groups(spelled: str, ranks: int) -> Groups:
-    if spelled[0] == "[":
-        return _of_list(json.loads(spelled), ranks)
-    return layout_groups(spelled, ranks) if " of " in spelled else _of_colours(spelled, ranks)
-
-
-def _of_colours(spelled: str, ranks: int) -> Groups:
-    _, operator, number = spelled.split()
-    colour = _COLOURS[operator]
-    groups: dict[int, list[int]] = {}
-    for rank in range(ranks):
-        groups.setdefault(colour(rank, int(number)), []).append(rank)
-    return tuple(tuple(group) for group in groups.values())
-
-
-def _of_list(groups: list[list[int]], ranks: int) -> Groups:
-    members = [rank for group in groups for rank in group]
-    beyond = [rank for rank in members if rank >= ranks]
-    if beyond:
-        raise UsageError(f"groups: {beyond[0]} is no rank of {ranks}; ranks count from 0")
-    return tuple(tuple(group) for group in groups)
 
 
 def _listed(text: str) -> list[list[int]]:

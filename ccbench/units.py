@@ -95,12 +95,6 @@ def _text(value: object, kind: str, example: str) -> str:
     return value.strip()
 
 
-def _likely_size(number: str, unit: str) -> str:
-    by_folded = {known.casefold(): known for known in SIZE_UNITS if len(known) > 1 or known == "B"}
-    near = difflib.get_close_matches(unit.casefold(), by_folded, n=1, cutoff=0.5)
-    return f"'{number} {by_folded[near[0]]}'" if near else f"'{number} MiB'"
-
-
 def parse_size(text: str | int) -> int:
     """A size in bytes: ``8``, ``'8 B'``, ``'1 MiB'``, ``'2M'`` (binary), ``'1 MB'`` (1,000,000).
 
@@ -116,7 +110,10 @@ def parse_size(text: str | int) -> int:
         raise ValueError(f"{shown(text)} is not a size; write a number and a unit, such as '1 MiB'")
     number, unit = match.groups()
     if unit and unit not in SIZE_UNITS:
-        raise ValueError(f"{shown(text)} is not a size; write {_likely_size(number, unit)}")
+        by_folded = {known.casefold(): known for known in SIZE_UNITS if len(known) > 1 or known == "B"}
+        near = difflib.get_close_matches(unit.casefold(), by_folded, n=1, cutoff=0.5)
+        likely = by_folded[near[0]] if near else "MiB"
+        raise ValueError(f"{shown(text)} is not a size; write '{number} {likely}'")
     size = Fraction(number) * SIZE_UNITS[unit or "B"]
     if size.denominator != 1:
         raise ValueError(f"{shown(text)} is {float(size):g} bytes; write a whole number of bytes")

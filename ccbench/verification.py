@@ -101,21 +101,18 @@ def _is_whole(dtype: str) -> bool:
     return dtype.startswith(("int", "uint"))
 
 
-def _largest_addend(dtype: str, ranks: int) -> int:
-    """The largest magnitude of what is summed: floating point sums must be exact, whole numbers may wrap."""
-    limit = EXACT_LIMIT[dtype]
-    return max(1, min(LARGEST_VALUE, limit if _is_whole(dtype) else limit // ranks))
-
-
 def _signed(dtype: str, positive: Array) -> Array:
     signed: Array = positive if dtype.startswith("uint") else np.concatenate([-positive[::-1], positive])
     return signed
 
 
 def _addends(dtype: str, ranks: int) -> Array:
-    """All values that a sum is made of. Whole numbers are even, so that no sum is the poison."""
-    largest = _largest_addend(dtype, ranks)
-    return _signed(dtype, np.arange(2, largest + 1, 2) if _is_whole(dtype) else np.arange(1, largest + 1))
+    """All values that a sum is made of."""
+    # Whole numbers are even, so that no sum is the poison; they may wrap.
+    if _is_whole(dtype):
+        return _signed(dtype, np.arange(2, max(1, min(LARGEST_VALUE, EXACT_LIMIT[dtype])) + 1, 2))
+    # Floating point sums must be exact.
+    return _signed(dtype, np.arange(1, max(1, min(LARGEST_VALUE, EXACT_LIMIT[dtype] // ranks)) + 1))
 
 
 def _copied(dtype: str) -> Array:
@@ -151,19 +148,6 @@ def _averaged(dtype: str, ranks: int) -> _Averaged:
     return _Averaged(min(1, highest), highest, deviation)
 
 
-def _split(case: Case) -> bool:
-    """True when a rank's values follow from what all ranks together shall give."""
-    return case.op == "avg" or (case.op == "prod" and not _is_whole(case.dtype))
-
-
-def _odd_values(dtype: str, generator: np.random.Generator) -> Array:
-    """1 or 3 modulo 8: closed under multiplication, never zero and never the poison, which is 5 modulo 8."""
-    bits = 8 * item_bytes(dtype)
-    eighths = generator.integers(0, 1 << (bits - 3), PERIOD_ELEMENTS, dtype=np.uint64)
-    odd: Array = eighths * np.uint64(8) + generator.choice(np.array([1, 3], np.uint64), PERIOD_ELEMENTS)
-    return odd
-
-
 def _twice(values: Array, dtype: str) -> Array:
     """Two periods of values, so that any slice of up to one period is a view."""
     table = np.concatenate([values, values]).astype(numpy_dtype(dtype))
@@ -178,7 +162,10 @@ def _table(dtype: str, op: str, ranks: int, neutral: bool) -> Array:
         return _twice(np.full(PERIOD_ELEMENTS, op == "prod"), dtype)
     generator = np.random.default_rng(20_21)
     if op == "prod":
-        return _twice(_odd_values(dtype, generator), dtype)
+        # 1 or 3 modulo 8: closed under multiplication, never zero, and never the poison, which is 5 modulo 8.
+        eighths = generator.integers(0, 1 << (8 * item_bytes(dtype) - 3), PERIOD_ELEMENTS, dtype=np.uint64)
+        odd = generator.choice(np.array([1, 3], np.uint64), PERIOD_ELEMENTS)
+        return _twice(eighths * np.uint64(8) + odd, dtype)
     values = _addends(dtype, ranks) if op in ("sum", "premulsum") else _copied(dtype)
     return _twice(generator.choice(values, PERIOD_ELEMENTS), dtype)
 
@@ -212,7 +199,9 @@ def values(case: Case, rank: int, start: int, length: int, seed: int, launches: 
     """Elements [start, start + length) of what ``rank`` puts in; length at most one period."""
     begin = seed * SEED_STEP + start
     kind = _kind(case, launches)
-    if kind == CANCELLING or (kind == ANY and _split(case)):
+    # Of averages and of floating point products a rank's values follow from what all together shall give.
+    split = case.op == "avg" or (case.op == "prod" and not _is_whole(case.dtype))
+    if kind == CANCELLING or (kind == ANY and split):
         table = _split_table(case.dtype, case.op, case.ranks, rank)
     else:
         table = _table(case.dtype, case.op, case.ranks, kind == NEUTRAL)

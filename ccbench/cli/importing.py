@@ -14,9 +14,8 @@ from ccbench.cli.run import RESULTS
 from ccbench.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from ccbench.analysis.speed_verdict import SpeedVerdict
     from ccbench.results.importers.log import Given, ImportedLog
     from ccbench.results.importers.runs import Imported
 
@@ -50,6 +49,7 @@ def import_files(
     the catalog's machine if the file's devices determine it, and a note says so.
     """
     from ccbench.analysis.speed_verdict import speed_verdicts
+    from ccbench.report.wording import speed_lines
     from ccbench.results import default_folder, load_run
     from ccbench.results.importers.pricing import Pricer
     from ccbench.results.importers.runs import each_once, write_import
@@ -72,8 +72,15 @@ def import_files(
         run, speeds = None if folder is None else str(folder), [one.document for one in verdicts]
         print_json({"run": run, "files": summaries, "left_out": left_out, "speed_verdicts": speeds})
     else:
-        for line in (*_verdict_lines(verdicts), *map(_line, summaries)):
+        # Whether the numbers are normal, and what to do about it, is what most logs are imported for.
+        for line in (*speed_lines(verdicts), *(one.finding for one in verdicts if one.finding is not None)):
             click.echo(line)
+        for one in summaries:
+            words = [one["tool"], plural(one["tables"], "table"), plural(one["rows"], "row")]
+            words += [f"{one['flagged']} flagged"] * bool(one["flagged"])
+            words += [f"{count} {status}" for status, count in one["statuses"].items() if status != "ok"]
+            words += [f"{plural(len(one['left_out']), 'part')} left out"] * bool(one["left_out"])
+            click.echo(f"{one['file']}: {', '.join(words)}, {one['outcome']}")
         if folder is not None:
             click.echo(f"wrote {folder}")
     for path in again:
@@ -110,22 +117,6 @@ def _imported(paths: Sequence[Path], given: Given) -> tuple[tuple[Imported, ...]
         except CcbenchError as error:  # noqa: PERF203  # each file may fail by itself
             problems.append(" ".join(str(error).split()))
     return (*import_logs(logs, given), *jobs), problems
-
-
-def _verdict_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:
-    """Say whether the numbers are normal and what to do about it: what most logs are imported for."""
-    from ccbench.report.wording import speed_lines
-
-    return [*speed_lines(verdicts), *(str(one.finding) for one in verdicts if one.finding is not None)]
-
-
-def _line(one: Mapping[str, Any]) -> str:
-    """Return what became of one file, as a line."""
-    words = [one["tool"], plural(one["tables"], "table"), plural(one["rows"], "row")]
-    words += [f"{one['flagged']} flagged"] * bool(one["flagged"])
-    words += [f"{count} {status}" for status, count in one["statuses"].items() if status != "ok"]
-    words += [f"{plural(len(one['left_out']), 'part')} left out"] * bool(one["left_out"])
-    return f"{one['file']}: {', '.join(words)}, {one['outcome']}"
 
 
 def _given(machine: str | None, nodes: int | None, network: str | None) -> Given:

@@ -69,7 +69,8 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
     # Emulated times and failures have no like.
     theirs = [one for one in points_of(baseline, name=name, baseline=True) if _has_speed(one)]
     found: list[Point] = []
-    for kind in _kinds(points):
+    # One point stands for every kind of work.
+    for kind in {_work(point): point for point in points if not point.emulated}.values():
         alike = [one for one in theirs if _same_work(one, kind)]
         of_type = {one.size_bytes for one in alike if _same_type(one, kind)}
         for one in alike:
@@ -91,11 +92,6 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
                 )
             )
     return tuple(found)
-
-
-def _kinds(points: Sequence[Point]) -> list[Point]:
-    """Return one point of every kind of work."""
-    return list({_work(point): point for point in points if not point.emulated}.values())
 
 
 def _has_speed(point: Point) -> bool:

@@ -206,8 +206,10 @@ def textbook_lines(planned: Planned) -> Iterator[str]:
         ends = "" if not open_ended else ", all bytes" if one.startup_seconds == 0 else ", all start-up"
         usual = {0: "in series", 1: "overlapped, each gradient on its own"}
         way = usual.get(one.bucket, f"overlapped, buckets of {one.bucket}{ends}")
-        times = (one.seconds, one.exposed_seconds, one.hidden_seconds)
-        rows.append((way, str(one.messages), *map(_milliseconds, times)))
+        times = (seconds * 1e3 for seconds in (one.seconds, one.exposed_seconds, one.hidden_seconds))
+        # Whole milliseconds of long times, so that figures can be checked by hand.
+        digits = ((ms, 0 if ms >= 100 or abs(ms - round(ms)) < 1e-6 else 3) for ms in times)
+        rows.append((way, str(one.messages), *(f"{ms:,.{number}f} ms" for ms, number in digits)))
     yield from aligned(Table(columns("<", "messages", "step", "exposed", "hidden"), rows))
     if open_ended:
         yield ""
@@ -216,12 +218,6 @@ def textbook_lines(planned: Planned) -> Iterator[str]:
             "is, the plan does not say; the truth lies between the two lines of a bucket. Write startup: to "
             "know."
         )
-
-
-def _milliseconds(seconds: float) -> str:
-    """Whole milliseconds of long times, so that figures can be checked by hand."""
-    number = seconds * 1e3
-    return f"{number:,.0f} ms" if abs(number - round(number)) < 1e-6 or number >= 100 else f"{number:,.3f} ms"
 
 
 def plan_document(planned: Planned) -> dict[str, Any]:

@@ -70,7 +70,8 @@ def _timeline(replay: Replay) -> PlanFigure | None:
         place = int(np.argsort(lengths)[len(lengths) // 2])
     pieces: list[Piece] = []
     for lane, rank in enumerate(ranks):
-        found = [*_computed(replay, rank), *_sent(replay, rank)]
+        found = [(float(begin), float(end), COMPUTED) for begin, end in trace.computing.get(rank, ())]
+        found += _sent(replay, rank)
         own = trace.steps.get(rank)
         if own is not None and len(own) > place:
             begin, end = own[place]
@@ -88,11 +89,6 @@ def _timeline(replay: Replay) -> PlanFigure | None:
         Axis(f"time from the begin of {step}", "seconds", "linear"), Axis("", "rank", "linear"),
     )  # fmt: skip
     return PlanFigure(figure, Timeline(tuple(f"rank {rank}" for rank in ranks), tuple(pieces), ""))
-
-
-def _computed(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
-    for begin, end in replay.trace.computing.get(rank, ()):
-        yield float(begin), float(end), COMPUTED
 
 
 def _sent(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:

@@ -360,13 +360,13 @@ def read_roots(value: Any) -> tuple[int, ...] | str:
     """``all``, or root ranks: one or a list."""
     if value == "all":
         return "all"
-    return several("root", _root)(value)
 
+    def root(item: Any) -> int:
+        if isinstance(item, str):
+            raise MisfitError(f"{shown(item)} is not a root; write 'all' or a rank such as 0")
+        return whole_number(item, 0, MOST_RANKS - 1, "root")
 
-def _root(item: Any) -> int:
-    if isinstance(item, str):
-        raise MisfitError(f"{shown(item)} is not a root; write 'all' or a rank such as 0")
-    return whole_number(item, 0, MOST_RANKS - 1, "root")
+    return several("root", root)(value)
 
 
 _FACTOR_SCHEMA = {"type": "number", "minimum": SMALLEST_FACTOR}

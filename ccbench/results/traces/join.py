@@ -108,21 +108,18 @@ def instances(trace: Trace) -> tuple[tuple[Instance, ...], tuple[SourceWarning, 
     for one in trace.communications:
         if one.rank is None:
             found.append(Instance((one,)))
-        else:
-            groups[_key(one)][one.rank].append(one)
+            continue
+        # Equal for records of ranks that communicate with each other. The name is in it, for two groups may
+        # have the same ranks, and count by themselves.
+        key: Hashable = one.group.name, one.group.ranks or one.group.size
+        if one.collective in (SEND, RECV):
+            ends = (one.rank, one.peer) if one.collective == SEND else (one.peer, one.rank)
+            key = "message", ends, one.collective if one.peer is None else ""
+        groups[key][one.rank].append(one)
     warnings: list[SourceWarning] = []
     for by_rank in groups.values():
         found += _joined(by_rank, warnings)
     return tuple(found), tuple(warnings)
-
-
-def _key(one: Communication) -> Hashable:
-    """What is equal for records of ranks that communicate with each other."""
-    if one.collective in (SEND, RECV):
-        ends = (one.rank, one.peer) if one.collective == SEND else (one.peer, one.rank)
-        return "message", ends, one.collective if one.peer is None else ""
-    # Two groups may have the same ranks, and count by themselves.
-    return one.group.name, one.group.ranks or one.group.size
 
 
 def _joined(by_rank: Mapping[int, list[Communication]], warnings: list[SourceWarning]) -> Iterator[Instance]:

@@ -169,22 +169,25 @@ class _Rank:
         self.cut_splits += any(
             figures(words.get(key))[1] for key in (torch_calls.IN_SPLITS, torch_calls.OUT_SPLITS)
         )
+        if "Group size" in words:
+            name, described = (text(words.get(f"Process Group {what}")) for what in ("Name", "Description"))
+            listed_size = min(count(words["Group size"]) or 0, MOST_RANKS)
+            # A group as large as the job is of all its ranks, so that its list may be missing.
+            start = 0 if listed_size == self.world else -1
+            ranks = words.get("Process Group Ranks")
+            described = described.replace("undefined", "")
+            group = self.groups.of(name, listed_size, ranks, start, 1, described)
+        else:
+            group = self.groups.only(size)
         return torch_calls.communication(
             {**words, NAME: text(words.get(NAME)) or event.name},
-            self._group(words) if "Group size" in words else self.groups.only(size),
+            group,
             rank=self.rank,
             start_seconds=event.start / 1e6 if timed else None,
             duration_seconds=(event.end - event.start) / 1e6 if timed else None,
             stream=event.stream or plain(f"thread {event.thread[1]}"),
             line=event.number,
         )
-
-    def _group(self, words: Mapping[str, Any]) -> ProcessGroup:
-        name, described = (text(words.get(f"Process Group {what}")) for what in ("Name", "Description"))
-        size = min(count(words["Group size"]) or 0, MOST_RANKS)
-        start = 0 if size == self.world else -1
-        ranks = words.get("Process Group Ranks")
-        return self.groups.of(name, size, ranks, start, 1, described.replace("undefined", ""))
 
     # -- kernels
 

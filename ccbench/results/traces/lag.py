@@ -49,7 +49,10 @@ def _behind(
     name = _named(group)
     running = all(one.completed is None for one in rows)
     if late:
-        behind = ", ".join(f"{_ranks(alike)} made {number}" for number, alike in _alike(came, late))
+        alike: dict[int, list[int]] = defaultdict(list)
+        for rank in late:
+            alike[came[rank]].append(rank)
+        behind = ", ".join(f"{_ranks(ranks)} made {number}" for number, ranks in sorted(alike.items()))
         yield Finding(
             severity="doubt" if running else "problem",
             kind="rank_behind",
@@ -124,12 +127,6 @@ def _shape(call: Communication) -> str:
 def _call(calls: Calls, group: ProcessGroup, sequence: int) -> str:
     made = calls.get((group, sequence))
     return f"; call {sequence} is {_shape(made[0])}" if made else ""
-
-
-def _alike(came: dict[int, int], late: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """(number of calls, the ``late`` ranks that made as many), fewest first."""
-    numbers = sorted({came[rank] for rank in late})
-    return [(number, [rank for rank in late if came[rank] == number]) for number in numbers]
 
 
 def _named(group: ProcessGroup) -> str:

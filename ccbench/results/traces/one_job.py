@@ -78,7 +78,11 @@ def _each_once(traces: Sequence[Trace], told: list[SourceWarning]) -> list[Trace
         same = kept.setdefault((trace.kinds, trace.ranks, trace.communications or trace.sources), trace)
         if same is not trace:
             told.append(_contradiction(f"{_place(trace)} says the same as {_place(same)}; it is left out"))
-    ordered = sorted(kept.values(), key=_begin)
+    # By the first start of each, so that the calls of a rank in several files stay in its order.
+    ordered = sorted(
+        kept.values(),
+        key=lambda trace: next((one.start_seconds or 0.0 for one in trace.communications[:1]), 0.0),
+    )
     of_rank: dict[object, Trace] = {}
     durations: Counter[tuple[str, ...]] = Counter()
     for trace in ordered:
@@ -96,11 +100,6 @@ def _each_once(traces: Sequence[Trace], told: list[SourceWarning]) -> list[Trace
             result[place] = completed(result[place], trace)
         result.append(replace(trace, communications=()) if also else trace)
     return result
-
-
-def _begin(trace: Trace) -> float:
-    starts = (one.start_seconds for one in trace.communications[:1])
-    return next((start for start in starts if start is not None), 0.0)
 
 
 def completed(trace: Trace, other: Trace) -> Trace:

@@ -170,7 +170,16 @@ class _Stream(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fill ``buffer``; what lies before damage counts."""
         filled = 0
-        while filled < len(buffer) and (chunk := self._chunk(len(buffer) - filled)):
+        while filled < len(buffer):
+            try:
+                chunk = self._source.read1(len(buffer) - filled)
+            except _DAMAGE:
+                # The bytes before it are whole and worth reading; after it there is nothing to go on with.
+                self._source, chunk = io.BytesIO(), b""
+                text = f"{plain(self._place, 200)}: damaged or cut off"
+                self._warnings.append(SourceWarning("truncated", text))
+            if not chunk:
+                break
             buffer[filled : filled + len(chunk)] = chunk
             filled += len(chunk)
         if self.limit is not None:
@@ -178,15 +187,6 @@ class _Stream(io.RawIOBase):
             if self.limit < 0:
                 raise tarfile.ReadError("a header without end")
         return filled
-
-    def _chunk(self, most: int) -> bytes:
-        try:
-            return self._source.read1(most)
-        except _DAMAGE:
-            self._source = io.BytesIO()
-            warning = SourceWarning("truncated", f"{plain(self._place, 200)}: damaged or cut off")
-            self._warnings.append(warning)
-            return b""
 
 
 def trace_files(path: str, warnings: list[SourceWarning]) -> Iterator[TraceFile]:

@@ -52,6 +52,7 @@ def overlaps_of(cases: dict[Case, list[Instance]]) -> tuple[Overlap, ...]:
     found: dict[tuple[Case, Case], dict[int, Instance]] = defaultdict(dict)
     for rows in by_rank.values():
         for pair in _pairs(rows):
+            # The larger one is the case, the other runs beside it; names decide where both are as large.
             (_, case, one), (_, other, _) = sorted(pair, key=lambda row: (-row[1].size_bytes, row[1].label))
             found[case, other][id(one)] = one
     overlaps = (Overlap(case, other, tuple(ones.values())) for (case, other), ones in found.items())

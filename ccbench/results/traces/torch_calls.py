@@ -150,17 +150,18 @@ def _arguments(operator: Call) -> dict[str, Any]:
 def _tensors(call: Call) -> list[tuple[int, int, str]]:
     """(place, elements, element type) of the arguments that are tensors or lists of tensors."""
     pairs = zip(listed(call.args.get("Input Dims")), listed(call.args.get("Input type")), strict=False)
-    sized = [(place, _elements(shape, text(word)), text(word)) for place, (shape, word) in enumerate(pairs)]
-    return [(place, elements, word) for place, elements, word in sized if elements is not None]
-
-
-def _elements(shape: object, word: str) -> int | None:
-    """Elements of a tensor's shape, or of a list of them, where each number can be one."""
-    if not isinstance(shape, list) or (not shape and dtype_of(word)[1] is None):
-        return None
-    shapes = shape if isinstance(shape[0] if shape else 0, list) else [shape]
-    sizes = [elements_of(one) for one in shapes]
-    return None if None in sizes else count(sum(one for one in sizes if one is not None))
+    found = []
+    for place, (shape, word) in enumerate(pairs):
+        # A number and a group have the shape [], as a tensor of one element has: its type tells them apart.
+        if not isinstance(shape, list) or (not shape and dtype_of(text(word))[1] is None):
+            continue
+        shapes = shape if shape and isinstance(shape[0], list) else [shape]
+        sizes = [elements_of(one) for one in shapes]
+        known = [one for one in sizes if one is not None]
+        total = count(sum(known))
+        if len(known) == len(sizes) and total is not None:
+            found.append((place, total, text(word)))
+    return found
 
 
 def elements_of(shape: object) -> int | None:

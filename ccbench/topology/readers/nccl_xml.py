@@ -122,8 +122,6 @@ def read(text: str) -> Topology:
                 (nvlinks if element.tag == "nvlink" else xgmi).add(gpu, element, count)
     for joined in (nvlinks, xgmi):
         joined.draw_pairs()
-    for joined in (nvlinks, xgmi):
-        joined.compare_gpus()
     found, evidence = _class_of(tree, nvlinks, xgmi, system.closed)
     if found is TopologyClass.UNKNOWN:
         tree.note("not_visible", f"NVLink or not, the file does not tell: {evidence}", system)
@@ -478,15 +476,6 @@ class _GpuLinks:
                 text = f"{what}, {back} back: both should be equal"
                 self.tree.note("contradiction", text, gpu.detail or gpu.pci)
             self.tree.links.append(self._link(gpu, target, stated or back))
-
-    def compare_gpus(self) -> None:
-        """GPUs of one machine have equally many links; the tools skip failing ones without a word."""
-        most = max(self.totals.values(), default=0)
-        for gpu in self.tree.gpus:
-            found = self.totals[gpu.name]
-            if found < most:
-                text = f"{gpu.name} has {found} links to GPUs or switches, others have {most}: hidden or down"
-                self.tree.note("contradiction", text, gpu.detail or gpu.pci)
 
     def per_gpu(self) -> list[int] | None:
         """Links of each GPU; None where the file has no such links."""

@@ -32,7 +32,7 @@ def read(text: str) -> Topology:
     Raises MachineError when there is no heading with NPUs.
     """
     warnings: list[SourceWarning] = []
-    table = read_table(list(enumerate(plain_lines(text), start=1)), _NAME, warnings, corner="X")
+    table = read_table(list(enumerate(plain_lines(text), start=1)), _NAME, warnings)
     if table is None or not table.rows:
         raise MachineError(
             "npu-smi topo: no table of NPUs found; expected a heading NPU0 NPU1 ... and a row for each; "

@@ -81,12 +81,11 @@ class Table:
 
 
 def read_table(
-    lines: Sequence[tuple[int, str]], names: re.Pattern[str], warnings: list[SourceWarning], corner: str = ""
+    lines: Sequence[tuple[int, str]], names: re.Pattern[str], warnings: list[SourceWarning]
 ) -> Table | None:
     """Return the first table of ``lines`` (number, text) whose heading and rows are of ``names``.
 
     A row with too few labels is kept as far as it goes, with a warning; so is a missing row.
-    corner: what a device must show under itself, where that is known.
     """
     table: Table | None = None
     for number, line in lines:
@@ -107,10 +106,6 @@ def read_table(
             if len(cells) < width:
                 text = f"the row {name} has {len(cells)} of {width} labels"
                 warnings.append(SourceWarning("truncated", text, number))
-            index = table.columns.index(name)
-            if corner and index < len(cells) and cells[index] != corner:
-                text = f"the row {name} does not show {corner} under itself; its labels may be shifted"
-                warnings.append(SourceWarning("damaged_line", text, number))
             table.rows[name], table.rest[name] = cells, " ".join(words[width + 1 :])
         elif table.rows and not words:
             break

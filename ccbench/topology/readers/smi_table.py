@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ccbench.topology.classes import MOST_LINKS, links_per_gpu
+from ccbench.topology.classes import links_per_gpu
 from ccbench.topology.graph import SourceWarning, TopologyClass
 from ccbench.topology.text import overlap, ranges
 
@@ -267,12 +267,6 @@ class Matrix:
             if not whole and not row.name.startswith("NIC"):
                 text = f"row {row.name} has {len(row.cells)} of {len(table.columns)} cells"
                 warnings.append(SourceWarning("damaged_line", text, row.line))
-            most = max(
-                (int(match[1]) for cell in row.cells if (match := _NVLINKS.fullmatch(cell))), default=0
-            )
-            if most > MOST_LINKS:
-                text = f"{row.name}: NV{most}, where no GPU known has more than {MOST_LINKS} NVLinks"
-                warnings.append(SourceWarning("contradiction", text, row.line))
         both = dict(printed)
         for (one, other), label in printed.items():
             back = both.setdefault((other, one), label)

@@ -283,15 +283,6 @@ def test_a_link_that_only_one_side_states_is_drawn_both_ways_and_noticed() -> No
     assert topology.facts["nvlink_symmetric"] is False
 
 
-def test_a_gpu_with_fewer_links_than_the_others_is_noticed() -> None:
-    switch = nvlink("0000:c4:00.0", 18, "0x068000")
-    topology = read(system(cpu(gpu(A, switch), gpu(B, switch), gpu(C))))
-    assert [warning.text for warning in topology.warnings if "gpu2" in warning.text] == [
-        "gpu2 has 0 links to GPUs or switches, others have 18: hidden or down"
-    ]
-    assert topology.facts["nvlinks_per_gpu"] == [18, 18, 0]
-
-
 @pytest.mark.parametrize("count", ["0", "-3", "many", "99999999999999999999", "37"])
 def test_a_count_that_cannot_be_is_left_out_and_noticed(count: str) -> None:
     topology = read(system(cpu(gpu(A, nvlink(B, count)), gpu(B))))

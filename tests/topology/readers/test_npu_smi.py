@@ -55,7 +55,7 @@ def test_hccs_inside_groups_only_is_no_full_mesh() -> None:
 
 def test_a_shifted_row_is_noticed() -> None:
     topology = read(TEXT.replace("NPU1       HCCS       X          HCCS", "NPU1       X          HCCS"))
-    assert "damaged_line" in {warning.kind for warning in topology.warnings}
+    assert "contradiction" in {warning.kind for warning in topology.warnings}
 
 
 def test_a_missing_row_leaves_the_class_open() -> None:

@@ -249,15 +249,6 @@ def test_a_file_that_holds_nothing_is_refused(text: str) -> None:
         read_text(text)
 
 
-def test_more_nvlinks_than_any_gpu_has_are_noticed() -> None:
-    found = said("\tGPU0\tGPU1\nGPU0\t X \tNV99\nGPU1\tNV99\t X \n")
-    assert [(one["kind"], one["line"]) for one in found["warnings"]][:2] == [
-        ("contradiction", 2),
-        ("contradiction", 3),
-    ]
-    assert "contradiction" not in kinds(said("\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n"), "warnings")
-
-
 def test_machines_beyond_counting_are_refused() -> None:
     with pytest.raises(MachineError, match=str(MOST_MACHINES)):
         load_cluster("hgx-h100", 10**20, "ib-ndr-400x8")

@@ -87,7 +87,8 @@ _DENIAL = re.compile(
     # After the part: "bridge not installed", "NVLink disabled", "NVLink: none".
     rf"{_PAIR}\s?(?:(?:[,:(-]\s*)?{_IS}(?:not|never|isn't|aren't|wasn't|weren't)\s+(?:yet\s+|been\s+)?{_IN_USE}"
     rf"|(?::\s*)?{_IS}(?:{_OUT_OF_USE}|off\b)|\(\s*{_IS}(?:{_OUT_OF_USE}|off\b)\s*\)"
-    rf"|[:=]\s?(?:no|none|off|false|0)(?![\w.]))(?:\s+{_LIST})?"
+    # A variable (NCCL_NVLS_ENABLE=0) may be of one of several runs: whoever reads variables knows of which.
+    rf"|(?::|(?<!_ENABLE)=)\s?(?:no|none|off|false|0)(?![\w.]))(?:\s+{_LIST})?"
     # Before it: "no working NVLink bridge", "no PCIe switch", "not a DGX", "missing bridge".
     rf"|{_NO}(?:{_BETWEEN}(?:{_PCIE}\s+)?{_LIST}|{_PCIE}|(?:an?\s+|the\s+|any\s+)?[\w./+-]+)"
     rf"|\b{_OUT_OF_USE}\s+{_LIST}",

@@ -2,7 +2,7 @@
 
 Seen in the wild and read here: terminal colours around the heading, tabs turned into blanks or lost, names or
 cells glued together, a heading without its leading tab, behind a shell prompt, or missing, lines indented or
-quoted, a table cut anywhere, several tables in one text. Cells are found by what
+quoted, rows wrapped by a terminal, a table cut anywhere, several tables in one text. Cells are found by what
 they say, never by their column on the screen.
 """
 
@@ -30,6 +30,7 @@ _NVLINKS = re.compile(r"NV([0-9]{1,3})", re.ASCII)
 _LABEL = re.compile(r"NV[0-9]{1,3}|X|" + "|".join(_PATHS + _STATUSES), re.ASCII)
 _LABELS = re.compile(rf"(?:{_LABEL.pattern})+", re.ASCII)
 _WORD = re.compile(r"[A-Z][A-Z0-9]{1,7}", re.ASCII)
+_AFFINITY = re.compile(r"[-0-9,]+|N/A", re.ASCII)
 _DEVICE = re.compile(
     r"GPU[0-9]{1,3}|NIC[0-9]{1,3}|mlx[0-9]_(?:bond_)?[0-9]{1,3}|[A-Za-z][A-Za-z_.-]*[0-9][\w.-]*"
 )
@@ -99,7 +100,7 @@ class _Scanner:
         self.open = False
 
     def take(self, line: str, number: int) -> None:
-        """Read one line: a row, or a heading."""
+        """Read one line: a row, a heading, or a wrapped part of either."""
         table = self.tables[-1] if self.open else None
         match = _ROW.match(line)
         if match and (_ROW_NAME.fullmatch(match[1]) or (table is not None and match[1] in table.columns)):
@@ -123,7 +124,7 @@ class _Scanner:
             self.tables.append(Table(*found, line=number))
             self.open = True
         elif table is not None and line.strip():
-            self.open = False
+            self.open = self._continues(table, line, number)
 
     def _fill(self, row: Row, text: str) -> None:
         """Take the labels at the front as cells; the rest stands behind them."""
@@ -148,6 +149,27 @@ class _Scanner:
             row.cells += labels
             position = match.end()
         row.rest = text[position:]
+
+    def _continues(self, table: Table, line: str, number: int) -> bool:
+        """Take the line as a wrapped part of the heading or of the last row; False ends the table."""
+        if not table.rows:
+            more = _names(line)
+            if more is not None:
+                table.columns += more[0]
+                table.affinities += more[1]
+            return more is not None
+        row, missing = table.rows[-1], len(table.columns) - len(table.rows[-1].cells)
+        first = line.split()[0]
+        if missing > 0 and labels_of(first):
+            rest = Row(row.name, number)
+            self._fill(rest, line)
+            row.cells += rest.cells
+            row.rest = rest.rest
+            return True
+        if missing <= 0 and table.affinities and _AFFINITY.fullmatch(first):
+            row.rest += "\t" + line
+            return True
+        return False
 
     def finish(self, lines: list[str]) -> None:
         """Name the columns of tables without heading, and drop half a word that the text's end cut."""

@@ -171,6 +171,9 @@ def test_a_switched_machine_has_one_nvswitch_that_stands_for_all() -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        PAIR.replace("GPU1\tNV4\t", "GPU1\tNV4\n\t"),
+        PAIR.replace("PHB\t0-15", "PHB\n0-15"),
+        PAIR.replace("\tNIC0\tCPU", "\nNIC0\tCPU", 1),
         "\n".join(f"> {line}" for line in PAIR.split("\n")),
         PAIR.replace("GPU0", "\x1b[4mGPU0", 1).replace("GPU NUMA ID", "GPU NUMA ID\x1b[0m"),
         PAIR.replace("\t", "    "),
@@ -178,6 +181,9 @@ def test_a_switched_machine_has_one_nvswitch_that_stands_for_all() -> None:
         "collect_env\n$ nvidia-smi topo -m\n" + PAIR,
     ],
     ids=[
+        "wrapped row",
+        "wrapped affinity",
+        "wrapped heading",
         "quoted",
         "coloured",
         "blanks",
@@ -185,7 +191,7 @@ def test_a_switched_machine_has_one_nvswitch_that_stands_for_all() -> None:
         "in a report",
     ],
 )
-def test_text_that_was_quoted_or_coloured_says_the_same(text: str) -> None:
+def test_text_that_was_wrapped_quoted_or_coloured_says_the_same(text: str) -> None:
     assert read(text).facts == read(PAIR).facts
 
 

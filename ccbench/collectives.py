@@ -22,13 +22,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ccbench.errors import UsageError
-from ccbench.units import suggestion
+from ccbench.units import lists_of, suggestion
 
 if TYPE_CHECKING:
     import numpy as np
@@ -309,7 +308,18 @@ def read_traffic(text: str) -> str:
     if text in ("", BALANCED):
         return ""
     if text.startswith("["):
-        return json.dumps(_matrix(text))
+        rows = lists_of(text, LONGEST_MATRIX)
+        numbers = [one for row in rows for one in row]
+        square = all(len(row) == len(rows) for row in rows)
+        if not square or not all(type(one) in (int, float) and 0 <= one < 1e12 for one in numbers):
+            numbers = []
+        # Shares of what the busiest source sends need one that sends something.
+        if not any(numbers):
+            raise UsageError(
+                f"traffic: {text[:80]} is no square matrix of amounts from 0 on, one of them not 0; write a "
+                "row for each source, such as [[0, 1], [2, 0]]"
+            )
+        return json.dumps(rows)
     found = _NAMED.fullmatch(text)
     value = float(found.group(2)) if found else 0.0
     if not found or (found.group(1) == "hot" and not 0 < value <= 1):
@@ -318,22 +328,6 @@ def read_traffic(text: str) -> str:
             "or a matrix such as [[0, 1], [2, 0]]"
         )
     return f"{found.group(1)}:{value:g}" if value else ""
-
-
-def _matrix(text: str) -> list[list[float]]:
-    rows: Any = None
-    with suppress(ValueError, RecursionError):
-        rows = json.loads(text) if len(text) <= LONGEST_MATRIX else None
-    square = isinstance(rows, list) and all(isinstance(row, list) and len(row) == len(rows) for row in rows)
-    numbers = [one for row in rows for one in row] if square and isinstance(rows, list) else []
-    sound = all(type(one) in (int, float) and 0 <= one < 1e12 for one in numbers)
-    if not numbers or not sound or not any(numbers):
-        raise UsageError(
-            f"traffic: {text[:80]} is no square matrix of amounts from 0 on, one of them not 0; write a row "
-            "for each source, such as [[0, 1], [2, 0]]"
-        )
-    found: list[list[float]] = rows
-    return found
 
 
 @lru_cache(maxsize=64)

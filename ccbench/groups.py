@@ -21,12 +21,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from ccbench.errors import UsageError
+from ccbench.units import lists_of
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -247,7 +246,15 @@ class Pair:
 def read_groups(text: str) -> str:
     """The one spelling of an expression or list that cases are filed under; UsageError when it is none."""
     if text.lstrip().startswith("["):
-        return json.dumps(_listed(text))
+        groups = lists_of(text, LONGEST_LIST)
+        members = [rank for group in groups for rank in group]
+        # ``true`` is an int for Python, and no rank.
+        sound = all(groups) and all(type(rank) is int and 0 <= rank < 1_000_000 for rank in members)
+        if not members or not sound:
+            raise UsageError(f"groups: {text[:80]} is no list of lists of ranks; write [[0, 1], [2, 3]]")
+        if len(set(members)) < len(members):
+            raise UsageError(f"groups: a rank is in {text[:80]} twice; a rank can be in one group at a time")
+        return json.dumps(groups)
     of_layout = read_layout_groups(text)
     if of_layout is not None:
         return of_layout
@@ -294,21 +301,6 @@ def parse_groups(text: str, ranks: int) -> Groups:
             "choose ranks or an expression that give equal ones"
         )
     return groups
-
-
-def _listed(text: str) -> list[list[int]]:
-    """Lists of ranks, none of them twice."""
-    groups: Any = None
-    with suppress(ValueError, RecursionError):
-        groups = json.loads(text) if len(text) <= LONGEST_LIST else None
-    sound = isinstance(groups, list) and groups and all(isinstance(one, list) and one for one in groups)
-    members = [rank for group in groups for rank in group] if sound and isinstance(groups, list) else []
-    if not members or not all(type(rank) is int and 0 <= rank < 1_000_000 for rank in members):
-        raise UsageError(f"groups: {text[:80]} is no list of lists of ranks; write [[0, 1], [2, 3]]")
-    if len(set(members)) < len(members):
-        raise UsageError(f"groups: a rank is in {text[:80]} twice; a rank can be in one group at a time")
-    found: list[list[int]] = groups
-    return found
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,13 @@ Every error is a ValueError whose text says what was seen and what to write inst
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from fractions import Fraction
+from typing import Any
 
 LONGEST_TEXT = 40
 """Characters a quantity may have; longer text is refused before any arithmetic."""
@@ -76,6 +79,16 @@ _OTHER_NAMES = {
     "maximum": "max", "minimum": "min", "product": "prod", "bcast": "broadcast", "p2p": "send_recv",
 }  # fmt: skip
 """What other tools and libraries call a data type, an operation or a collective -> its name here."""
+
+
+def lists_of(text: str, longest: int) -> list[list[Any]]:
+    """The lists in the list that ``text`` is in JSON; [] where it is none, or longer than ``longest``."""
+    found: Any = None
+    # Brackets nested deeply enough exhaust the parser's recursion.
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text) if len(text) <= longest else None
+    sound = isinstance(found, list) and all(isinstance(one, list) for one in found)
+    return found if sound else []
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:

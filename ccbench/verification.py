@@ -101,26 +101,6 @@ def _is_whole(dtype: str) -> bool:
     return dtype.startswith(("int", "uint"))
 
 
-def _signed(dtype: str, positive: Array) -> Array:
-    signed: Array = positive if dtype.startswith("uint") else np.concatenate([-positive[::-1], positive])
-    return signed
-
-
-def _addends(dtype: str, ranks: int) -> Array:
-    """All values that a sum is made of."""
-    # Whole numbers are even, so that no sum is the poison; they may wrap.
-    if _is_whole(dtype):
-        return _signed(dtype, np.arange(2, max(1, min(LARGEST_VALUE, EXACT_LIMIT[dtype])) + 1, 2))
-    # Floating point sums must be exact.
-    return _signed(dtype, np.arange(1, max(1, min(LARGEST_VALUE, EXACT_LIMIT[dtype] // ranks)) + 1))
-
-
-def _copied(dtype: str) -> Array:
-    """All values that are copied or compared."""
-    every = _signed(dtype, np.arange(1, min(LARGEST_VALUE, EXACT_LIMIT[dtype]) + 1))
-    return every if item_bytes(dtype) > 1 else np.asarray(every[every % 256 != POISON_BYTE])
-
-
 @dataclass(frozen=True)
 class _Averaged:
     """Ranges of averaged data: rank r holds mean + d(r) - d(r + 1), so that the ranks' sum is ranks * mean.
@@ -166,7 +146,17 @@ def _table(dtype: str, op: str, ranks: int, neutral: bool) -> Array:
         eighths = generator.integers(0, 1 << (8 * item_bytes(dtype) - 3), PERIOD_ELEMENTS, dtype=np.uint64)
         odd = generator.choice(np.array([1, 3], np.uint64), PERIOD_ELEMENTS)
         return _twice(eighths * np.uint64(8) + odd, dtype)
-    values = _addends(dtype, ranks) if op in ("sum", "premulsum") else _copied(dtype)
+    largest = min(LARGEST_VALUE, EXACT_LIMIT[dtype])
+    sums = op in ("sum", "premulsum")
+    if sums and _is_whole(dtype):
+        # Even numbers, so that no sum is the poison; a sum of them may wrap.
+        positive = np.arange(2, largest + 1, 2)
+    else:
+        # Sums in floating point must be exact; what is copied or compared may be as large as there is.
+        positive = np.arange(1, (max(1, min(largest, EXACT_LIMIT[dtype] // ranks)) if sums else largest) + 1)
+    values = positive if dtype.startswith("uint") else np.concatenate([-positive[::-1], positive])
+    if not sums and item_bytes(dtype) == 1:
+        values = values[values % 256 != POISON_BYTE]
     return _twice(generator.choice(values, PERIOD_ELEMENTS), dtype)
 
 

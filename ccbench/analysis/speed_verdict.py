@@ -216,7 +216,13 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
     for (*rest, forced), points in groups.items():
         if forced != (DEFAULT, DEFAULT, 0) and tuple(rest) in free:
             continue
-        name = _subject(points[0], len(sources) > 1)
+        # ``nccl all_reduce, 16 ranks on 2 nodes``, with the file that it is from where there are several.
+        first = points[0]
+        words = [first.backend, first.collective]
+        words += [word for word in (first.algorithm, first.protocol) if word != DEFAULT]
+        nodes = f" on {plural(first.nodes, 'node')}" if first.nodes > 1 else ""
+        source = f" ({first.source})" * (len(sources) > 1 and first.imported)
+        name = f"{' '.join(words)}, {first.ranks} ranks{nodes}{source}"
         reason, verdict = _verdict(run, name, points)
         if verdict is not None:
             found.append(verdict)
@@ -240,15 +246,6 @@ def _is_measurement(point: Point) -> bool:
         and point.transport == DEFAULT
         and not {Flag.LOOPBACK, *DOUBTED_FIGURES} & {*point.flags}
     )
-
-
-def _subject(point: Point, named: bool) -> str:
-    """``nccl all_reduce, 16 ranks on 2 nodes``; named: with the file that it is from."""
-    words = [point.backend, point.collective]
-    words += [word for word in (point.algorithm, point.protocol) if word != DEFAULT]
-    nodes = f" on {plural(point.nodes, 'node')}" if point.nodes > 1 else ""
-    source = f" ({point.source})" * (named and point.imported)
-    return f"{' '.join(words)}, {point.ranks} ranks{nodes}{source}"
 
 
 def _verdict(run: Run, subject: str, points: Sequence[Point]) -> tuple[str, SpeedVerdict | None]:

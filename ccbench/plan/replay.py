@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ccbench.cases import Case
 from ccbench.results.traces.events import Communication, Intervals, Trace
 from ccbench.results.traces.fold import Fold, JobCase, fitted, suite_text
-from ccbench.results.traces.intervals import merged
+from ccbench.results.traces.intervals import common, merged
 from ccbench.results.traces.join import have_one_clock
 from ccbench.results.traces.lag import lag
 from ccbench.topology.graph import Finding
@@ -109,6 +109,18 @@ class StepTime:
     waiting_for: Mapping[int, float] = field(default_factory=dict)
     no_case_seconds: float = 0.0
 
+    @property
+    def waits(self) -> str:
+        """Whom ranks wait for, in words: one rank where it has most of it, else each other."""
+        total, waiting = sum(self.waiting_for.values()), self.waiting_seconds or 0.0
+        rank, seconds = max(self.waiting_for.items(), key=lambda item: item[1], default=(-1, 0.0))
+        if seconds > MOSTLY * waiting:
+            part = "" if seconds > ALL_BUT * waiting else f", {format_seconds(seconds)} of it"
+            return f"wait{part} for rank {rank}"
+        # Of most waiting nobody may be known to have come last; of the rest one rank can still have most.
+        mostly = f", mostly for rank {rank}" if seconds > MOSTLY * total else ""
+        return f"wait for each other{mostly}"
+
 
 @dataclass(frozen=True)
 class Replay:
@@ -151,7 +163,7 @@ class Replay:
         if step.waiting_seconds is None:
             why = "only one rank was recorded" if step.ranks < 2 else "not all of it is of known ranks"
             return f"{begin} nobody can say what is waiting: {why}{hidden}"
-        parts = [f"{format_seconds(step.waiting_seconds)} {_whom(step)}"] * (step.waiting_seconds > 0)
+        parts = [f"{format_seconds(step.waiting_seconds)} {step.waits}"] * (step.waiting_seconds > 0)
         if step.competing_seconds:
             parts.append(f"{format_seconds(step.competing_seconds)} compete with computing or each other")
         if step.slower_seconds:
@@ -162,19 +174,6 @@ class Replay:
         name = "the wire" if self.compared else "transfer (nothing to compare with: is it the wire?)"
         parts.append(f"{format_seconds(step.wire_seconds or 0.0)} {'are' if self.compared else 'is'} {name}")
         return f"{begin} {', '.join(parts)}{hidden}"
-
-
-def _whom(step: StepTime) -> str:
-    total = sum(step.waiting_for.values())
-    if step.waiting_for:
-        rank, seconds = max(step.waiting_for.items(), key=lambda item: item[1])
-        waiting = step.waiting_seconds or 0.0
-        if seconds > MOSTLY * waiting:
-            part = "" if seconds > ALL_BUT * waiting else f", {format_seconds(seconds)} of it"
-            return f"wait{part} for rank {rank}"
-        if seconds > MOSTLY * total:
-            return f"wait for each other, mostly for rank {rank}"
-    return "wait for each other"
 
 
 def replay(
@@ -271,7 +270,13 @@ def _case_time(job: JobCase, alone: Alone, total_seconds: float, one_clock: bool
 
 def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock: bool) -> StepTime:
     """Take apart the mean step; of a trace without steps, all of it as one."""
-    where = _where(fold, one_clock)
+    # Identity of a record -> (its case, how long its rank waited, which rank came last).
+    where: dict[int, tuple[Case, float | None, int | None]] = {}
+    for case, one in ((job.case, one) for job in fold.cases for one in job.instances):
+        last = one.last_rank(one_clock)
+        # Of a rank that was recorded alone there is no waiting to tell.
+        for record, waited in zip_longest(one.records, one.waits(one_clock)):
+            where[id(record)] = case, waited, last
     by_rank: dict[int | None, list[Communication]] = defaultdict(list)
     no_case: dict[int | None, list[Communication]] = defaultdict(list)
     for record in trace.communications:
@@ -290,7 +295,7 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
         spans = _spans(inside) if has_times else np.empty((0, 2))
         others = busy if busy is not None else np.empty((0, 2))
         sums["exposed"] += length(merged(spans)) - float(overlaps(merged(spans), others).sum())
-        sums["computing"] += length(_clipped(others, within))
+        sums["computing"] += length(others if within is None or not len(within) else common(others, within))
         sums["no_case"] += sum(one.duration_seconds or 0.0 for one in _inside(no_case[rank], within))
         beside = overlaps(spans, others) if has_times else np.zeros(len(inside))
         if has_times:
@@ -340,16 +345,6 @@ def _parts(
     )
 
 
-def _where(fold: Fold, one_clock: bool) -> dict[int, tuple[Case, float | None, int | None]]:
-    """Identity of a record -> (its case, how long its rank waited, which rank came last)."""
-    found: dict[int, tuple[Case, float | None, int | None]] = {}
-    for case, one in ((job.case, one) for job in fold.cases for one in job.instances):
-        last = one.last_rank(one_clock)
-        for record, waited in zip_longest(one.records, one.waits(one_clock)):
-            found[id(record)] = case, waited, last
-    return found
-
-
 def _whole_seconds(trace: Trace, by_rank: Mapping[int | None, Sequence[Communication]], steps: int) -> float:
     """Mean length of a step; of a trace without steps, from the first communication's start to the end."""
     found = []
@@ -379,15 +374,6 @@ def _spans(records: Iterable[Communication]) -> Intervals:
         for one in records
     ]
     return np.array(spans, float).reshape(-1, 2)
-
-
-def _clipped(intervals: Intervals, within: Intervals | None) -> Intervals:
-    """Parts of ``intervals`` that lie in ``within``; all of them without it."""
-    if within is None or not len(within) or not len(intervals):
-        return intervals
-    starts = np.maximum(intervals[:, None, 0], within[None, :, 0]).ravel()
-    ends = np.minimum(intervals[:, None, 1], within[None, :, 1]).ravel()
-    return merged(np.column_stack((starts, ends))[ends > starts])
 
 
 def _other_streams(records: Sequence[Communication], spans: Intervals) -> Floats:

@@ -65,11 +65,6 @@ def _rate(rate: float) -> str:
     return f"{rate:.2f}" if rate >= 0.1 else f"{rate:.2g}"
 
 
-def _flags(point: Point) -> str:
-    """Doubts, or the reason why there is no result."""
-    return "; ".join(point.flags) if point.status == Status.OK else point.detail or point.status.value
-
-
 def _telling(title: str, text: Callable[[Point], str], usual: bool = False) -> CaseColumn:
     return CaseColumn(title, right=False, keep=9, tells=True, text=text, usual=usual)
 
@@ -113,7 +108,16 @@ COLUMNS: tuple[CaseColumn, ...] = (
     _number("of bound", 6, "bound_share", percent),
     CaseColumn("slowest part", right=False, keep=6, text=attrgetter("slowest_group")),
     _number("wrong", 7, "wrong_elements", str),
-    CaseColumn(FLAGS, right=False, keep=3, text=_flags, usual=True),
+    CaseColumn(
+        FLAGS,
+        right=False,
+        keep=3,
+        usual=True,
+        # Doubts, or the reason why there is no result.
+        text=lambda point: (
+            "; ".join(point.flags) if point.status == Status.OK else point.detail or point.status.value
+        ),
+    ),
 )
 """Bandwidths are in GB/s; "of bound" is the share of the speed of light that was reached, "library
 says" the library's own estimate, "slowest part" that of what ran at the same time, over the fastest."""

@@ -267,18 +267,9 @@ def _draw_measured(series: Series, axes: Axes) -> None:
                 axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, zorder=3)
     elif series.low:
         axes.vlines(series.x, series.low, series.high, color=colour, linewidth=1.1, zorder=3)
-    _markers(series, axes, colour, marker, 5.0 if len(series.x) <= 40 else 3.6)
-    if series.missing:
-        across = axes.get_xaxis_transform()
-        foot = [0.0] * len(series.missing)
-        axes.plot(
-            series.missing, foot, transform=across, color=colour, clip_on=False, zorder=6, **NO_RESULT
-        )  # fmt: skip
-
-
-def _markers(series: Series, axes: Axes, colour: str, marker: str, size: float) -> None:
-    """Draw filled markers for trusted points, hollow ones for flagged."""
+    size = 5.0 if len(series.x) <= 40 else 3.6
     trusted = series.trusted or (True,) * len(series.x)
+    # Filled markers for trusted points, hollow ones for flagged.
     for wanted, face in ((True, colour), (False, "white")):
         chosen = [(x, y) for x, y, one in zip(series.x, series.y, trusted, strict=True) if one == wanted]
         if chosen:
@@ -286,6 +277,12 @@ def _markers(series: Series, axes: Axes, colour: str, marker: str, size: float) 
                 [x for x, _ in chosen], [y for _, y in chosen], linestyle="none", marker=marker,
                 markersize=size, markerfacecolor=face, markeredgecolor=colour, markeredgewidth=1.1, zorder=5,
             )  # fmt: skip
+    if series.missing:
+        across = axes.get_xaxis_transform()
+        foot = [0.0] * len(series.missing)
+        axes.plot(
+            series.missing, foot, transform=across, color=colour, clip_on=False, zorder=6, **NO_RESULT
+        )  # fmt: skip
 
 
 def _draw_spans(figure: Figure, axes: Axes) -> None:

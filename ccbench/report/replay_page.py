@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ccbench.plan.replay import CaseTime, Replay
+from ccbench.plan.replay import Replay
 from ccbench.plan.timeline import Piece, Timeline
 from ccbench.report.case_table import stored
 from ccbench.report.drawing import BLUE, GREEN, GREY, PINK, VERMILION, picture_address
@@ -106,7 +106,18 @@ def _sent(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
 def _bars(replay: Replay) -> PlanFigure | None:
     """Return bars of the costliest cases: in the job, alone, predicted, at the bound."""
     cases = sorted(replay.cases, key=lambda one: -(one.share or 0.0))[:MOST_CASES]
-    bars = [bar for one in cases for bar in _bars_of(one)]
+    # (name, layer -> seconds) of each bar
+    bars: list[tuple[str, dict[str, float]]] = []
+    for one in cases:
+        name = f"{one.job.case.collective} {format_size(one.job.case.size_bytes)}"
+        if one.seconds is not None:
+            # Medians of different launches: the one without waiting may be the longer of the two.
+            sent = one.seconds if one.transfer_seconds is None else min(one.transfer_seconds, one.seconds)
+            bars.append((f"{name}\nin the job", {"transfer": sent, "waiting": one.seconds - sent}))
+        for key, word in (("measured", "alone"), ("predicted", "predicted"), ("bound", "bound")):
+            seconds = getattr(one.alone, f"{key}_seconds")
+            if seconds is not None:
+                bars.append((f"{name}\n{word}", {word: seconds}))
     if not bars:
         return None
     looks = {"transfer": GREEN, "waiting": VERMILION, "alone": BLUE, "predicted": PINK, "bound": GREY}
@@ -121,18 +132,6 @@ def _bars(replay: Replay) -> PlanFigure | None:
     tops = tuple(format_seconds(sum(values.values())) for _, values in bars)
     used = tuple(layer for layer in layers if any(layer.values))
     return PlanFigure(figure, Bars(tuple(name for name, _ in bars), used, tops=tops))
-
-
-def _bars_of(one: CaseTime) -> Iterator[tuple[str, dict[str, float]]]:
-    """Give (name, layer -> seconds) of each bar of a case."""
-    title = f"{one.job.case.collective} {format_size(one.job.case.size_bytes)}"
-    if one.seconds is not None:
-        transfer = one.seconds if one.transfer_seconds is None else min(one.transfer_seconds, one.seconds)
-        yield f"{title}\nin the job", {"transfer": transfer, "waiting": one.seconds - transfer}
-    for name, word in (("measured", "alone"), ("predicted", "predicted"), ("bound", "bound")):
-        seconds = getattr(one.alone, f"{name}_seconds")
-        if seconds is not None:
-            yield f"{title}\n{word}", {word: seconds}
 
 
 def _rows(replay: Replay) -> dict[str, Any]:

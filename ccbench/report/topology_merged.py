@@ -115,9 +115,8 @@ def condensed(topology: Topology) -> tuple[dict[str, Box], list[Line]]:
     groups = _classes(wholes, devices, links, depths, joined)
     lines = _lines(links, groups, depths)
     boxes: dict[str, Box] = {}
-    top = max(
-        (depths[name] for name, one in devices.items() if one.kind is DeviceKind.NETWORK_SWITCH), default=0
-    )
+    levels = topology.of_kind(DeviceKind.NETWORK_SWITCH)
+    top = max((depths[one.name] for one in levels if one.name in devices), default=0)
     seen = set()
     for group in groups:
         one = group[0]
@@ -141,12 +140,11 @@ def condensed(topology: Topology) -> tuple[dict[str, Box], list[Line]]:
         label = f"… {count} more machines" if count > 1 else f"machine {one.node}"
         detail = "like machine 0" if wholes[one.name] == looks[first] else words + " each" * (count > 1)
         # It stands where machines do, in the row of GPUs.
-        several = count > 1
         boxes[one.name] = Box(
-            one.name, DeviceKind.GPU, label, detail, count, whole=True, more=several, each=several
+            one.name, DeviceKind.GPU, label, detail, count, whole=True, more=count > 1, each=count > 1
         )
-    lines = [line for line in lines if line.source != line.target]
-    return {name: boxes[name] for name in devices if name in boxes}, lines
+    found = {name: boxes[name] for name in devices if name in boxes}
+    return found, [line for line in lines if line.source != line.target]
 
 
 def neighbours(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:

@@ -30,3 +30,10 @@ def without(intervals: Intervals, taken: Intervals) -> Intervals:
     times, inside = times[order], np.cumsum(steps[order]) == 1
     kept = inside[:-1] & (np.diff(times) > 0)
     return np.column_stack((times[:-1][kept], times[1:][kept]))
+
+
+def common(intervals: Intervals, others: Intervals) -> Intervals:
+    """Return the parts of ``intervals`` that are in one of ``others``, merged."""
+    starts = np.maximum(intervals[:, None, 0], others[None, :, 0]).ravel()
+    ends = np.minimum(intervals[:, None, 1], others[None, :, 1]).ravel()
+    return merged(np.column_stack((starts, ends))[ends > starts])

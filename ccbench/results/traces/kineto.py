@@ -200,15 +200,19 @@ class _Rank:
             call = next((one for one in chain if one.recorded), chain[0] if chain else None)
             number = kernel.number if call is None else call.number
             if number in self.found:  # one call, several kernels
-                first, taken = self.found[number]
+                began, taken = self.found[number]
                 start = taken.start_seconds or 0.0
                 end = max(kernel.end / 1e6, start + (taken.duration_seconds or 0.0))
-                self.found[number] = first, replace(taken, duration_seconds=end - start)
+                self.found[number] = began, replace(taken, duration_seconds=end - start)
                 continue
             own = kernel.args if NAME in kernel.args else {}
             grouped: list[Call] = []
             if not own and not any(one.recorded for one in chain) and _LIBRARY.search(kernel.name):
-                grouped = self._grouped(thread, before.get(thread, -1.0), asked)
+                # Calls of a group are launched as one, when it ends: they are those that the thread
+                # recorded since its last launch.
+                calls, since = self.threads.get(thread, []), before.get(thread, -1.0)
+                first, last = (bisect_right(calls, at, key=lambda call: call.start) for at in (since, asked))
+                grouped = [call for call in calls[first:last] if call.recorded and not call.answered]
             if grouped:
                 taken = _together([self._communication(one.args, kernel) for one in grouped])
             else:
@@ -227,12 +231,6 @@ class _Rank:
         calls = self.threads.get(launch[1], [])
         last = bisect_right(calls, launch[0], key=lambda call: call.start) - 1
         return *launch, calls[last].chain(launch[0]) if last >= 0 else []
-
-    def _grouped(self, thread: object, after: float, until: float) -> list[Call]:
-        """Records of a thread since its last launch, without kernels: the end of their group launches."""
-        calls = self.threads.get(thread, [])
-        first, last = (bisect_right(calls, at, key=lambda call: call.start) for at in (after, until))
-        return [call for call in calls[first:last] if call.recorded and not call.answered]
 
     # -- events of libraries on the host
 

@@ -29,7 +29,19 @@ def lag(trace: Trace) -> tuple[Finding, ...]:
     for call in trace.communications:
         if call.sequence is not None and call.group in groups and call.collective not in (SEND, RECV):
             calls[call.group, call.sequence].append(call)
-    found = [*_troubles(trace.progress), *_differing(calls)]
+    found = [
+        Finding(
+            severity="problem",
+            kind="rank_in_trouble",
+            devices=(f"rank {one.rank}",),
+            subject=f"Rank {one.rank} of {_named(one.group)} is {plain(one.trouble)}",
+            evidence=plain(one.place),
+            advice=WHERE_IT_IS,
+        )
+        for one in trace.progress
+        if one.trouble
+    ]
+    found += _differing(calls)
     for (group, collective), ranks in rows.items():
         silent = {one.rank for one in trace.progress if one.trouble and one.group == group}
         here = [one for one in ranks if one.rank not in silent]
@@ -101,19 +113,6 @@ def _differing(calls: Calls) -> Iterator[Finding]:
                 subject=f"Call {sequence} of {_named(group)} is not the same on all ranks",
                 evidence=seen,
                 advice="ranks took different ways through the program, or have different sizes of data",
-            )
-
-
-def _troubles(progress: Sequence[Progress]) -> Iterator[Finding]:
-    for one in progress:
-        if one.trouble:
-            yield Finding(
-                severity="problem",
-                kind="rank_in_trouble",
-                devices=(f"rank {one.rank}",),
-                subject=f"Rank {one.rank} of {_named(one.group)} is {plain(one.trouble)}",
-                evidence=plain(one.place),
-                advice=WHERE_IT_IS,
             )
 
 

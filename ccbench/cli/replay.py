@@ -53,6 +53,7 @@ def replay(traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: b
     from ccbench.results.traces.reading import read_traces
     from ccbench.runner.workers.rendezvous import launched_process
 
+    # Under mpirun every process would read all traces and start ranks of its own.
     if launched_process(os.environ) is not None:
         raise UsageError(
             "replay starts its ranks itself: run it once, with --launch 'mpirun -n 16' --ranks 16"
@@ -60,6 +61,7 @@ def replay(traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: b
     ending = output.suffix.lower() if output else ""
     if output and ending not in (".yaml", ".yml", ".html"):
         raise UsageError(f"-o {output}: end it in .yaml for a suite or .html for a page")
+    # Before hours of measuring, not after them.
     if output:
         check_writable(output, "-o")
     trace = read_traces(traces)
@@ -123,6 +125,7 @@ def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
     found = {case: Alone(remark=f"not priced: {why}") for case, why in refused.items()}
     for whole, (case, remark) in here.items():
         able = capabilities_of(case.backend).priced_by is PricedBy.GPU_LIBRARY
+        # The model prices GPU libraries; a job of Gloo is priced as if such a library ran it there.
         case = replace(case, backend=case.backend if able else LIBRARY, nodes=-(-case.ranks // each))
         if case.nodes > 1 and not asked["network"]:
             raise UsageError(
@@ -133,6 +136,7 @@ def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
         if default is None:
             found[whole] = Alone(remark=f"{case.collective}: the model has no price")
             continue
+        # With the default among them the best is never worse than the prediction.
         ways = (context.predict(replace(case, algorithm=name)) for name in ALGORITHMS)
         best = min([default.predicted_seconds, *(way.predicted_seconds for way in ways if way)])
         found[whole] = Alone(
@@ -165,6 +169,7 @@ def _measured(
     found = {**alone, **{case: Alone(remark=f"not measured: {why}") for case, why in refused.items()}}
     if not here:
         return 0, "", found
+    # One run for all, so that its conditions are the same for each case.
     jobs = [replace(one, case=here[one.case][0]) for one in folded.cases if one.case in here]
     suite = read_suite(suite_text(jobs, name), place="the job's suite", name="replay")
     options = RunOptions(
@@ -186,6 +191,7 @@ def _measured(
         there = alone.get(whole, Alone())
         if point is None or point.median_seconds is None:
             remark = f"not measured: {(point.detail or point.status.value) if point else 'no such case'}"
+        # The model's figures for --machine, where it was named, stand before those of the run's own machine.
         if point is not None and whole not in alone:
             there = Alone(predicted_seconds=point.predicted_seconds, bound_seconds=point.bound_seconds)
         if point is not None:

@@ -189,6 +189,7 @@ def replay(
     """
     timed = [one for job in fold.cases for one in job.instances if one.seconds]
     total = sum(sum(one.seconds) * one.count for one in timed)
+    # Asked once for the job: a single collective that looks possible proves nothing about clocks.
     clock = have_one_clock(timed)
     cases = tuple(_case_time(job, alone.get(job.case, Alone()), total, clock) for job in fold.cases)
     step = _step_time(trace, fold, alone, clock) if total > 0 else None
@@ -202,6 +203,7 @@ def replay(
         ("likewise, with the algorithms that are fastest there", "best_seconds"),
     ):
         seconds = [getattr(alone.get(job.case), attribute, None) for job in fold.cases]
+        # A sum that lacks a case would promise too much.
         if seconds and all(one is not None for one in seconds):
             spent = sum(n * (each or 0.0) for n, each in zip(often, seconds, strict=True))
             what_if.append((name, spent / max(1, len(trace.ranks)) / steps))
@@ -248,6 +250,7 @@ def _case_time(job: JobCase, alone: Alone, total_seconds: float, one_clock: bool
     if not timed:
         return CaseTime(job, alone)
     spent = sum(sum(found) * one.count for one, found in timed)
+    # One rank alone tells its time, but not how much of that it waited.
     joined = [(one, np.array(found), one.waits(one_clock)) for one, found in timed if len(found) > 1]
     last = Counter(rank for one, _, _ in joined if (rank := one.last_rank(one_clock)) is not None)
     joined_spent = sum(float(found.sum()) for _, found, _ in joined)
@@ -291,6 +294,7 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
         inside = _inside(records, within)
         busy = trace.computing.get(rank) if rank is not None else None
         has_times = all(one.start_seconds is not None for one in inside)
+        # One rank of which it is not known spoils the mean over ranks, and so the figure.
         computes &= busy is not None and has_times
         spans = _spans(inside) if has_times else np.empty((0, 2))
         others = busy if busy is not None else np.empty((0, 2))
@@ -302,6 +306,7 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
             beside = np.maximum(beside, _other_streams(inside, spans))
         for record, covered in zip(inside, beside, strict=True):
             case, waited, last = where[id(record)]
+            # The parts must add up to the communication: one record without them, and none is told.
             tells &= waited is not None or case.group_ranks < 2
             for part, seconds in _parts(record, covered, waited, last, alone.get(case, Alone()).seconds):
                 sums[part] += seconds
@@ -337,8 +342,10 @@ def _parts(
     yield "waiting", waited
     if last is not None and last != record.rank:
         yield last, waited
+    # Shorter than alone is all wire: what one call gains pays for no other.
     wire = taken - waited if usual is None else min(taken - waited, usual * record.count)
     yield "wire", wire
+    # All of the excess is booked to one cause, by what ran for most of the call.
     yield (
         "competing" if covered > MOSTLY * (record.duration_seconds or 0.0) else "slower",
         taken - waited - wire,
@@ -362,6 +369,7 @@ def _inside(records: Sequence[Communication], steps: Intervals | None) -> list[C
     """Records that began in a step; all where there are none, or without times."""
     if steps is None or not len(steps) or any(one.start_seconds is None for one in records):
         return list(records)
+    # By the start, so that a call across the border of two steps counts once.
     begins = np.array([one.start_seconds for one in records], float)
     place = np.searchsorted(steps[:, 0], begins, side="right") - 1
     inside = (place >= 0) & (begins < steps[np.maximum(place, 0), 1])
@@ -395,6 +403,7 @@ def overlaps(spans: Intervals, others: Intervals) -> Floats:
     """Seconds of each of ``spans`` that lie in ``others``, which are sorted and apart."""
     if not len(spans) or not len(others):
         return np.zeros(len(spans))
+    # Sums up to each interval make every span two look-ups, however many intervals it covers.
     before = np.concatenate(([0.0], np.cumsum(others[:, 1] - others[:, 0])))
 
     def covered(moments: Floats) -> Floats:

@@ -64,6 +64,7 @@ def _timeline(replay: Replay) -> PlanFigure | None:
     steps = [trace.steps[rank] for rank in ranks if rank in trace.steps and len(trace.steps[rank])]
     if not ranks:
         return None
+    # The median step: the first is often slow, and a mean of pictures cannot be drawn.
     place = 0
     if steps:
         lengths = steps[0][:, 1] - steps[0][:, 0]
@@ -78,6 +79,7 @@ def _timeline(replay: Replay) -> PlanFigure | None:
         else:
             begin, end = min(one[0] for one in found), max(one[1] for one in found)
         inside = [one for one in found if one[1] > begin and one[0] < end]
+        # Cut at the borders of the step: what hangs over belongs to its neighbours' pictures.
         pieces += [
             Piece(lane, max(start, begin) - begin, min(until, end) - begin, kind)
             for start, until, kind in inside[:MOST_PIECES]

@@ -71,6 +71,7 @@ def case_table(replay: Replay) -> Table:
     cases = sorted(replay.cases, key=lambda one: -(one.share or 0.0))
     numbers = _numbered(replay)
     cells = [_cells(one, numbers) for one in cases]
+    # Traces differ in what they know: a column in which no case has anything is no use to anybody.
     shown = [title for title in cells[0] if any(row[title] for row in cells)] if cells else []
     told = {
         "case": Column("case", right=False, keep=9, tells=True),

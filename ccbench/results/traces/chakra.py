@@ -50,6 +50,7 @@ def read(file: TraceFile) -> Trace:
     document = JsonDocument(file.stream, "nodes")
     job = _Job()
     for number, item in document:
+        # A trace has millions of nodes; all but those that communicate are passed over by their name.
         if _OF_INTEREST.match(text(item.get("name"))):
             job.take(_node(item, number))
     warnings = list(document.warnings)
@@ -137,9 +138,11 @@ class _Job:
 
     def communications(self, place: str, warnings: list[SourceWarning]) -> tuple[Communication, ...]:
         """All of them, in the order of the calls; what is assumed is told."""
+        # Records do not say whether they are asynchronous; their operator does.
         for call in self._records:
             if operator := self._operators.get(call.caller or -1):
                 call.words[calls.ASYNCHRONOUS] = operator.words[calls.ASYNCHRONOUS]
+        # An operator with a record inside it is the same call, and is told by the record.
         recorded = {call.caller for call in self._records}
         alone = [call for number, call in self._operators.items() if number not in recorded]
         ordered = sorted([*self._records, *alone], key=lambda call: call.line)
@@ -167,6 +170,7 @@ def _record(node: Mapping[str, Any], known: Groups) -> _Call | str:
     Its values: tensors where there are some, sequence number, group, rank, name, splits in and out, then, in
     later schemas, start, stride and size of the group. A sequence number may have a mark of sends beside it.
     """
+    # The name is the first text among the values; all else is found by its distance from it.
     at = next((place for place, one in enumerate(node["inputs"]) if isinstance(one, str)), -1)
     if at < 3:
         return UNKNOWN
@@ -220,6 +224,7 @@ def _tensors(value: object, depth: int = 0) -> Iterator[int]:
     """Bytes of each tensor in a value: [tensor, storage, offset, elements, bytes of one, device]."""
     if not isinstance(value, list) or depth > 3:
         return
+    # The device's name at the end tells a tensor from six numbers.
     if len(value) == 6 and isinstance(value[5], str):
         elements, each = count(value[3]), count(value[4])
         if elements is not None and each is not None:

@@ -71,6 +71,7 @@ def fold(trace: Trace, ranks: int = 0) -> Fold:
 
     ranks: of the job, where the trace says neither that nor anything of groups; 0 where nobody knows.
     """
+    # What the trace says of ranks counts; the caller's number only fills in for nothing at all.
     if ranks and _says_no_ranks(trace):
         everybody = ProcessGroup("", ranks, tuple(range(ranks)))
         records = (one if one.group.size else replace(one, group=everybody) for one in trace.communications)
@@ -105,6 +106,7 @@ class _KnownGroups:
     def __init__(self, trace: Trace) -> None:
         listed = [group.ranks for group in trace.groups if group.ranks]
         listed += [one.group.ranks for one in trace.communications if one.group.ranks]
+        # A trace of some ranks may not say how many there are: at least as many as the highest one named.
         highest = max((max(ranks) for ranks in listed), default=-1)
         self.world = min(max(trace.world_size, highest + 1), MOST_WORLD)
         self.unknown = "the trace does not say between which ranks"
@@ -127,6 +129,7 @@ class _KnownGroups:
         if ranks == tuple(range(world)):
             return ""
         if stride > 0 and ranks == tuple(range(ranks[0], ranks[0] + size * stride, stride)):
+            # The pattern must make this very group: one that is shifted against it only looks alike.
             for text in regular_groups(size, stride, world):
                 if ranks in parse_groups(text, world):
                     return text
@@ -170,6 +173,7 @@ def _case(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, list[
     dtype, item_bytes = _dtype(first, remarks) if row.moves_data else ("uint8", 1)
     size = _size_bytes(one, name) if row.moves_data else 0
     count = row.count_for(size, first.group.size, item_bytes)
+    # Whole elements in equal blocks, as a case has them; what that leaves out is told.
     exact = row.size_bytes(count, first.group.size, item_bytes)
     if exact < size:
         remarks.append(f"up to {plural(first.group.size * item_bytes - 1, 'byte')} less, in whole blocks")
@@ -195,6 +199,7 @@ def _message(one: Instance, trace: Trace, known: _KnownGroups) -> tuple[Case, li
     world = max(known.world, source + 1, target + 1)
     dtype, item_bytes = _dtype(first, remarks)
     size = max(first.input_bytes or 0, first.output_bytes or 0)
+    # Pairs that are as far apart are taken to cost the same, and so become one case.
     pair = f"0>{distance}" if distance > 0 else f"{-distance}>0"
     count = size // item_bytes
     return Case(
@@ -207,6 +212,7 @@ def _dtype(one: Communication, remarks: list[str]) -> tuple[str, int]:
     """Return the type to measure with and its bytes; one of the same width where ccbench lacks it."""
     if one.dtype in ITEM_BYTES:
         return one.dtype, ITEM_BYTES[one.dtype]
+    # Bytes are copied alike whatever they mean; a sum needs arithmetic that every library has.
     reduces = COLLECTIVES[one.collective].reduces if one.collective in COLLECTIVES else False
     stands_for = "float32" if reduces else "uint8"
     said = f"{plain(one.dtype)} elements" if one.dtype else "the trace does not say the type:"

@@ -45,11 +45,13 @@ class Groups:
         if key not in self._known:
             found: Sequence[int]
             found, cut = figures(ranks)
+            # PyTorch cuts the middle out of long lists: the ends agree with a stride or nothing is known.
             if cut and len(found) > 1 and found[-1] == found[0] + (size - 1) * (found[1] - found[0]):
                 start, stride = found[0], found[1] - found[0]
             if len(found) != size and 0 < size <= MOST_RANKS and start >= 0 and (stride > 0 or size == 1):
                 found, cut = range(start, start + size * max(stride, 1), max(stride, 1)), False
             sound = not cut and size in (0, len(found)) and len(set(found)) == len(found)
+            # A file of many large groups must not fill the memory: their sizes are enough to go on.
             if not sound or max(found, default=0) >= MOST_RANKS or self._kept + len(found) > MOST_RANKS:
                 found = ()
             self._kept += len(found)
@@ -99,6 +101,7 @@ def rank_of(
         warnings.append(SourceWarning("contradiction", several))
     if seen:
         return seen.most_common(1)[0][0]
+    # A rank is in all groups that PyTorch lists to it, and mostly no other rank is.
     everywhere = [set(group.ranks) for group in known if group.ranks]
     only = set.intersection(*everywhere) if everywhere else set()
     return only.pop() if len(only) == 1 else rank_of_file(file, warnings)
@@ -110,6 +113,7 @@ def by_use(trace: Trace) -> Trace:
     Nothing is done where a rank's file is missing, or where a group is used by more or fewer than its size.
     """
     world = trace.world_size or len(trace.ranks)
+    # Were a rank's file missing, its groups would look complete without it.
     if world < 2 or trace.ranks != tuple(range(world)):
         return trace
     users: dict[tuple[str, str], set[int]] = defaultdict(set)

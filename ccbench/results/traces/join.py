@@ -55,6 +55,7 @@ class Instance:
         if len(found) < 2:
             return ()
         starts = [record.start_seconds for record in self.records if record.start_seconds is not None]
+        # Never more than its own time: a clock that is a little off must make no negative transfer.
         if one_clock and not self._is_symmetric and len(starts) == len(found):
             return tuple(min(own, max(starts) - start) for own, start in zip(found, starts, strict=True))
         return tuple(own - min(found) for own in found)
@@ -74,6 +75,7 @@ class Instance:
         if transfer is None or (uneven and not one_clock):
             return None
         ranks = (row.rank for row in self.records)
+        # Who waited least came last, if the next one waited clearly more.
         (_, rank), (second, _) = sorted(zip(self.waits(one_clock), ranks, strict=True))[:2]
         return rank if second > max(LATE_SECONDS, LATE_SHARE * transfer) else None
 
@@ -91,6 +93,7 @@ class Instance:
 
 def have_one_clock(timed: Iterable[Instance]) -> bool:
     """Tell whether ranks have one clock, as on one host; False where it is not known."""
+    # One collective that ends somewhere before it began elsewhere is enough to show two clocks.
     told = {one.begins_together() for one in timed} - {None}
     return told == {True}
 
@@ -140,6 +143,7 @@ def _joined(by_rank: Mapping[int, list[Communication]], warnings: list[SourceWar
     for place, records in enumerate(places):
         if len({_alike(one) for one in records}) > 1:
             warnings.append(_contradiction(records, place))
+            # Joined by force, every later one would be compared with a stranger.
             yield from (Instance((one,)) for rest in places[place:] for one in rest)
             return
         yield Instance(tuple(records))
@@ -156,6 +160,7 @@ def _joined(by_rank: Mapping[int, list[Communication]], warnings: list[SourceWar
 
 def _alike(one: Communication) -> Hashable:
     """What must be equal in all records of one collective."""
+    # Each end of a message knows one side of it.
     if one.collective in (SEND, RECV):
         return max(one.input_bytes or 0, one.output_bytes or 0)
     sizes = (one.input_bytes, one.output_bytes) if one.collective in SAME_ON_ALL_RANKS else None

@@ -68,6 +68,7 @@ class JsonDocument:
                 whole = False
                 break
             except ValueError:
+                # Go on where the next item seems to begin; before the array, only at the array itself.
                 damaged, first_damage = damaged + 1, first_damage or self._number
                 begin = _NEXT_ITEM if begun else re.compile(rf'"{self._array}"\s*:\s*\[')
                 if damaged > MOST_DAMAGED or not self._seek(begin):
@@ -86,6 +87,7 @@ class JsonDocument:
         name = self._value()
         if not isinstance(name, str):
             raise ValueError("no name of a member")
+        # A member of that name may be something else: only an array is iterated.
         if name == self._array and self._next() == "[":
             self._at += 1
             return True
@@ -103,6 +105,7 @@ class JsonDocument:
                     yield self._number, item
                 item, at = scan(text, between(text, at).end())  # type: ignore[union-attr]  # may be empty
         except (ValueError, RecursionError):
+            # Cut off, damaged, or the end of the array: the caller looks at it once more, with care.
             return
 
     def _value(self) -> Any:
@@ -112,6 +115,7 @@ class JsonDocument:
             cut = True
             try:
                 value, end = _SCAN(self._text, self._at)
+                # A number that reaches the end of what is read may go on in the next chunk.
                 if end < len(self._text) or self._ended:
                     self._at = end
                     return value
@@ -134,6 +138,7 @@ class JsonDocument:
     def _seek(self, pattern: re.Pattern[str]) -> bool:
         """Move to where ``pattern`` next ends; False where it is nowhere."""
         while not (found := pattern.search(self._text, self._at)):
+            # What the pattern finds may begin here and end in the next chunk.
             self._at = max(self._at, len(self._text) - _LOOKAHEAD)
             if not self._more():
                 return False
@@ -144,6 +149,7 @@ class JsonDocument:
         """Read as much again as is left, at least one chunk; False at the end."""
         if self._ended:
             return False
+        # At least doubling keeps the copying of a long value linear in its length.
         pieces = [self._text[self._at :]]
         wanted = max(len(pieces[0]), CHUNK_BYTES)
         while wanted > 0 and not self._ended:

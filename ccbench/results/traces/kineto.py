@@ -117,6 +117,7 @@ class _Events:
         if not isinstance(category, str) or not (kind := _kind(category)):
             return
         start, duration, name = number(event.get("ts")), number(event.get("dur")), event.get("name")
+        # Instants have no duration, and damaged ones a negative: neither may end before it begins.
         end = None if start is None else number(start + max(duration or 0.0, 0.0))
         if start is None or end is None or not isinstance(name, str):
             return
@@ -125,6 +126,7 @@ class _Events:
         if kind == "launch":
             self.launches[_id(args.get(CORRELATION))] = start, thread
         elif kind == "kernel":
+            # From torch 2.2 on a kernel of NCCL carries the record itself; others are known by name alone.
             if NAME in args or _communicates(name):
                 stream = plain(f"{_id(args.get('device'))}:{_id(args.get('stream', thread[1]))}")
                 correlation = _id(args.get(CORRELATION))
@@ -138,6 +140,7 @@ class _Events:
         elif _asks(kind, name):
             self.calls.append(Call(place, start, end, intern(name), thread, _words(args)))
         elif kind == "cpu_op":
+            # Under Gloo operators are the computing; a job on GPUs is judged by its kernels.
             self.worked[thread].extend((start, end))
 
 
@@ -193,9 +196,11 @@ class _Rank:
 
     def take_kernels(self) -> None:
         """Take each kernel with the record, or the operators, around its launch."""
+        # Launches without a correlation would all be taken for the last of them.
         self.events.launches.pop(None, None)
         places = [(*self._launched(kernel), kernel) for kernel in self.events.kernels]
         before: dict[object, float] = {}
+        # In the order of the launches: ranks agree on that, while kernels of several streams overtake.
         for asked, thread, chain, kernel in sorted(places, key=lambda place: place[0]):
             call = next((one for one in chain if one.recorded), chain[0] if chain else None)
             number = kernel.number if call is None else call.number
@@ -205,6 +210,7 @@ class _Rank:
                 end = max(kernel.end / 1e6, start + (taken.duration_seconds or 0.0))
                 self.found[number] = began, replace(taken, duration_seconds=end - start)
                 continue
+            # What the kernel says of itself counts more than what the calls around its launch say.
             own = kernel.args if NAME in kernel.args else {}
             grouped: list[Call] = []
             if not own and not any(one.recorded for one in chain) and _LIBRARY.search(kernel.name):
@@ -218,6 +224,7 @@ class _Rank:
             else:
                 words = {**torch_calls.said(chain, kernel.name), **own}
                 taken = self._communication(words, kernel, size=torch_calls.group_size(words))
+            # What ran for these is found; the events that are left are of libraries on the host.
             for one in (*chain, *grouped):
                 one.answered = True
             before[thread] = asked
@@ -228,6 +235,7 @@ class _Rank:
         launch = self.events.launches.get(kernel.args[CORRELATION])
         if launch is None:
             return kernel.start, None, []
+        # Only calls on the launching thread can be around it; those of others are there by chance.
         calls = self.threads.get(launch[1], [])
         last = bisect_right(calls, launch[0], key=lambda call: call.start) - 1
         return *launch, calls[last].chain(launch[0]) if last >= 0 else []
@@ -243,6 +251,7 @@ class _Rank:
         described = []
         for call in sorted(self.events.calls, key=lambda call: call.start):
             if call.answered or not (call.recorded or LIBRARY_EVENT.match(call.name)):
+                # An operator with calls inside it has its event there, and waits for no other thread.
                 if call.name.startswith(OPERATOR) and id(call) not in around:
                     waiting[torch_calls.fit(call)].append(call)
                 continue
@@ -256,6 +265,8 @@ class _Rank:
         for call, asked, words in described:
             timed = _DURING_EVENT.match(call.name) is not None
             taken = self._communication(words, call, timed, sizes[call.thread])
+            # Where there are kernels, a call without one is told: its event ends with the launch, so that
+            # nothing says how long it took.
             if timed or not on_device:
                 self.found[call.number] = asked, taken
             elif taken.collective not in ("", BARRIER):
@@ -302,6 +313,7 @@ def _together(parts: Sequence[Communication]) -> Communication:
     first = parts[0]
     if len(parts) == 1:
         return first
+    # One kernel has one time, which nobody can divide among its calls; where they differ nothing is claimed.
     names, peers = {part.collective for part in parts}, {part.peer for part in parts}
     return replace(
         first,

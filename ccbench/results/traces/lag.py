@@ -54,6 +54,7 @@ def _behind(
 ) -> Iterator[Finding]:
     """Give what is wrong in one group: ranks behind, a call not completed, ranks of which nothing is here."""
     came = {one.rank: one.enqueued for one in rows if one.enqueued is not None}
+    # A rank with a dump that has no call of this group has made none; without a dump nothing is known of it.
     came |= {rank: 0 for rank in group.ranks if rank not in came and rank in dumped and came}
     front = max(came.values(), default=0)
     late = sorted(rank for rank, number in came.items() if number < front)
@@ -105,6 +106,7 @@ def _differing(calls: Calls) -> Iterator[Finding]:
         if len(alike) > 1 and group not in told:
             told.add(group)
             seen = "; ".join(f"{shape} on {_ranks(sorted(same))}" for shape, same in alike.items())
+            # The smaller party is named: a slip of one rank is likelier than the same slip of all others.
             fewest = min(alike.values(), key=len)
             yield Finding(
                 severity="problem",

@@ -92,6 +92,7 @@ def _each_once(traces: Sequence[Trace], told: list[SourceWarning]) -> list[Trace
             if other is not trace:
                 reason = f"{_place(other)} and {_place(trace)} are both of rank {rank}; both are counted"
                 told.append(_contradiction(reason))
+    # Of a rank the communications of one kind are kept: in two kinds they would be counted twice.
     best = max(durations, key=lambda kinds: durations[kinds])
     result = [trace for trace in ordered if trace.kinds == best]
     for trace in (trace for trace in ordered if trace.kinds != best):
@@ -115,10 +116,12 @@ def completed(trace: Trace, other: Trace) -> Trace:
         found: list[Communication] = []
         at, open_, lacking = begin, 0, 0
         for one in own:
+            # One tool may have calls that the other lacks, so a few places ahead are looked at.
             ahead = range(at, min(at + _AHEAD, len(calls)))
             place = next((place for place in ahead if _same(one, calls[place])), None)
             there = one if place is None else calls[place]
             at = at if place is None else place + 1
+            # Flight Recorder has no sends of Gloo: that one is lacking says nothing against this place.
             counted = not one.group.ranks and one.collective not in (SEND, RECV)
             open_, lacking = open_ + counted, lacking + (counted and place is None)
             if not one.group.ranks:
@@ -132,6 +135,7 @@ def completed(trace: Trace, other: Trace) -> Trace:
 def _same(one: Communication, other: Communication) -> bool:
     """Tell whether two tools may mean one call. Flight Recorder has Gloo's reduce_scatter as all_reduce."""
     names = {one.collective, other.collective}
+    # A tool that does not say the bytes contradicts nothing.
     sizes = {one.input_bytes, other.input_bytes} - {None}
     return (len(names) == 1 or names == {"reduce_scatter", "all_reduce"}) and len(sizes) < 2
 

@@ -98,6 +98,7 @@ def read_traces(paths: Iterable[str | PathLike[str]]) -> Trace:
     """
     traces: list[Trace] = []
     warnings: list[SourceWarning] = []
+    # Files of all ranks mostly have the same warnings: each is told once, with how many more have it.
     told: dict[SourceWarning, list[str]] = {}
     for path in map(str, paths):
         before, reason = len(traces), f"{plain(path, 200)}: no file in it"
@@ -140,6 +141,7 @@ def _read(file: TraceFile) -> Trace:
     reader = next((one for one in readers() if one.recognises(file.head)), None)
     if reader is not None:
         trace = reader.read(file)
+        # Groups that only calls name belong to the job too.
         used = [one.group for one in trace.communications if one.group.name or one.group.description]
         groups = tuple(dict.fromkeys([*trace.groups, *used]))
         return replace(trace, groups=groups, kinds=(reader.name,), sources=(file.place,))

@@ -35,6 +35,7 @@ class Overlap:
         same = (case.collective, case.groups) == (other.collective, other.groups)
         if same or any(one.pair or one.traffic for one in (case, other)) or case.ranks != other.ranks:
             return None
+        # A suite runs both with the same number of bytes, so that sizes far apart would be another case.
         if not all(row.moves_data for row in rows) or sizes[1] > ALIKE * sizes[0]:
             return None
         where = "" if case.groups == other.groups else f" on {other.groups or 'all'}"
@@ -67,6 +68,7 @@ def _pairs(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
     running: list[Row] = []
     for row in sorted(rows, key=lambda row: row[0].start_seconds or 0.0):
         record = row[0]
+        # Sorted by start: what is over by now can meet none of those that follow.
         running = [one for one in running if _end(one[0]) > (record.start_seconds or 0.0)]
         for one in running:
             common = min(_end(one[0]), _end(record)) - (record.start_seconds or 0.0)

@@ -87,8 +87,10 @@ class Call:
 def by_thread(calls: Sequence[Call]) -> dict[object, list[Call]]:
     """Return the calls of each thread by their start, and tell each of them the one around it."""
     threads: dict[object, list[Call]] = {}
+    # Of calls that begin together the longest comes first, as the one around the others.
     for call in sorted(calls, key=lambda call: (call.start, -call.end)):
         own = threads.setdefault(call.thread, [])
+        # The last one may be over: up from it to the first that lasts as long as this.
         call.outer = own[-1] if own else None
         while call.outer is not None and call.outer.end < call.end:
             call.outer = call.outer.outer
@@ -114,6 +116,7 @@ def said(chain: Sequence[Call], kernel: str = "") -> Mapping[str, Any]:
     operator = next((call for call in chain if call.name.startswith(OPERATOR)), None)
     words = {} if operator is None else _arguments(operator)
     if record := next((call for call in chain if call.recorded), None):
+        # The operator fills in what records of old versions lack: whether the call is asynchronous.
         return {**words, **record.args}
     names = [call.name for call in ([operator] if operator else []) + list(chain)]
     words[NAME] = next((name for name in names if collective_of(name)), collective_in(kernel))
@@ -126,8 +129,10 @@ def said(chain: Sequence[Call], kernel: str = "") -> Mapping[str, Any]:
             # Events of libraries list all inputs; others take outputs and buffers after the first.
             taken = tensors if LIBRARY_EVENT.match(call.name) else tensors[:1]
             words[INPUT] = sum(elements for _, elements, _ in taken)
+        # The outermost call decides: it is the one that the program made.
         if tensors and dtype_of(tensors[0][2])[1] is not None:
             words["dtype"] = tensors[0][2]
+    # These write where they read, and have one tensor to tell of both.
     if collective in ("all_reduce", "broadcast", RECV):
         words[OUTPUT] = words.get(INPUT)
     return words
@@ -142,6 +147,7 @@ def _arguments(operator: Call) -> dict[str, Any]:
         words["Rank"] = values[place]
     if operator.name == "c10d::alltoall_base_":
         words |= zip((OUT_SPLITS, IN_SPLITS), values[3:5], strict=False)
+    # The arguments have no names here; the last flag of an operator of c10d is asyncOp.
     if flags := [value for value in values if value in ("True", "False")]:
         words[ASYNCHRONOUS] = flags[-1] == "True"
     return words
@@ -180,6 +186,7 @@ def group_size(words: Mapping[str, Any]) -> int:
         return 0 if cut else len(splits)
     pairs = ((INPUT, IN_BYTES), (OUTPUT, OUT_BYTES))
     small, large = sorted(count(words.get(elements)) or words.get(size) or 0 for elements, size in pairs)
+    # Bytes tell the number of ranks only where one side is a block of the other.
     told = collective in ("all_gather", "reduce_scatter") and small and large % small == 0
     return large // small if told else 0
 
@@ -199,6 +206,7 @@ def communication(words: Mapping[str, Any], group: ProcessGroup, **told: Any) ->
     elif collective in (SEND, RECV):  # records have the same number for both
         given, got = (given, None) if collective == SEND else (None, got)
     place = count(words.get("Rank"))
+    # A record has the place in the group, not the rank of the job.
     member = group.ranks[place] if place is not None and place < len(group.ranks) else None
     peer = count(words.get("Dst Rank", words.get("Src Rank")))
     asynchronous = words.get(ASYNCHRONOUS)

@@ -61,6 +61,8 @@ def replay(traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: b
     ending = output.suffix.lower() if output else ""
     if output and ending not in (".yaml", ".yml", ".html"):
         raise UsageError(f"-o {output}: end it in .yaml for a suite or .html for a page")
+    if not plan:
+        _check_used(asked)
     # Before hours of measuring, not after them.
     if output:
         check_writable(output, "-o")
@@ -90,6 +92,15 @@ def replay(traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: b
     return code
 
 
+def _check_used(asked: Mapping[str, Any]) -> None:
+    """Raise UsageError for an option that would change nothing, for want of what it belongs to."""
+    if asked["launch"] and not asked["backend"]:
+        raise UsageError(f"--launch {asked['launch']}: say with --backend what its ranks measure with")
+    for name in ("nodes", "network"):
+        if asked[name] and not asked["machine"] and not asked["backend"]:
+            raise UsageError(f"--{name} {asked[name]}: say with --machine what is there")
+
+
 def _only(folded: Fold, only: str | None) -> Fold:
     """The cases whose label has every word of ``only``, as in ``ccbench run``. UsageError where none has."""
     from ccbench.suite.expansion import selected
@@ -105,7 +116,8 @@ def _only(folded: Fold, only: str | None) -> Fold:
 def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
     """What the model says of each case on --machine, on as many nodes as hold its ranks unless --nodes says.
 
-    A case of more ranks than --nodes have is priced on fewer, and marked.
+    A case of more ranks than --nodes have is priced on fewer, and marked. Nothing where the machine is a host
+    and --backend says what runs on it: that run predicts its cases itself.
     """
     from ccbench.cases import PricedBy, capabilities_of
     from ccbench.cli.predict import LIBRARY
@@ -116,8 +128,10 @@ def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
 
     context = named_context(asked["machine"], asked["network"])
     if context.gpus is None or not context.gpus.gpus:
+        if asked["backend"]:
+            return {}
         raise UsageError(
-            f"--machine {asked['machine']}: has no GPUs; a host is priced with --backend simulated as well"
+            f"--machine {asked['machine']}: has no GPUs; to price a host, add --backend simulated"
         )
     each = len(context.gpus.gpus)
     most = asked["ranks"] or (asked["nodes"] * each if asked["nodes"] else None)
@@ -125,11 +139,17 @@ def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
     found = {case: Alone(remark=f"not priced: {why}") for case, why in refused.items()}
     for whole, (case, remark) in here.items():
         able = capabilities_of(case.backend).priced_by is PricedBy.GPU_LIBRARY
+        nodes = max(asked["nodes"] or 1, -(-case.ranks // each))
+        if case.ranks % nodes:
+            found[whole] = Alone(
+                remark=f"not priced: {case.ranks} ranks do not spread evenly over {nodes} machines"
+            )
+            continue
         # The model prices GPU libraries; a job of Gloo is priced as if such a library ran it there.
-        case = replace(case, backend=case.backend if able else LIBRARY, nodes=-(-case.ranks // each))
-        if case.nodes > 1 and not asked["network"]:
+        case = replace(case, backend=case.backend if able else LIBRARY, nodes=nodes)
+        if nodes > 1 and not asked["network"]:
             raise UsageError(
-                f"--machine {asked['machine']}: {case.ranks} ranks need {case.nodes} of it; say what joins "
+                f"--machine {asked['machine']}: {case.ranks} ranks are on {nodes} of it; say what joins "
                 "them: --network ib-ndr-400x8, or fewer: --ranks"
             )
         default = context.predict(case)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.cases import Case
+from ccbench.errors import UsageError
 from ccbench.results.traces.events import Communication, Intervals, Trace
 from ccbench.results.traces.fold import Fold, JobCase, fitted, suite_text
 from ccbench.results.traces.intervals import common, merged
@@ -89,11 +90,12 @@ class CaseTime:
 class StepTime:
     """One step of the job, in seconds: the mean over steps and recorded ranks.
 
-    communication = waiting + competing + slower + wire; None where the trace cannot tell them apart. waiting:
-    for ranks that came later. wire: what the transfers take alone, as measured or predicted; without either
-    the whole transfer. competing: longer than that while the rank computed or another collective ran; slower:
-    longer without. exposed: communication while the rank did not compute; computing: all of it.
-    waiting_for: rank -> its part of ``waiting``. no_case: of calls that are no case, beside communication.
+    communication = waiting + competing + slower + wire + untold; the first four are None where nothing tells
+    them apart. untold: of collectives that one rank alone recorded. waiting: for ranks that came later. wire:
+    what the transfers take alone, as measured or predicted; without either the whole transfer. competing:
+    longer than that while the rank computed or another collective ran; slower: longer without. exposed:
+    communication while the rank did not compute; computing: all of it. waiting_for: rank -> its part of
+    ``waiting``. no_case: of calls that are no case, beside communication.
     """
 
     steps: int
@@ -106,6 +108,7 @@ class StepTime:
     competing_seconds: float | None = None
     slower_seconds: float | None = None
     wire_seconds: float | None = None
+    untold_seconds: float = 0.0
     waiting_for: Mapping[int, float] = field(default_factory=dict)
     no_case_seconds: float = 0.0
 
@@ -159,11 +162,14 @@ class Replay:
         if exposed is not None and step.computing_seconds:
             hidden = f"; {format_seconds(exposed)} of it no computing hides"
         if step.no_case_seconds > UNTOLD_SHARE * step.communication_seconds:
-            hidden += f"; {format_seconds(step.no_case_seconds)} more are of calls that are no case here"
+            hidden += f"; {format_seconds(step.no_case_seconds)} more are of calls that are not listed here"
         if step.waiting_seconds is None:
-            why = "only one rank was recorded" if step.ranks < 2 else "not all of it is of known ranks"
+            why = "only one rank" if step.ranks < 2 else "of each collective one rank alone"
+            why += " was recorded"
             return f"{begin} nobody can say what is waiting: {why}{hidden}"
-        parts = [f"{format_seconds(step.waiting_seconds)} {step.waits}"] * (step.waiting_seconds > 0)
+        parts = [f"{format_seconds(step.waiting_seconds)} {step.waits}"] * (
+            round(step.waiting_seconds, 9) > 0
+        )
         if step.competing_seconds:
             parts.append(f"{format_seconds(step.competing_seconds)} compete with computing or each other")
         if step.slower_seconds:
@@ -171,8 +177,14 @@ class Replay:
             parts.append(
                 f"{format_seconds(step.slower_seconds)} take longer than {than} for no visible reason"
             )
-        name = "the wire" if self.compared else "transfer (nothing to compare with: is it the wire?)"
-        parts.append(f"{format_seconds(step.wire_seconds or 0.0)} {'are' if self.compared else 'is'} {name}")
+        known = [one.alone.seconds is not None for one in self.cases if one.seconds is not None]
+        name = "is transfer (nothing to compare with: is it the wire?)"
+        if any(known):
+            name = "are the wire" if all(known) else "are the wire, or transfer with nothing to compare with"
+        parts.append(f"{format_seconds(step.wire_seconds or 0.0)} {name}")
+        if step.untold_seconds:
+            untold = format_seconds(step.untold_seconds)
+            parts.append(f"{untold} are of collectives that one rank alone recorded, with its waiting")
         return f"{begin} {', '.join(parts)}{hidden}"
 
 
@@ -193,8 +205,8 @@ def replay(
     clock = have_one_clock(timed)
     cases = tuple(_case_time(job, alone.get(job.case, Alone()), total, clock) for job in fold.cases)
     step = _step_time(trace, fold, alone, clock) if total > 0 else None
-    steps = step.steps if step else 1
-    often = [_launches(trace, job) for job in fold.cases]
+    each = step.steps * step.ranks if step else max(1, len(trace.ranks))
+    often = [_launches(trace, job, timed=step is not None) for job in fold.cases]
     what_if = []
     for name, attribute in (
         ("every collective takes what it takes alone", "measured_seconds"),
@@ -205,8 +217,8 @@ def replay(
         seconds = [getattr(alone.get(job.case), attribute, None) for job in fold.cases]
         # A sum that lacks a case would promise too much.
         if seconds and all(one is not None for one in seconds):
-            spent = sum(n * (each or 0.0) for n, each in zip(often, seconds, strict=True))
-            what_if.append((name, spent / max(1, len(trace.ranks)) / steps))
+            spent = sum(n * (one or 0.0) for n, one in zip(often, seconds, strict=True))
+            what_if.append((name, spent / each))
     return Replay(trace, fold, cases, step, tuple(what_if), compared, clock, lag(trace))
 
 
@@ -214,12 +226,15 @@ def suite_of(replay: Replay, name: str, ranks: int | None) -> str:
     """Return a suite file of all cases, also of those that the job has at the same time, with their shares.
 
     ranks: at most; a case on fewer than the job's is marked, and one that means nothing there is left out,
-    with a comment.
+    with a comment. Raises UsageError where none is left.
     """
     fold = replay.fold
     both = (JobCase(one.concurrent, one.instances) for one in fold.overlaps if one.concurrent)
     jobs = [*fold.cases, *both]
     here, refused = fitted(jobs, ranks)
+    if not here:
+        reason = next(iter(refused.values()), "no communication of the job is one; the lines above say why")
+        raise UsageError(f"no case for a suite: {reason}")
     fits = [
         replace(one, case=here[one.case][0], remarks=(*one.remarks, *filter(None, here[one.case][1:])))
         for one in jobs
@@ -235,11 +250,15 @@ def suite_of(replay: Replay, name: str, ranks: int | None) -> str:
     return suite_text(fits, name, comments) + left_out
 
 
-def _launches(trace: Trace, job: JobCase) -> int:
-    """How often a case runs in the job's steps, counted for each rank that recorded it."""
+def _launches(trace: Trace, job: JobCase, timed: bool) -> int:
+    """How often a case runs in the job's steps, counted for each rank that recorded it.
+
+    timed: only those with times.
+    """
     by_rank: dict[int, list[Communication]] = defaultdict(list)
     for record in (record for one in job.instances for record in one.records):
-        by_rank[-1 if record.rank is None else record.rank].append(record)
+        if not timed or record.duration_seconds is not None:
+            by_rank[-1 if record.rank is None else record.rank].append(record)
     return sum(
         record.count for rank, rows in by_rank.items() for record in _inside(rows, trace.steps.get(rank))
     )
@@ -278,7 +297,7 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
     for case, one in ((job.case, one) for job in fold.cases for one in job.instances):
         last = one.last_rank(one_clock)
         # Of a rank that was recorded alone there is no waiting to tell.
-        for record, waited in zip_longest(one.records, one.waits(one_clock)):
+        for record, waited in zip_longest(one.timed, one.waits(one_clock)):
             where[id(record)] = case, waited, last
     by_rank: dict[int | None, list[Communication]] = defaultdict(list)
     no_case: dict[int | None, list[Communication]] = defaultdict(list)
@@ -288,7 +307,7 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
     ranks = len(by_rank)
     steps = max((len(trace.steps.get(rank, ())) for rank in by_rank if rank is not None), default=0)
     sums: dict[str | int, float] = defaultdict(float)
-    tells, computes = True, True
+    computes = True
     for rank, records in by_rank.items():
         within = trace.steps.get(rank) if rank is not None else None
         inside = _inside(records, within)
@@ -300,20 +319,21 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
         others = busy if busy is not None else np.empty((0, 2))
         sums["exposed"] += length(merged(spans)) - float(overlaps(merged(spans), others).sum())
         sums["computing"] += length(others if within is None or not len(within) else common(others, within))
-        sums["no_case"] += sum(one.duration_seconds or 0.0 for one in _inside(no_case[rank], within))
+        unlisted = _inside(no_case[rank], within)
+        sums["no_case"] += sum(one.duration_seconds or 0.0 for one in unlisted)
         beside = overlaps(spans, others) if has_times else np.zeros(len(inside))
         if has_times:
-            beside = np.maximum(beside, _other_streams(inside, spans))
+            every = [*inside, *(one for one in unlisted if one.start_seconds is not None)]
+            beside = np.maximum(beside, _other_streams(every)[: len(inside)])
         for record, covered in zip(inside, beside, strict=True):
             case, waited, last = where[id(record)]
-            # The parts must add up to the communication: one record without them, and none is told.
-            tells &= waited is not None or case.group_ranks < 2
             for part, seconds in _parts(record, covered, waited, last, alone.get(case, Alone()).seconds):
                 sums[part] += seconds
     mean = max(ranks, 1) * max(steps, 1)
     each = {name: seconds / mean for name, seconds in sums.items()}
     named = {rank: seconds for rank, seconds in each.items() if isinstance(rank, int)}
     parts = {f"{name}_seconds": each.get(name, 0.0) for name in ("waiting", "competing", "slower", "wire")}
+    tells = "waiting" in each
     return StepTime(
         steps=max(steps, 1),
         ranks=ranks,
@@ -321,7 +341,8 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
         communication_seconds=each.get("communication", 0.0),
         exposed_seconds=each["exposed"] if computes else None,
         computing_seconds=each["computing"] if computes else None,
-        waiting_for=named if tells else {},
+        untold_seconds=each.get("untold", 0.0),
+        waiting_for=named,
         no_case_seconds=each.get("no_case", 0.0),
         **(parts if tells else {}),
     )
@@ -337,6 +358,7 @@ def _parts(
     taken = (record.duration_seconds or 0.0) * record.count
     yield "communication", taken
     if waited is None:
+        yield "untold", taken
         return
     waited *= record.count
     yield "waiting", waited
@@ -384,9 +406,9 @@ def _spans(records: Iterable[Communication]) -> Intervals:
     return np.array(spans, float).reshape(-1, 2)
 
 
-def _other_streams(records: Sequence[Communication], spans: Intervals) -> Floats:
+def _other_streams(records: Sequence[Communication]) -> Floats:
     """Seconds of each record in which a communication on another stream of its rank ran."""
-    found = np.zeros(len(records))
+    spans, found = _spans(records), np.zeros(len(records))
     streams = {one.stream for one in records}
     for stream in streams if len(streams) > 1 else ():
         own = np.array([one.stream == stream for one in records])

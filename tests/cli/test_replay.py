@@ -75,6 +75,31 @@ def test_another_machine_is_priced_with_what_if_lines(ccbench: Command, traces: 
     assert few.done.json["cases"][0]["remarks"] == ["2 of the job's 4 ranks"]
 
 
+def test_ranks_are_priced_on_as_many_machines_as_are_given(ccbench: Command, traces: list[str]) -> None:
+    network = ("--machine", "dgx-a100", "--network", "ib-ndr-400x8", "--json")
+    cases = [
+        ccbench("replay", *traces, *network, "--nodes", nodes).done.json["cases"][0]
+        for nodes in ("1", "2", "3")
+    ]
+    assert cases[0]["predicted_seconds"] < cases[1]["predicted_seconds"]
+    assert cases[2]["remarks"] == ["not priced: 4 ranks do not spread evenly over 3 machines"]
+
+
+def test_a_host_is_priced_by_the_run_of_its_backend(ccbench: Command, traces: list[str]) -> None:
+    given = ("--machine", "cpu-shared-memory", "--backend", "simulated", "--ranks", "4", "-q", "--json")
+    (case,) = ccbench("replay", *traces, *given).done.json["cases"]
+    assert case["predicted_seconds"] > 0
+
+
+def test_a_suite_without_cases_is_not_written(ccbench: Command) -> None:
+    Path("none.json").write_text('{"traceEvents": [], "distributedInfo": {"rank": 0, "world_size": 4}}')
+    ended = ccbench("replay", "none.json", "-o", "none.yaml")
+    assert ended.code == 2
+    assert "no communication is recorded here" in ended.out
+    assert "no case for a suite" in ended.err
+    assert not Path("none.yaml").exists()
+
+
 def test_a_suite_of_the_cases_runs_as_it_is(ccbench: Command, traces: list[str]) -> None:
     told = ccbench("replay", *traces, "-o", "suite.yaml").done.err
     assert "wrote suite.yaml; measure it with: ccbench run suite.yaml" in told
@@ -106,6 +131,9 @@ def test_a_plan_runs_nothing(ccbench: Command, traces: list[str]) -> None:
         (["-o", "job.txt"], "end it in .yaml for a suite or .html for a page"),
         (["--machine", "no-such"], "no-such"),
         (["--machine", "p3.2xlarge"], "p3.2xlarge"),
+        (["--launch", "mpirun -n 4", "--ranks", "4"], "--launch mpirun -n 4: say with --backend"),
+        (["--network", "ib-ndr-400x8"], "--network ib-ndr-400x8: say with --machine"),
+        (["--machine", "cpu-shared-memory"], "has no GPUs; to price a host, add --backend simulated"),
         (["--backend", "cpu", "--launch", "mpirun -n 4"], "say with --ranks how many ranks it starts"),
     ],
 )

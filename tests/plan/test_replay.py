@@ -106,15 +106,69 @@ def test_of_one_rank_waiting_is_not_guessed() -> None:
     assert "nobody can say what is waiting: only one rank was recorded" in result.verdict
 
 
+def test_a_collective_of_one_recorded_rank_does_not_hide_who_waits_elsewhere() -> None:
+    made = job(late={2: 0.030})
+    apart = [
+        replace(one, group=ProcessGroup("9", 2, (0, 7)), input_bytes=64, output_bytes=64, stream="21")
+        for one in made.communications
+        if one.rank == 0
+    ]
+    result = taken_apart(replace(made, communications=(*made.communications, *apart)))
+    step = step_of(result)
+    assert step.waiting_seconds == pytest.approx(0.0225)
+    assert step.untold_seconds == pytest.approx(0.040 / 4)
+    parts = (step.waiting_seconds, step.competing_seconds, step.slower_seconds, step.wire_seconds)
+    assert sum(one or 0.0 for one in parts) + step.untold_seconds == pytest.approx(step.communication_seconds)
+    assert "10 ms are of collectives that one rank alone recorded, with its waiting" in result.verdict
+    alone = replace(
+        made, communications=(*apart, replace(apart[0], rank=1, group=ProcessGroup("9", 2, (1, 6))))
+    )
+    assert (
+        "nobody can say what is waiting: of each collective one rank alone was" in taken_apart(alone).verdict
+    )
+
+
+def test_calls_that_are_no_case_compete_too() -> None:
+    made = job()
+    lost = [replace(one, group=ProcessGroup("", 0), stream="21") for one in made.communications]
+    both = taken_apart(replace(made, communications=(*made.communications, *lost)), seconds=0.004)
+    assert step_of(both).competing_seconds == pytest.approx(0.006)
+    assert step_of(both).slower_seconds == pytest.approx(0.0)
+
+
+def test_what_if_and_the_step_are_means_over_the_same_ranks() -> None:
+    made = job()
+    half = [one for one in made.communications if one.rank in (0, 1)]  # others are recorded, and silent
+    untimed = [replace(one, start_seconds=None, duration_seconds=None) for one in made.communications[-5:]]
+    for records in (half, [*half, *untimed]):
+        result = taken_apart(replace(made, communications=tuple(records)), seconds=0.004)
+        assert result.what_if[0][1] == pytest.approx(0.004) == step_of(result).wire_seconds
+
+
+def test_where_nothing_is_known_of_a_case_its_transfer_is_not_called_the_wire() -> None:
+    made = job()
+    nothing = replay(made, fold(made), {}, "predicted for nobody")
+    assert "transfer (nothing to compare with" in nothing.verdict
+    larger = [replace(one, input_bytes=8192, output_bytes=8192) for one in made.communications[::5]]
+    mixed = replace(made, communications=(*made.communications, *larger))
+    first, *_ = fold(mixed).cases
+    result = replay(mixed, fold(mixed), {first.case: Alone(predicted_seconds=0.004)}, "predicted")
+    assert "are the wire, or transfer with nothing to compare with" in result.verdict
+
+
 def test_time_of_calls_that_are_no_case_is_told_beside_the_rest() -> None:
     made = job()
     lost = [replace(one, group=ProcessGroup("", 0), stream="21") for one in made.communications]
     both = taken_apart(replace(made, communications=(*made.communications, *lost)))
     assert step_of(both).communication_seconds == pytest.approx(0.010)
     assert step_of(both).no_case_seconds == pytest.approx(0.010)
-    assert both.verdict.endswith("; 10 ms more are of calls that are no case here")
+    assert both.verdict.endswith("; 10 ms more are of calls that are not listed here")
     nothing = taken_apart(replace(made, communications=tuple(lost)))
     assert nothing.verdict == "5 communications, none of which is a case"
+
+
+def test_a_trace_without_communication_is_not_said_to_lack_times() -> None:
+    assert taken_apart(trace([], ranks=(0,))).verdict == "no communication is recorded here"
 
 
 def test_without_times_there_is_no_step() -> None:

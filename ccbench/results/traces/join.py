@@ -34,27 +34,31 @@ class Instance:
         return self.records[0].count
 
     @property
+    def timed(self) -> tuple[Communication, ...]:
+        """The records with a duration; of some ranks another tool may have recorded the call alone."""
+        return tuple(one for one in self.records if one.duration_seconds is not None)
+
+    @property
     def seconds(self) -> tuple[float, ...]:
-        """Duration of each rank's record, with waiting for others; () where not all have one."""
-        found = [one.duration_seconds for one in self.records if one.duration_seconds is not None]
-        return tuple(found) if len(found) == len(self.records) else ()
+        """Duration of each of ``timed``, with waiting for others."""
+        return tuple(one.duration_seconds or 0.0 for one in self.timed)
 
     @property
     def _is_symmetric(self) -> bool:
         return self.records[0].collective in SAME_ON_ALL_RANKS
 
     def waits(self, one_clock: bool) -> tuple[float, ...]:
-        """Return how many seconds each rank waited for those that came later.
+        """Return how many seconds each rank of ``timed`` waited for those that came later.
 
         The rank that came last does not wait, so the shortest time is the transfer, whatever the clocks say,
         and what others took longer they waited. Where ranks do unequal work the shortest may be that of the
         rank with least to do: there the last start ends the waiting, if ranks have ``one_clock``.
-        () where fewer than two ranks were recorded.
+        () where fewer than two ranks were timed.
         """
         found = self.seconds
         if len(found) < 2:
             return ()
-        starts = [record.start_seconds for record in self.records if record.start_seconds is not None]
+        starts = [record.start_seconds for record in self.timed if record.start_seconds is not None]
         # Never more than its own time: a clock that is a little off must make no negative transfer.
         if one_clock and not self._is_symmetric and len(starts) == len(found):
             return tuple(min(own, max(starts) - start) for own, start in zip(found, starts, strict=True))
@@ -74,7 +78,7 @@ class Instance:
         uneven = any(row.input_splits or row.output_splits for row in self.records)
         if transfer is None or (uneven and not one_clock):
             return None
-        ranks = (row.rank for row in self.records)
+        ranks = (row.rank for row in self.timed)
         # Who waited least came last, if the next one waited clearly more.
         (_, rank), (second, _) = sorted(zip(self.waits(one_clock), ranks, strict=True))[:2]
         return rank if second > max(LATE_SECONDS, LATE_SHARE * transfer) else None
@@ -84,7 +88,7 @@ class Instance:
 
         None where nobody can tell: ranks may end earlier, or have no times.
         """
-        starts = [record.start_seconds for record in self.records if record.start_seconds is not None]
+        starts = [record.start_seconds for record in self.timed if record.start_seconds is not None]
         if not self._is_symmetric or not len(self.seconds) == len(starts) > 1:
             return None
         ends = (start + seconds for start, seconds in zip(starts, self.seconds, strict=True))

@@ -66,7 +66,7 @@ def read(file: TraceFile) -> Trace:
             record = members(json.loads(raw)) if raw.strip() else {}
         except (ValueError, RecursionError):
             kind = "damaged_line" if raw.endswith(b"\n") else "truncated"
-            told_damage(warnings, kind, "no whole record", line)
+            told_damage(warnings, kind, f"line {line} is no whole record", line)
             continue
         metadata = metadata or members(record.get("metadata"))
         if call := _call(record, line):

@@ -39,6 +39,13 @@ def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> 
             f"of {world} ranks there is no trace of {rank_list(missing)}; who waited for them is not seen"
         )
         told.append(SourceWarning("not_visible", reason))
+    steps = {rank: np.unique(rows, axis=0) for rank, rows in _by_rank(kept, "steps").items() if len(rows)}
+    timed = {one.rank for trace in kept for one in trace.communications if one.duration_seconds is not None}
+    if steps and not timed <= steps.keys():
+        unmarked = rank_list(sorted(rank for rank in timed - steps.keys() if rank is not None))
+        reason = f"no steps are marked on ranks {unmarked}; all that was recorded is taken instead of steps"
+        told.append(SourceWarning("not_visible", reason))
+        steps = {}
     whole = Trace(
         kinds=tuple(dict.fromkeys(kind for trace in kept for kind in trace.kinds)),
         sources=tuple(dict.fromkeys(source for trace in traces for source in trace.sources)),
@@ -48,7 +55,7 @@ def one_job(traces: Sequence[Trace], warnings: Sequence[SourceWarning] = ()) -> 
         backend=next((trace.backend for trace in kept if trace.backend), ""),
         groups=groups,
         computing={rank: merged(rows) for rank, rows in _by_rank(kept, "computing").items()},
-        steps={rank: np.unique(rows, axis=0) for rank, rows in _by_rank(kept, "steps").items()},
+        steps=steps,
         not_taken=dict(sum((Counter(trace.not_taken) for trace in kept), Counter[str]())),
         progress=tuple(one for trace in kept for one in trace.progress),
         versions={name: value for trace in reversed(kept) for name, value in trace.versions.items()},

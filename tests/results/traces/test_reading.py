@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from ccbench.results.traces.one_job import one_job
 from ccbench.results.traces.reading import read_traces
+from tests.results.traces.jobs import job
 
 
 def test_a_warning_about_several_files_is_told_once(tmp_path: Path) -> None:
@@ -17,3 +22,19 @@ def test_a_warning_about_several_files_is_told_once(tmp_path: Path) -> None:
     assert len(told) == len(set(told))
     first = f"{tmp_path / 'flight_0.json'} and 2 more files: "
     assert f"{first}its rank is taken from the file's name" in told
+
+
+def test_steps_that_some_ranks_do_not_mark_are_not_taken() -> None:
+    made = job(steps=2)
+    ranks = [
+        replace(
+            made, ranks=(rank,), sources=(f"rank{rank}",), computing={},
+            communications=tuple(one for one in made.communications if one.rank == rank),
+            steps={rank: made.steps[rank] if rank else np.empty((0, 2))},
+        )
+        for rank in range(4)
+    ]  # fmt: skip
+    whole = one_job(ranks)
+    assert not whole.steps
+    assert any(one.text.startswith("no steps are marked on ranks 0;") for one in whole.warnings)
+    assert set(one_job(ranks[1:]).steps) == {1, 2, 3}

@@ -273,25 +273,16 @@ def combined(buffers: Sequence[Buffer], op: str) -> Buffer:
             result = np.prod(stacked, axis=0, dtype=wide)
         else:
             result = np.sum(stacked, axis=0, dtype=wide)
-            if op == "avg":
-                result = _divided(result, len(buffers))
+            if op == "avg" and not whole:
+                result = result / np.asarray(len(buffers), dtype=result.dtype)
+            elif op == "avg":
+                # 64 bits, because the number of ranks need not fit the dtype. Floor division, then one up
+                # again where a negative sum did not divide evenly: towards zero.
+                sums = result.astype(np.int64 if dtype.kind == "i" else np.uint64)
+                result, rest = np.divmod(sums, sums.dtype.type(len(buffers)))
+                result += ((sums < 0) & (rest != 0)).astype(sums.dtype)
         narrowed: Buffer = result.astype(dtype)
         return narrowed
-
-
-def _divided(total: Buffer, ranks: int) -> Buffer:
-    import numpy as np
-
-    quotient: Buffer
-    if total.dtype.kind not in "iu":
-        quotient = total / np.asarray(ranks, dtype=total.dtype)
-        return quotient
-    # 64 bits, because the number of ranks need not fit the dtype. Floor division, then one up again
-    # where a negative sum did not divide evenly: towards zero.
-    wide = total.astype(np.int64 if total.dtype.kind == "i" else np.uint64)
-    quotient, rest = np.divmod(wide, wide.dtype.type(ranks))
-    quotient += ((wide < 0) & (rest != 0)).astype(wide.dtype)
-    return quotient
 
 
 BALANCED = "balanced"
@@ -347,22 +338,18 @@ def shares(text: str, ranks: int) -> Shares:
             )
         relative = matrix / matrix.sum(axis=1).max()
     else:
-        relative = np.tile(_targets(spelled, ranks), (ranks, 1))
+        name, _, number = spelled.partition(":")
+        targets: Shares = np.full(ranks, 1 / ranks)
+        if name == "zipf":
+            weights = np.arange(1, ranks + 1, dtype=np.float64) ** -float(number)
+            targets = weights / weights.sum()
+        elif name == "hot" and ranks > 1:
+            targets = np.full(ranks, (1 - float(number)) / (ranks - 1))
+            targets[0] = float(number)
+        # Every source prefers the same targets: that is what makes traffic uneven for receivers.
+        relative = np.tile(targets, (ranks, 1))
     relative.setflags(write=False)
     return np.asarray(relative)
-
-
-def _targets(spelled: str, ranks: int) -> Shares:
-    import numpy as np
-
-    name, _, number = spelled.partition(":")
-    if name == "zipf":
-        weights = np.arange(1, ranks + 1, dtype=np.float64) ** -float(number)
-        return np.asarray(weights / weights.sum())
-    if name == "hot" and ranks > 1:
-        hot = float(number)
-        return np.asarray([hot, *[(1 - hot) / (ranks - 1)] * (ranks - 1)])
-    return np.full(ranks, 1 / ranks)
 
 
 @lru_cache(maxsize=256)

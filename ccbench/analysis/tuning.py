@@ -161,7 +161,13 @@ def timings_of(runs: Sequence[Run], forced: Forced | None = None) -> tuple[Timin
             if (variant := Manifest(table).at("facts", "variant"))
         }
         for point in run.points:
-            speed = _speed(point)
+            # (size, seconds), or (SIZE_NOT_STATED, inverse bandwidth), or nothing
+            speed: tuple[int, float] | None = None
+            unsized = point.status is Status.SKIPPED and Flag.SIZE_NOT_STATED in point.flags
+            if point.is_timed:
+                speed = point.size_bytes, point.median_seconds or 0.0
+            elif unsized and point.printed_busbw is not None and point.printed_busbw > 0:
+                speed = SIZE_NOT_STATED, 1e-9 / point.printed_busbw
             if speed is not None and not point.emulated and point.ranks >= 2:
                 variant = variants.get((point.source, point.source_table), "")
                 # What somebody knows to have been forced outranks what a log does not say.
@@ -169,16 +175,6 @@ def timings_of(runs: Sequence[Run], forced: Forced | None = None) -> tuple[Timin
                 asked = known_choice or (point.algorithm, point.protocol)
                 found.append(_timing(point, place, asked, variant, speed))
     return tuple(found)
-
-
-def _speed(point: Point) -> tuple[int, float] | None:
-    """(size, seconds), or (SIZE_NOT_STATED, inverse bandwidth), or nothing."""
-    if point.is_timed:
-        return point.size_bytes, point.median_seconds or 0.0
-    unsized = point.status is Status.SKIPPED and Flag.SIZE_NOT_STATED in point.flags
-    if unsized and point.printed_busbw is not None and point.printed_busbw > 0:
-        return SIZE_NOT_STATED, 1e-9 / point.printed_busbw
-    return None
 
 
 def _timing(

@@ -95,7 +95,14 @@ def report(
             raise UsageError(f"report: {export} is of one run and no other format beside; ask for it alone")
         if behind is not None:
             raise UsageError(f"--baseline: {export} has no baseline; leave it out")
-        _export(loaded[0], export, output)
+        from ccbench.report.exports import json_summary, prometheus_text
+
+        # The file is replaced as a whole, so that nobody reads half of it.
+        file = file_for(output, EXPORTS[export])
+        say_problems(loaded[0].problems)
+        if export == "prometheus" and file is not None and file.suffix != ".prom":
+            say(f"note: -o {file}: the textfile collector reads names that end in .prom only")
+        leave(file, json_summary(loaded[0]) if export == "json" else prometheus_text(loaded[0]))
         return code
     files = drawn_as_far_as_possible(lambda: write_report(loaded, output, chosen, baseline=behind))
     if as_json:
@@ -111,17 +118,6 @@ def report(
     for file in files:
         click.echo(f"wrote {file}")
     return code
-
-
-def _export(run: Run, form: str, output: Path | None) -> None:
-    from ccbench.report.exports import json_summary, prometheus_text
-
-    # The file is replaced as a whole, so that nobody reads half of it.
-    file = file_for(output, EXPORTS[form])
-    say_problems(run.problems)
-    if form == "prometheus" and file is not None and file.suffix != ".prom":
-        say(f"note: -o {file}: the textfile collector reads names that end in .prom only")
-    leave(file, json_summary(run) if form == "json" else prometheus_text(run))
 
 
 def _beside(run: Run, baseline: Run | None) -> list[str]:

@@ -364,12 +364,6 @@ def _all_to_all(level: LevelCut, ranks: int) -> Fraction:
     return Fraction(level.bytes_per_second) * ranks / (level.ranks * (ranks - level.ranks))
 
 
-def _all_reduce(level: LevelCut, ranks: int) -> Fraction:
-    # 2 (k - 1) messages per byte leave the k groups; a set that does not repeat makes two with the rest.
-    groups = level.groups or 2
-    return Fraction(level.bytes_per_second) * groups / (2 * (groups - 1))
-
-
 def _rooted(level: LevelCut, ranks: int) -> Fraction:
     # The root's set must receive what is outside it; every other set must send what is inside it. Of a set
     # that does not repeat nobody knows whether the root is in it, so the lesser of the two counts.
@@ -378,7 +372,10 @@ def _rooted(level: LevelCut, ranks: int) -> Fraction:
 
 
 LIMITS: dict[str, Callable[[LevelCut, int], Fraction]] = {
-    "all_reduce": _all_reduce,
+    # 2 (k - 1) messages per byte leave the k groups; a set that does not repeat makes two with the rest.
+    "all_reduce": lambda level, ranks: (
+        Fraction(level.bytes_per_second) * (level.groups or 2) / (2 * ((level.groups or 2) - 1))
+    ),
     "all_gather": _all_gather,
     "reduce_scatter": _all_gather,
     "broadcast": _whole_size,

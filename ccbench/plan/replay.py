@@ -206,7 +206,16 @@ def replay(
     cases = tuple(_case_time(job, alone.get(job.case, Alone()), total, clock) for job in fold.cases)
     step = _step_time(trace, fold, alone, clock) if total > 0 else None
     each = step.steps * step.ranks if step else max(1, len(trace.ranks))
-    often = [_launches(trace, job, timed=step is not None) for job in fold.cases]
+    # How often each case runs in the job's steps, counted for each rank that recorded it; of a trace with
+    # times only what has one, as in the step.
+    often = []
+    for job in fold.cases:
+        of_rank: dict[int, list[Communication]] = defaultdict(list)
+        for record in (record for one in job.instances for record in one.records):
+            if step is None or record.duration_seconds is not None:
+                of_rank[-1 if record.rank is None else record.rank].append(record)
+        marked = (_inside(rows, trace.steps.get(rank)) for rank, rows in of_rank.items())
+        often.append(sum(record.count for rows in marked for record in rows))
     what_if = []
     for name, attribute in (
         ("every collective takes what it takes alone", "measured_seconds"),
@@ -248,20 +257,6 @@ def suite_of(replay: Replay, name: str, ranks: int | None) -> str:
     }
     left_out = "".join(f"# left out: {case.label}: {why}\n" for case, why in refused.items())
     return suite_text(fits, name, comments) + left_out
-
-
-def _launches(trace: Trace, job: JobCase, timed: bool) -> int:
-    """How often a case runs in the job's steps, counted for each rank that recorded it.
-
-    timed: only those with times.
-    """
-    by_rank: dict[int, list[Communication]] = defaultdict(list)
-    for record in (record for one in job.instances for record in one.records):
-        if not timed or record.duration_seconds is not None:
-            by_rank[-1 if record.rank is None else record.rank].append(record)
-    return sum(
-        record.count for rank, rows in by_rank.items() for record in _inside(rows, trace.steps.get(rank))
-    )
 
 
 def _case_time(job: JobCase, alone: Alone, total_seconds: float, one_clock: bool) -> CaseTime:

@@ -49,9 +49,15 @@ def sharing_table(points: Sequence[Point]) -> Table:
     for one in timed:
         if one.mode == OVERLAP and one.overlap_efficiency is not None:
             hidden = _interval(one.overlap_efficiency, one.overlap_low, one.overlap_high)
-            slowed = (
-                f"{part} {_slowed(one, place)}" for place, part in enumerate(("computing", "collective"))
-            )
+            parts = one.group_samples_seconds
+            apart = len(parts) == 4 and len({len(each) for each in parts}) == 1 and len(parts[0]) > 0
+            slowed = []
+            # Times of each part alone, then of each with the other, sample by sample.
+            for place, part in enumerate(("computing", "collective")):
+                told = "-"
+                if apart and all(parts[place] > 0):
+                    told = f"{median((parts[place + 2] / parts[place]).tolist()):.3g}"
+                slowed.append(f"{part} {told}")
             rows.append(_cells(one, "hidden", one, None, hidden, ", ".join(slowed)))
     return Table(COLUMNS, rows, "Sharing", TEXT)
 
@@ -91,15 +97,6 @@ def _mark(point: Point) -> str:
 def _interval(middle: float, low: float | None, high: float | None) -> str:
     """A ratio and its interval, which an imported time has none of."""
     return f"{middle:.3g}" + ("" if low is None or high is None else f" [{low:.3g}, {high:.3g}]")
-
-
-def _slowed(point: Point, part: int) -> str:
-    """Of the computation (0) or the collective (1): its time with the other over that alone, by sample."""
-    parts = point.group_samples_seconds
-    apart = len(parts) == 4 and len({len(one) for one in parts}) == 1 and len(parts[0]) > 0
-    if not apart or not all(parts[part] > 0):
-        return "-"
-    return f"{median((parts[part + 2] / parts[part]).tolist()):.3g}"
 
 
 def case_name(point: Point) -> str:

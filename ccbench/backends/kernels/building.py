@@ -109,21 +109,15 @@ def content(path: Path) -> bytes | None:
         # A link may lead to what somebody else exchanges.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             # Of the file that is open, not of the name: another could take its place in between.
-            if not _is_own(os.fstat(file.fileno())):
+            seen = os.fstat(file.fileno())
+            open_to_others = stat.S_IMODE(seen.st_mode) & _OTHERS_MAY_WRITE
+            if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid() or open_to_others:
                 return None
             stored = file.read()
     except OSError:
         return None
     found = stored[:-DIGEST_BYTES]
     return found if hashlib.sha256(found).digest() == stored[-DIGEST_BYTES:] else None
-
-
-def _is_own(seen: os.stat_result) -> bool:
-    return (
-        stat.S_ISREG(seen.st_mode)
-        and seen.st_uid == os.geteuid()
-        and not stat.S_IMODE(seen.st_mode) & _OTHERS_MAY_WRITE
-    )
 
 
 DIGEST_LETTERS = 20

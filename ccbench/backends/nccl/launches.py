@@ -143,9 +143,6 @@ class Launches:
                 for call in calls:
                     call()
 
-    def _on_main_stream(self) -> list[RankContext]:
-        return [one.context for one in self.streams[0]] if self.streams else []
-
     def run_case(self, case: Case, times: int, limit_seconds: float, may_block: bool) -> dict[int, float]:
         """Run ``case`` so often, as its mode has it; return what each part took."""
         if case.mode not in ALONE:
@@ -167,7 +164,8 @@ class Launches:
         what runs on the device, and takes longer than a blocking kernel may run.
         """
         timed = partial(self.timed, limit_seconds, may_block)
-        launch_sample(self._on_main_stream(), mode, times, self.items_per_launch, self.enqueue, timed)
+        on_main_stream = [one.context for bindings in self.streams[:1] for one in bindings]
+        launch_sample(on_main_stream, mode, times, self.items_per_launch, self.enqueue, timed)
 
     @contextmanager
     def timed(self, limit_seconds: float, may_block: bool, held: int) -> Iterator[Callable[[], None]]:

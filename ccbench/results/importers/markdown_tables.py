@@ -187,12 +187,6 @@ def _one(pattern: re.Pattern[str], text: str) -> int | None:
     return (found.pop() if len(found) == 1 else None) or None
 
 
-def _collective(text: str) -> str:
-    """The one collective that ``text`` names, in ccbench's word; "" where it names none or several."""
-    found = {collective_name(match) for match in _COLLECTIVE.findall(text)}
-    return found.pop() if len(found) == 1 else ""
-
-
 def _facts(
     context: str, heading: str, said: dict[str, str], ranks: int | None, nodes: int | None, variant: str
 ) -> dict[str, Any]:
@@ -203,8 +197,10 @@ def _facts(
     # What the library picked is of the plain column; another variant may have picked something else.
     picked = said.get("algorithm", "").lower() if not variant else ""
     texts = (said.get("collective", ""), heading, context)
+    # A text that names several collectives does not tell which one the row is of.
+    named = ({collective_name(match) for match in _COLLECTIVE.findall(text)} for text in texts)
     return {
-        "collective": next(filter(None, map(_collective, texts)), ""),
+        "collective": next((one for names in named if len(names) == 1 for one in names if one), ""),
         "ranks": whole(said.get("ranks", "")) or ranks or _one(_RANKS, over),
         "nodes": whole(said.get("nodes", "")) or nodes or _one(_NODES, over),
         "algorithm": picked or forced.get("NCCL_ALGO", "").lower() or "default",

@@ -312,19 +312,16 @@ class LibraryLines:
         self.versions = versions_in(line.text) | self.versions
         self.environment |= variables_in(line.text)
         if "NET/" in line.text or "Using network" in line.text:
-            self._take_network(line)
+            if used := _USED_NETWORK.search(line.text):
+                # A provider says more than the plug-in's name ("AWS Libfabric").
+                if "used" not in self.network or self.network["used"] != (used[2] or self.network["used"]):
+                    self.network |= {"used": used[2] or used[1], "used_line": line.number}
+            elif rate := _PORT_RATE.search(line.text):
+                self.network.setdefault("gigabits", {})[rate[1]] = int(rate[2]) / 1000
+            elif _PORTS.search(line.text) and "ports" not in self.network:
+                self.network |= {"ports": dict(_PORT.findall(line.text)), "ports_line": line.number}
         if line.message and len(self._hints) < _MOST_HINTS and _HINT.search(line.text):
             self._hints[line.text.partition("] ")[2]] = None
-
-    def _take_network(self, line: Line) -> None:
-        if used := _USED_NETWORK.search(line.text):
-            # A provider says more than the plug-in's name ("AWS Libfabric").
-            if "used" not in self.network or self.network["used"] != (used[2] or self.network["used"]):
-                self.network |= {"used": used[2] or used[1], "used_line": line.number}
-        elif rate := _PORT_RATE.search(line.text):
-            self.network.setdefault("gigabits", {})[rate[1]] = int(rate[2]) / 1000
-        elif _PORTS.search(line.text) and "ports" not in self.network:
-            self.network |= {"ports": dict(_PORT.findall(line.text)), "ports_line": line.number}
 
     @property
     def hints(self) -> tuple[str, ...]:

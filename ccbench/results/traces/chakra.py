@@ -146,7 +146,18 @@ class _Job:
         recorded = {call.caller for call in self._records}
         alone = [call for number, call in self._operators.items() if number not in recorded]
         ordered = sorted([*self._records, *alone], key=lambda call: call.line)
-        placed = [(call, self._group(call.group)) for call in ordered]
+        placed = []
+        for call in ordered:
+            told = call.group
+            if told.name.startswith(ADDRESS):
+                # It tells groups of this rank apart, and is another one on each rank.
+                group = ProcessGroup("", self._sizes[told.name])
+            elif told.name:
+                group = self.groups.listed.get(told.name, told)
+            else:
+                # Without a name it is the only listed one that can be meant.
+                group = self.groups.only(told.size)
+            placed.append((call, group))
         if assumed := {group for call, group in placed if group.name and not call.group.name}:
             names = ", ".join(sorted(f"{one.name!r} ({one.description})" for one in assumed))
             reason = f"operators of c10d name no group: they are of {names}, the only one of its size"
@@ -156,12 +167,6 @@ class _Job:
         return tuple(
             calls.communication(call.words, group, rank=rank, line=call.line) for call, group in placed
         )
-
-    def _group(self, told: ProcessGroup) -> ProcessGroup:
-        """The listed group of that name; where there is no name, the only one that can be meant."""
-        if told.name.startswith(ADDRESS):  # tells groups apart, yet is another one on each rank
-            return ProcessGroup("", self._sizes[told.name])
-        return self.groups.listed.get(told.name, told) if told.name else self.groups.only(told.size)
 
 
 def _record(node: Mapping[str, Any], known: Groups) -> _Call | str:

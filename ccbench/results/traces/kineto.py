@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ccbench.results.traces import torch_calls
-from ccbench.results.traces.events import BARRIER, RECV, SEND, Communication, Intervals, ProcessGroup, Trace
+from ccbench.results.traces.events import BARRIER, RECV, SEND, Communication, ProcessGroup, Trace
 from ccbench.results.traces.groups import MOST_RANKS, Groups
 from ccbench.results.traces.intervals import merged, without
 from ccbench.results.traces.json_stream import JsonDocument
@@ -198,7 +198,17 @@ class _Rank:
         """Take each kernel with the record, or the operators, around its launch."""
         # Launches without a correlation would all be taken for the last of them.
         self.events.launches.pop(None, None)
-        places = [(*self._launched(kernel), kernel) for kernel in self.events.kernels]
+        places: list[tuple[float, object, list[Call], Call]] = []
+        for kernel in self.events.kernels:
+            launch = self.events.launches.get(kernel.args[CORRELATION])
+            if launch is None:
+                # By its own time, where the trace has no launch.
+                places.append((kernel.start, None, [], kernel))
+                continue
+            # Only calls on the launching thread can be around it; those of others are there by chance.
+            calls = self.threads.get(launch[1], [])
+            last = bisect_right(calls, launch[0], key=lambda call: call.start) - 1
+            places.append((*launch, calls[last].chain(launch[0]) if last >= 0 else [], kernel))
         before: dict[object, float] = {}
         # In the order of the launches: ranks agree on that, while kernels of several streams overtake.
         for asked, thread, chain, kernel in sorted(places, key=lambda place: place[0]):
@@ -229,16 +239,6 @@ class _Rank:
                 one.answered = True
             before[thread] = asked
             self.found[number] = asked, taken
-
-    def _launched(self, kernel: Call) -> tuple[float, object, list[Call]]:
-        """(time, thread, calls around) of a kernel's launch; its own time where the trace has no launch."""
-        launch = self.events.launches.get(kernel.args[CORRELATION])
-        if launch is None:
-            return kernel.start, None, []
-        # Only calls on the launching thread can be around it; those of others are there by chance.
-        calls = self.threads.get(launch[1], [])
-        last = bisect_right(calls, launch[0], key=lambda call: call.start) - 1
-        return *launch, calls[last].chain(launch[0]) if last >= 0 else []
 
     # -- events of libraries on the host
 
@@ -283,29 +283,28 @@ class _Rank:
         taken = tuple(communication for _, communication in ordered)
         nccl = plain(text(self.info.get("nccl_version")))
         models = Counter(plain(members(one).get("name", "")) for one in self.devices)
+        computing = merged(np.array(self.events.computing).reshape(-1, 2) / 1e6)
+        if not len(computing):
+            # Without kernels operators are the computing, but for the time in calls that communicate.
+            parts = [np.empty((0, 2))]
+            for thread, times in self.events.worked.items():
+                own = self.threads.get(thread, [])
+                calls = merged((call.start, call.end) for call in own if call.outer is None)
+                parts.append(without(merged(np.array(times).reshape(-1, 2)), calls))
+            computing = merged(np.concatenate(parts) / 1e6)
         return Trace(
             communications=taken,
             ranks=(self.rank,),
             world_size=self.world,
             backend=plain(text(self.info.get("backend"))),
             groups=tuple(self.groups.listed.values()),
-            computing={self.rank: self._computing()},
+            computing={self.rank: computing},
             steps={self.rank: np.array(sorted(self.events.steps), float).reshape(-1, 2) / 1e6},
             not_taken=dict(self.not_taken),
             versions={"NCCL": nccl} if nccl else {},
             facts={"devices": ", ".join(f"{n} x {name}" for name, n in models.items())} if models else {},
             warnings=tuple(self.warnings),
         )
-
-    def _computing(self) -> Intervals:
-        """Kernels that do not communicate; without any, operators but for those that communicate."""
-        if self.events.computing:
-            return merged(np.array(self.events.computing).reshape(-1, 2) / 1e6)
-        parts = [np.empty((0, 2))]
-        for thread, times in self.events.worked.items():
-            calls = [(call.start, call.end) for call in self.threads.get(thread, []) if call.outer is None]
-            parts.append(without(merged(np.array(times).reshape(-1, 2)), merged(calls)))
-        return merged(np.concatenate(parts) / 1e6)
 
 
 def _together(parts: Sequence[Communication]) -> Communication:

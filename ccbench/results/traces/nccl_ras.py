@@ -49,25 +49,18 @@ def _progress(communicator: Mapping[str, Any]) -> Iterator[Progress]:
             if rank is None:
                 continue
             process = f"process {one.get('pid')} on {one.get('host')}, GPU {one.get('cuda_dev')}"
-            place, trouble = (
-                plain(process, 200),
-                _trouble(members(one.get("status")), there == "missing_ranks"),
-            )
-            if trouble:
+            place, told = plain(process, 200), members(one.get("status"))
+            started, error = count(told.get("init_state")), count(told.get("async_error"))
+            # A rank has one finding: the worst of these, which come first.
+            troubles = {
+                "considered dead": told.get("considered_dead") is True,
+                "unresponsive": told.get("unresponsive") is True,
+                "aborted": told.get("abort_flag") is True,
+                f"in error (ncclResult_t {error})": bool(error) and error != IN_PROGRESS,
+                f"not initialised (ncclResult_t {started})": bool(started),
+                "no member of it any more, or not yet": there == "missing_ranks",
+            }
+            if trouble := next((text for text, here in troubles.items() if here), ""):
                 yield Progress(rank, group, place=place, trouble=trouble)
             for name, number in members(one.get("collective_counts")).items():
                 yield Progress(rank, group, plain(name), count(number), place=place)
-
-
-def _trouble(told: Mapping[str, Any], missing: bool) -> str:
-    """What is wrong with a rank, in a word or two; "" where nothing is."""
-    started, error = count(told.get("init_state")), count(told.get("async_error"))
-    troubles = {
-        "considered dead": told.get("considered_dead") is True,
-        "unresponsive": told.get("unresponsive") is True,
-        "aborted": told.get("abort_flag") is True,
-        f"in error (ncclResult_t {error})": bool(error) and error != IN_PROGRESS,
-        f"not initialised (ncclResult_t {started})": bool(started),
-        "no member of it any more, or not yet": missing,
-    }
-    return next((text for text, here in troubles.items() if here), "")

@@ -140,25 +140,16 @@ def topology_of_text(text: str, name: str, place: str = "") -> Topology:
 
     text = text.removeprefix("\ufeff")
     # Other tools print JSON too; what has our key is ours, and what no reader knows is refused as ours.
-    if _is_json(text) and (f'"{VERSION_KEY}"' in text or _reader_of(text) is None):
-        return read_json(text, place or name)
-    if _is_yaml(text):
-        return read_yaml(text, place or name)
-    return read_text(text, name)
-
-
-def _is_json(text: str) -> bool:
     begin = re.compile(r"\s*").match(text)
-    return begin is not None and text.startswith("{", begin.end())
-
-
-def _is_yaml(text: str) -> bool:
-    from ccbench.topology.files import VERSION_KEY
-
+    is_json = begin is not None and text.startswith("{", begin.end())
+    if is_json and (f'"{VERSION_KEY}"' in text or _reader_of(text) is None):
+        return read_json(text, place or name)
     # Comments and blank lines may be as long as people like; the key is among the first that follow.
     begin = re.compile(r"(?:[^\S\n]*(?:#[^\n]*)?\n)*").match(text)
     head = text[begin.end() if begin else 0 :][:20000]
-    return re.search(rf"^['\"]?{VERSION_KEY}['\"]?:", head, re.M) is not None
+    if re.search(rf"^['\"]?{VERSION_KEY}['\"]?:", head, re.M):
+        return read_yaml(text, place or name)
+    return read_text(text, name)
 
 
 def _topology_of_bytes(content: bytes, name: str, place: str) -> Topology:
@@ -174,9 +165,6 @@ def _topology_of_bytes(content: bytes, name: str, place: str) -> Topology:
         raise MachineError(
             f"{place}: is no text but binary data; give what a tool printed, or a YAML or JSON file, in UTF-8"
         )
-    return topology_of_text(_decoded(content), name, place)
-
-
-def _decoded(content: bytes) -> str:
     encoding = "utf-16" if content[:2] in _UTF_16 else "utf-8"
-    return content.decode(encoding, "backslashreplace").removeprefix("\ufeff")
+    text = content.decode(encoding, "backslashreplace").removeprefix("\ufeff")
+    return topology_of_text(text, name, place)

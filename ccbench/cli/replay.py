@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Say what the communication of a recorded job costs, there and elsewhere.")
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...", type=click.Path(path_type=Path))
-@click.option("--plan", is_flag=True, help="Show the job's cases and their share; run nothing.")
+@click.option("--plan", is_flag=True, help="Show the job's cases and their share; measure nothing.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="A suite of the cases (.yaml), or a page (.html)."
 )
@@ -71,7 +71,7 @@ def replay(traces: tuple[Path, ...], plan: bool, output: Path | None, as_json: b
     name = ", ".join(dict.fromkeys(path.name for path in traces[:3]))
     code, compared = 0, ""
     alone: dict[Case, Alone] = {}
-    if folded.cases and not plan and asked["machine"]:
+    if folded.cases and asked["machine"]:
         alone, compared = _predicted(folded, asked), f"predicted for {asked['machine']}"
     if folded.cases and not plan and asked["backend"]:
         code, measured_by, alone = _measured(folded, name, asked, alone)

@@ -300,7 +300,6 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
         if record.duration_seconds is not None:
             (by_rank if id(record) in where else no_case)[record.rank].append(record)
     ranks = len(by_rank)
-    steps = max((len(trace.steps.get(rank, ())) for rank in by_rank if rank is not None), default=0)
     sums: dict[str | int, float] = defaultdict(float)
     computes = True
     for rank, records in by_rank.items():
@@ -316,15 +315,20 @@ def _step_time(trace: Trace, fold: Fold, alone: Mapping[Case, Alone], one_clock:
         sums["computing"] += length(others if within is None or not len(within) else common(others, within))
         unlisted = _inside(no_case[rank], within)
         sums["no_case"] += sum(one.duration_seconds or 0.0 for one in unlisted)
-        beside = overlaps(spans, others) if has_times else np.zeros(len(inside))
+        beside = np.zeros(len(inside))
         if has_times:
+            # What runs while a rank waits takes nothing from the transfer after it.
+            moving = spans.copy()
+            moving[:, 0] += [where[id(one)][1] or 0.0 for one in inside]
             every = [*inside, *(one for one in unlisted if one.start_seconds is not None)]
-            beside = np.maximum(beside, _other_streams(every)[: len(inside)])
+            beside = np.maximum(overlaps(moving, others), _on_other_streams(moving, every))
         for record, covered in zip(inside, beside, strict=True):
             case, waited, last = where[id(record)]
             for part, seconds in _parts(record, covered, waited, last, alone.get(case, Alone()).seconds):
                 sums[part] += seconds
-    mean = max(ranks, 1) * max(steps, 1)
+    marked = [len(trace.steps.get(rank, ())) for rank in by_rank if rank is not None]
+    # The trace of a rank may have been cut off before its last steps.
+    steps, mean = max(marked, default=0), max(sum(marked), ranks, 1)
     each = {name: seconds / mean for name, seconds in sums.items()}
     named = {rank: seconds for rank, seconds in each.items() if isinstance(rank, int)}
     parts = {f"{name}_seconds": each.get(name, 0.0) for name in ("waiting", "competing", "slower", "wire")}
@@ -362,11 +366,9 @@ def _parts(
     # Shorter than alone is all wire: what one call gains pays for no other.
     wire = taken - waited if usual is None else min(taken - waited, usual * record.count)
     yield "wire", wire
-    # All of the excess is booked to one cause, by what ran for most of the call.
-    yield (
-        "competing" if covered > MOSTLY * (record.duration_seconds or 0.0) else "slower",
-        taken - waited - wire,
-    )
+    # All of the excess is booked to one cause, by what ran for most of the transfer.
+    competes = covered * record.count > MOSTLY * (taken - waited)
+    yield "competing" if competes else "slower", taken - waited - wire
 
 
 def _whole_seconds(trace: Trace, by_rank: Mapping[int | None, Sequence[Communication]], steps: int) -> float:
@@ -401,13 +403,13 @@ def _spans(records: Iterable[Communication]) -> Intervals:
     return np.array(spans, float).reshape(-1, 2)
 
 
-def _other_streams(records: Sequence[Communication]) -> Floats:
-    """Seconds of each record in which a communication on another stream of its rank ran."""
-    spans, found = _spans(records), np.zeros(len(records))
-    streams = {one.stream for one in records}
-    for stream in streams if len(streams) > 1 else ():
-        own = np.array([one.stream == stream for one in records])
-        found[own] = overlaps(spans[own], merged(spans[~own]))
+def _on_other_streams(moving: Intervals, records: Sequence[Communication]) -> Floats:
+    """Seconds of each of ``moving``, transfers of the first ``records``, in which another stream had one."""
+    spans, found = _spans(records), np.zeros(len(moving))
+    streams = np.array([one.stream for one in records], object)
+    for stream in {*streams}:
+        own = streams == stream
+        found[own[: len(moving)]] = overlaps(moving[own[: len(moving)]], merged(spans[~own]))
     return found
 
 

@@ -48,7 +48,9 @@ def replay_lines(replay: Replay, width: int) -> Iterator[str]:
         for one in replay.fold.overlaps
     ]
     told += [f"remark {number}: {text}" for text, number in _numbered(replay).items()]
-    warnings = [one.text for one in (*trace.warnings, *replay.fold.warnings)]
+    # What contradicts itself makes figures wrong; the rest only says what is missing.
+    ordered = sorted((*replay.fold.warnings, *trace.warnings), key=lambda one: one.kind != "contradiction")
+    warnings = [one.text for one in ordered]
     told += [f"warning: {text}" for text in warnings[:MOST_WARNINGS]]
     told += [f"warning: {len(warnings) - MOST_WARNINGS} more"] * (len(warnings) > MOST_WARNINGS)
     for line in told:

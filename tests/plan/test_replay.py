@@ -241,3 +241,20 @@ def test_overlaps_are_those_of_every_moment(spans: Any, others: Any) -> None:
     naive = [sum(begin < m < end and m in covered for m in moments) for begin, end in spans]
     assert overlaps(spans, apart).tolist() == pytest.approx(naive)
     assert length(apart) == len(covered)
+
+
+def test_computing_while_a_rank_waits_does_not_compete_with_the_transfer_after_it() -> None:
+    made = job(transfer_seconds=0.010, late={2: 0.030})
+    waited = {rank: made.computing[rank] for rank in made.ranks}
+    waited[0] = np.array(sorted([*map(tuple, waited[0]), *((end, end + 0.030) for _, end in waited[0])]))
+    step = step_of(taken_apart(replace(made, computing=waited), seconds=0.004))
+    assert step.competing_seconds == pytest.approx(0.0, abs=1e-9)
+    assert step.slower_seconds == pytest.approx(0.006)
+
+
+def test_a_rank_whose_trace_lacks_the_last_steps_counts_with_those_it_has() -> None:
+    made = job(steps=4, transfer_seconds=0.010)
+    shorter = [one for one in made.communications if one.rank != 3 or one.line < 2]
+    steps = {rank: rows[:2] if rank == 3 else rows for rank, rows in made.steps.items()}
+    step = step_of(taken_apart(replace(made, communications=tuple(shorter), steps=steps)))
+    assert step.communication_seconds == pytest.approx(0.010)

@@ -35,7 +35,8 @@ def import_job(paths: Sequence[Path], given: Given) -> Imported:
     found = [_case(one, name, number, given, clock) for number, one in enumerate(folded.cases, start=1)]
     cases = tuple(one for one in found if one is not None)
     if not cases:
-        raise UsageError(f"{name}: the trace has no times; 'ccbench replay' says what is in it")
+        what = "the trace has no times" if trace.communications else "no communication is recorded here"
+        raise UsageError(f"{name}: {what}; 'ccbench replay' says what is in it")
     without = len(found) - len(cases)
     refused = [f"{name}: {plural(without, 'case')} left out: without times"] * bool(without)
     refused += [f"{name}: {count} x left out: {plain(reason)}" for reason, count in folded.not_folded.items()]

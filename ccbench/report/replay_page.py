@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from ccbench.units import format_seconds, format_size, plain, plural
 
 MOST_LANES = 16
 MOST_PIECES = 6000
-MOST_CASES = 3
-"""Ranks, intervals and cases that are drawn; the table has all cases."""
+MOST_BARS = 12
+"""Ranks, intervals and bars that are drawn; the table has all cases."""
 
 
 def replay_page(replay: Replay, name: str) -> str:
@@ -84,11 +84,11 @@ def _timeline(replay: Replay) -> PlanFigure | None:
             Piece(lane, max(start, begin) - begin, min(until, end) - begin, kind)
             for start, until, kind in inside[:MOST_PIECES]
         ]
-    step = "a step" if steps else "the recorded time"
+    step = "a step" if steps else "what was recorded"
     more = f", the first {len(ranks)} of {len(trace.ranks)} ranks" if len(trace.ranks) > len(ranks) else ""
     figure = Figure(
         "step", "plan", f"{step.capitalize()} over time", f"each rank by its own clock{more}",
-        Axis(f"time from the begin of {step}", "seconds", "linear"), Axis("", "rank", "linear"),
+        Axis("time from its begin", "seconds", "linear"), Axis("", "rank", "linear"),
     )  # fmt: skip
     return PlanFigure(figure, Timeline(tuple(f"rank {rank}" for rank in ranks), tuple(pieces), ""))
 
@@ -107,10 +107,10 @@ def _sent(replay: Replay, rank: int) -> Iterator[tuple[float, float, str]]:
 
 def _bars(replay: Replay) -> PlanFigure | None:
     """Return bars of the costliest cases: in the job, alone, predicted, at the bound."""
-    cases = sorted(replay.cases, key=lambda one: -(one.share or 0.0))[:MOST_CASES]
+    cases = sorted(replay.cases, key=lambda one: -(one.share or 0.0))
     # (name, layer -> seconds) of each bar
     bars: list[tuple[str, dict[str, float]]] = []
-    for one in cases:
+    for one in takewhile(lambda _: len(bars) < MOST_BARS, cases):
         name = f"{one.job.case.collective} {format_size(one.job.case.size_bytes)}"
         if one.seconds is not None:
             # Medians of different launches: the one without waiting may be the longer of the two.

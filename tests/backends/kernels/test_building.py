@@ -32,7 +32,7 @@ def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.M
     building.compiler.cache_clear()
     try:
         with pytest.raises(MissingDependency, match=r"'no-such-compiler' was found; install .*g\+\+"):
-            built(Build("ring.cu"))
+            built(Build("ring.cu", folder=kernel_folder()))
     finally:
         building.compiler.cache_clear()
 

@@ -3,7 +3,7 @@
 A ceiling is the figure of the day it was written. It may be lowered, never raised: code that needs room makes
 it by removing what stands twice; only what moves between packages takes its lines along. The ceilings were
 raised twice: by 922 lines when predictions got intervals and anchors, and reports a verdict; by 1,897 when
-traces of jobs were read and replayed, in some 2,900 lines, of which others made room for the rest. A line of
+traces of jobs were read and replayed, in some 3,200 lines, for part of which others made room. A line of
 code holds a token other than a comment, and no docstring; a function's length is that of its lines of code.
 """
 

@@ -284,8 +284,10 @@ def _completed(table: pa.Table, columns: Sequence[str] | None = None) -> pa.Tabl
     """
     import pyarrow as pa
 
+    # A table makes the list of its names anew whenever it is asked for.
+    there = frozenset(table.column_names)
     for one in arrow_schema():
-        if one.name not in table.column_names and (columns is None or one.name in columns):
+        if one.name not in there and (columns is None or one.name in columns):
             table = table.append_column(one, pa.array([_DEFAULTS.get(one.name)] * table.num_rows, one.type))
     return table
 

@@ -37,8 +37,7 @@ def import_job(paths: Sequence[Path], given: Given) -> Imported:
     if not cases:
         what = "the trace has no times" if trace.communications else "no communication is recorded here"
         raise UsageError(f"{name}: {what}; 'ccbench replay' says what is in it")
-    without = len(found) - len(cases)
-    refused = [f"{name}: {plural(without, 'case')} left out: without times"] * bool(without)
+    refused = [f"{name}: {plural(found.count(None), 'case')} left out: without times"] * (None in found)
     refused += [f"{name}: {count} x left out: {plain(reason)}" for reason, count in folded.not_folded.items()]
     told = dict.fromkeys(one.text for one in (*trace.warnings, *folded.warnings))
     log = ImportedLog(JOB, source=name, library=trace.backend, versions=trace.versions, facts=trace.facts)

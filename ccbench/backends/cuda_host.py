@@ -171,8 +171,9 @@ class EmulatedEndpoint(SingleProcessEndpoint):
         found = []
         for rank, output in self.outputs.items():
             part = self._parts[rank]
-            for _, fault in [one for one in self._faults if one[0] == rank]:
-                fault.spoil(output)
+            for place, fault in self._faults:
+                if place == rank:
+                    fault.spoil(output)
             found.append(part.check(output, seed, launches))
         return merged_mismatch(found)
 

@@ -114,7 +114,7 @@ def _only(folded: Fold, only: str | None) -> Fold:
 
 
 def _predicted(folded: Fold, asked: Mapping[str, Any]) -> dict[Case, Alone]:
-    """What the model says of each case on --machine, on as many nodes as hold its ranks unless --nodes says.
+    """Predictions of each case on --machine, on as many nodes as hold its ranks unless --nodes says.
 
     A case of more ranks than --nodes have is priced on fewer, and marked. Nothing where the machine is a host
     and --backend says what runs on it: that run predicts its cases itself.
@@ -231,7 +231,7 @@ _OF_A_RUN = ("backend", "processes", "nodes")
 
 
 def _asked_of(one: Case | Point) -> tuple[Any, ...]:
-    """What a case of the job and the point measured for it have in common."""
+    """Values that a case of the job and the point measured for it have in common."""
     from ccbench.cases import IDENTITY
 
     return tuple(getattr(one, axis.name) for axis in IDENTITY if axis.name not in _OF_A_RUN)

@@ -247,7 +247,7 @@ def drawn_lines(lines: Sequence[Line], boxes: Mapping[str, Box]) -> list[Line]:
 
 
 def _arc_height(across: float) -> float:
-    """How far an arc within a row stands out."""
+    """Distance that an arc within a row stands out."""
     return 0.1 + 0.26 * abs(across)
 
 

@@ -103,7 +103,7 @@ class _Call:
 
 
 class _Job:
-    """What nodes say one after the other. An operator's node comes when it returns, after those it called."""
+    """Words of nodes, one after the other; an operator's comes when it returns, after those it called."""
 
     def __init__(self) -> None:
         self.groups = Groups()
@@ -209,7 +209,7 @@ def _operator(node: Mapping[str, Any]) -> _Call | None:
 
 
 def _words(node: Mapping[str, Any], name: str, tensors: list[list[Any]], splits: list[Any]) -> dict[str, Any]:
-    """What a record says of data, as the node has it or its tensors do. tensors, splits: of in, of out."""
+    """Words of a record on its data, as the node has it or its tensors do. tensors, splits: of in, of out."""
     types = _TENSOR.search(node["types"])
     words = {calls.NAME: name, "dtype": text(node.get("dtype")) or (types[1] if types else "")}
     told = node.get("in_msg_nelems"), node.get("out_msg_nelems")

@@ -1,4 +1,4 @@
-"""What a trace of a job says, whichever tool recorded it: communications, computing and steps of each rank.
+"""Contents of a job's trace, whichever tool recorded it: communications, computing and steps of each rank.
 
 Every figure is as recorded; what a kind of trace cannot say is None, and nothing is filled in. Readers build
 these values, ``reading`` joins the files of several ranks, ``fold`` makes cases of them, and
@@ -79,7 +79,7 @@ class Communication:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one rank came in one group, in a trace of a job that hangs or runs.
+    """Progress of one rank in one group, in a trace of a job that hangs or runs.
 
     rank: global where the group lists its ranks, else the place in the group. collective: "" where the group
     counts all of its collectives together. enqueued, completed: how many, None where the trace does not say.

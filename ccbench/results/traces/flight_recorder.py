@@ -156,7 +156,7 @@ def _groups(
 def _progress(
     rank: int, place: str, calls: Sequence[Communication], status: Mapping[str, Any]
 ) -> tuple[Progress, ...]:
-    """How far ``rank`` came in each group: by its calls, and by the status of groups whose calls are gone."""
+    """Progress of ``rank`` in each group: by its calls, and by the status of groups whose calls are gone."""
     found: dict[str, Progress] = {}
     for call in calls:
         if call.sequence is None or call.collective in (SEND, RECV):

@@ -45,7 +45,7 @@ class JobCase:
 
     @property
     def count(self) -> int:
-        """How often it ran in the part of the job that the trace shows."""
+        """Number of times that it ran in the part of the job that the trace shows."""
         return sum(one.count for one in self.instances)
 
 

@@ -1,4 +1,4 @@
-"""The same collective in the traces of several ranks: by group and place in its order, never by clocks."""
+"""Records of one collective in the traces of several ranks, joined by group and place, never by clocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Instance:
 
     @property
     def count(self) -> int:
-        """How often it ran."""
+        """Number of times that it ran."""
         return self.records[0].count
 
     @property
@@ -163,7 +163,7 @@ def _joined(by_rank: Mapping[int, list[Communication]], warnings: list[SourceWar
 
 
 def _alike(one: Communication) -> Hashable:
-    """What must be equal in all records of one collective."""
+    """Values that must be equal in all records of one collective."""
     # Each end of a message knows one side of it.
     if one.collective in (SEND, RECV):
         return max(one.input_bytes or 0, one.output_bytes or 0)

@@ -94,14 +94,14 @@ def _id(value: object) -> int | str | None:
 
 
 def _words(args: Mapping[str, Any]) -> dict[str, Any]:
-    """What is read of an event's arguments later."""
+    """Those of an event's arguments that are read later."""
     # Equal texts are one object: a trace of nothing but collectives has a million of each.
     kept = ((name, args[name]) for name in torch_calls.WORDS if name in args)
     return {name: intern(value) if type(value) is str else value for name, value in kept}
 
 
 class _Events:
-    """What is kept of the events of a file. Times are in microseconds."""
+    """Events of a file, as far as they are kept. Times are in microseconds."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []

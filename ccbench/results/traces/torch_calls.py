@@ -1,4 +1,4 @@
-"""What a PyTorch process asked of its communication library, from the profiler's events on the host.
+"""Calls of a PyTorch process to its communication library, from the profiler's events on the host.
 
 From PyTorch 2.2 on, a call of NCCL, of libraries like it too, lies in a ``record_param_comms`` that says
 it all. Elsewhere operators tell it by their shapes: ``said`` puts that in the words of a record. Sources:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import re
 import stat
 import tempfile
 import time
@@ -158,8 +159,15 @@ POLL_SECONDS = 0.05
 SUCCESSOR_SECONDS = 15.0
 """Time by which the first process may be later where a start before it has left its address."""
 
+FORGOTTEN_SECONDS = 10 * LIMIT_SECONDS
+"""The age at which a file that processes were to meet over serves nobody any more."""
+
 PREFIX = ".ccbench-"
 """Of such files' names."""
+
+NAME_DIGITS = 20
+_NAMED = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{{NAME_DIGITS}}}(-[a-z0-9_]+)?$")
+"""Such a file, or the draft of one (``tempfile.mkstemp``)."""
 
 STORE_KEY = "ccbench/leader"
 
@@ -197,6 +205,8 @@ class FileStore(Store):
 
     def set(self, text: str) -> None:
         """Write it whole or not at all."""
+        with suppress(OSError):
+            self._sweep()
         try:
             handle, draft = tempfile.mkstemp(prefix=f"{self._path.name}-", dir=self._path.parent)
             with os.fdopen(handle, "w") as file:
@@ -207,6 +217,18 @@ class FileStore(Store):
                 f"{self._path.parent}: cannot be written ({error.strerror}), but processes meet there; set "
                 f"{FOLDER_VARIABLE} to a folder that all hosts see"
             ) from None
+
+    def _sweep(self) -> None:
+        """Remove what starts have left there that were killed: no process looks so long for such a file."""
+        for path in self._path.parent.glob(f"{PREFIX}*"):
+            with suppress(OSError):
+                found = path.lstat()
+                # Hosts' clocks may differ by some minutes.
+                old = time.time() - found.st_mtime > FORGOTTEN_SECONDS
+                # The folder may be the user's home: only this user's files, and named like those made here.
+                mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+                if old and mine and _NAMED.match(path.name):
+                    path.unlink()
 
     def get(self) -> str:
         """Look until it is there."""
@@ -347,7 +369,7 @@ def mpi_works() -> bool:
 
 def _name(text: str) -> str:
     """Return a name like ``text``, but of plain letters, and of one user only."""
-    return hashlib.sha256(f"{os.geteuid()} {text}".encode()).hexdigest()[:20]
+    return hashlib.sha256(f"{os.geteuid()} {text}".encode()).hexdigest()[:NAME_DIGITS]
 
 
 def _starter(files: Files) -> str:

@@ -106,6 +106,25 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         FileStore(tmp_path / "absent", "a").set("x")
 
 
+def test_a_start_clears_away_what_killed_ones_have_left_and_nothing_else(tmp_path: Path) -> None:
+    long_ago = time.time() - 2 * rendezvous.FORGOTTEN_SECONDS
+    folder = {FOLDER_VARIABLE: str(tmp_path)}
+    store_for(LaunchedProcess(SRUN, 0, 4, 0, "killed"), folder).set("key")
+    (killed,) = tmp_path.iterdir()
+    (tmp_path / f"{killed.name}-x7_d3kq0").write_text("draft")
+    users = [".ccbench-notes", ".ccbench-suites.yaml", "ccbench-old", ".other-old"]
+    for name in users:
+        (tmp_path / name).write_text("the user's own")
+    made = f".ccbench-{'0a' * 10}"
+    (tmp_path / made).mkdir()
+    for path in tmp_path.iterdir():
+        os.utime(path, (long_ago, long_ago))
+    young = f".ccbench-{'1b' * 10}"
+    (tmp_path / young).write_text("key")
+    FileStore(tmp_path, "new").set("text")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*users, made, young, ".ccbench-new"])
+
+
 def test_the_users_folder_comes_first_and_processes_on_one_host_need_none(tmp_path: Path) -> None:
     for process in (
         LaunchedProcess(HYDRA, 0, 2, 2),

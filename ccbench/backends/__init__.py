@@ -103,9 +103,9 @@ declare(
     ),
     Capabilities(
         "nccl",
-        entry_point="ccbench.backends.nccl:BACKEND",
-        workers={ONE_PROCESS: "ccbench.backends.nccl.bootstrap:NcclWorkerGroup"},
-        launched="ccbench.backends.nccl.bootstrap:open_launched_rank",
+        entry_point="ccbench.backends.xccl:BACKEND",
+        workers={ONE_PROCESS: "ccbench.backends.xccl.bootstrap:NcclWorkerGroup"},
+        launched="ccbench.backends.xccl.bootstrap:open_launched_rank",
         library="NCCL",
         values={**BY_NCCL, "processes": (PER_GPU,)},
         not_in_place=OUT_OF_PLACE,

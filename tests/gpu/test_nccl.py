@@ -15,10 +15,10 @@ import pytest
 from ccbench.backends.base import CannotRun, Launch
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.backends.nccl import environment_of
-from ccbench.backends.nccl.bootstrap import SHARED_GPU_VERSION, opened
-from ccbench.backends.nccl.endpoint import NcclRanks
-from ccbench.backends.nccl.library import Nccl, open_nccl
+from ccbench.backends.xccl import environment_of
+from ccbench.backends.xccl.bootstrap import SHARED_GPU_VERSION, opened
+from ccbench.backends.xccl.endpoint import NcclRanks
+from ccbench.backends.xccl.library import Library, open_by_cupy
 from ccbench.cases import PER_GPU, Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
@@ -26,7 +26,7 @@ from ccbench.errors import CcbenchError
 from ccbench.machine.host import state
 from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.measuring import wrong_elements
-from tests.backends.nccl.measuring import case_of
+from tests.backends.xccl.measuring import case_of
 
 SAMPLING = Sampling(rounds=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)
 OPS = ("sum", "prod", "min", "max", "avg", "premulsum")
@@ -34,16 +34,16 @@ END_LIMIT_SECONDS = 30.0
 
 
 @pytest.fixture(scope="module")
-def nccl(cuda: Cuda) -> Nccl:
+def nccl(cuda: Cuda) -> Library:
     """NCCL, or a skip with the reason."""
     try:
-        return open_nccl()
+        return open_by_cupy()
     except CcbenchError as error:
         pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
-def alone(cuda: Cuda, nccl: Nccl) -> Iterator[NcclRanks]:
+def alone(cuda: Cuda, nccl: Library) -> Iterator[NcclRanks]:
     """One rank on the first GPU."""
     endpoint = opened(Control(1, 4096), cuda, nccl, {0: 0})
     yield endpoint
@@ -104,7 +104,7 @@ def test_registered_memory_of_one_rank_works(alone: NcclRanks, registration: str
 # -- several ranks, a process each, on one GPU --------------------------------------------------
 
 
-def shared_settings(nccl: Nccl, case: Case) -> tuple[tuple[str, str], ...]:
+def shared_settings(nccl: Library, case: Case) -> tuple[tuple[str, str], ...]:
     """What lets ranks share a GPU: NCCL's switch from 2.30 on, else the network and hosts of their own."""
     if nccl.version >= SHARED_GPU_VERSION:
         return (*environment_of(case), ("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("CUDA_VISIBLE_DEVICES", "0"))
@@ -117,7 +117,7 @@ def team_of(ranks: int, environment: tuple[tuple[str, str], ...]) -> WorkerTeam:
     return WorkerTeam("nccl", ranks, Launch(pinned=False), environment, PER_GPU)
 
 
-def run(nccl: Nccl, cases: list[Case]) -> list[Measurement]:
+def run(nccl: Library, cases: list[Case]) -> list[Measurement]:
     """All cases on one team of processes."""
     team = team_of(cases[0].ranks, shared_settings(nccl, cases[0]))
     try:
@@ -127,13 +127,13 @@ def run(nccl: Nccl, cases: list[Case]) -> list[Measurement]:
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_every_collective_of_ranks_that_share_a_gpu_is_exact(nccl: Nccl, ranks: int) -> None:
+def test_every_collective_of_ranks_that_share_a_gpu_is_exact(nccl: Library, ranks: int) -> None:
     for measurement in run(nccl, [case_of(name, ranks, 5003) for name in COLLECTIVES]):
         assert (measurement.status, measurement.wrong_elements or 0) == (Status.OK, 0), measurement.detail
         assert "loopback" in measurement.conditions.flags
 
 
-def test_dtypes_and_ops_of_ranks_that_share_a_gpu_are_exact(nccl: Nccl) -> None:
+def test_dtypes_and_ops_of_ranks_that_share_a_gpu_are_exact(nccl: Library) -> None:
     cases = [case_of("all_reduce", 2, 777, dtype=dtype, op=op) for dtype in ITEM_BYTES for op in OPS]
     for measurement in run(nccl, cases):
         must = measurement.case.dtype in ("float32", "int32") and measurement.case.op in ("sum", "min", "max")
@@ -151,7 +151,7 @@ def test_dtypes_and_ops_of_ranks_that_share_a_gpu_are_exact(nccl: Nccl) -> None:
         {"in_place": True, "misalignment_bytes": 4},
     ],
 )
-def test_variations_of_ranks_that_share_a_gpu_are_exact(nccl: Nccl, changes: dict[str, object]) -> None:
+def test_variations_of_ranks_that_share_a_gpu_are_exact(nccl: Library, changes: dict[str, object]) -> None:
     case = replace(case_of("all_reduce", 4, 5003), **changes)  # type: ignore[arg-type]  # fields of a case
     (measurement,) = run(nccl, [case])
     assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0), measurement.detail
@@ -159,7 +159,7 @@ def test_variations_of_ranks_that_share_a_gpu_are_exact(nccl: Nccl, changes: dic
 
 @pytest.mark.parametrize(("algorithm", "protocol"), [("ring", "ll"), ("ring", "simple"), ("tree", "ll")])
 def test_forced_algorithms_of_ranks_that_share_a_gpu_are_what_runs_or_are_refused(
-    nccl: Nccl, algorithm: str, protocol: str
+    nccl: Library, algorithm: str, protocol: str
 ) -> None:
     (measurement,) = run(nccl, [case_of("all_reduce", 2, 5003, algorithm=algorithm, protocol=protocol)])
     allowed = (Status.OK,) if algorithm == "ring" else (Status.OK, Status.UNSUPPORTED)
@@ -170,7 +170,7 @@ def test_forced_algorithms_of_ranks_that_share_a_gpu_are_what_runs_or_are_refuse
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_a_rank_that_is_stopped_or_killed_ends_the_case_and_leaves_no_process(
-    nccl: Nccl, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    nccl: Library, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", f"{'stop' if number is signal.SIGSTOP else 'kill'}:rank=1")
     case = case_of("all_reduce", 2, 5003, processes=PER_GPU)
@@ -187,6 +187,6 @@ def test_a_rank_that_is_stopped_or_killed_ends_the_case_and_leaves_no_process(
     assert os.getpid() not in pids
 
 
-def test_ranks_that_share_a_gpu_without_a_word_are_refused(nccl: Nccl) -> None:
+def test_ranks_that_share_a_gpu_without_a_word_are_refused(nccl: Library) -> None:
     with pytest.raises(CcbenchError, match="have the same GPU"):
         team_of(2, (("CUDA_VISIBLE_DEVICES", "0"),))

@@ -16,21 +16,19 @@ from numpy.typing import NDArray
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import CannotRun
-from ccbench.backends.nccl.collectives import BY_CUPY, Call, prepared
-from ccbench.backends.nccl.library import (
-    DTYPES,
-    FUNCTIONS,
-    OPS,
+from ccbench.backends.xccl.collectives import BY_CUPY, Call, prepared
+from ccbench.backends.xccl.dialects import NCCL
+from ccbench.backends.xccl.library import (
     Communicator,
-    Nccl,
-    NcclFailed,
+    Library,
+    LibraryFailed,
     communicator_of,
-    open_nccl,
+    open_by_cupy,
 )
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError
-from tests.backends.nccl.record import RECORDED, cupy_facts
+from tests.backends.xccl.record import RECORDED, cupy_facts
 
 TO_DEVICE, TO_HOST = 1, 2
 
@@ -41,31 +39,31 @@ Array = NDArray[Any]
 
 
 @pytest.fixture(scope="module")
-def nccl() -> Nccl:
+def nccl() -> Library:
     """NCCL by the installed CuPy, or a skip with the reason."""
     try:
-        return open_nccl()
+        return open_by_cupy()
     except CcbenchError as error:
         pytest.skip(str(error))
 
 
-def test_the_library_has_the_functions_of_its_version(nccl: Nccl) -> None:
-    for name, (since, _) in FUNCTIONS.items():
-        assert hasattr(nccl.native, name) == (nccl.version >= since), name
+def test_the_library_has_the_functions_of_its_version(nccl: Library) -> None:
+    for name, row in NCCL.functions.items():
+        assert hasattr(nccl.native, name) == (nccl.version >= row.since), name
 
 
-def test_the_library_is_the_one_that_cupy_loaded(nccl: Nccl) -> None:
+def test_the_library_is_the_one_that_cupy_loaded(nccl: Library) -> None:
     assert "libnccl.so" in nccl.path
     assert nccl.native.ncclGetErrorString(4).startswith(b"invalid argument")
 
 
-def test_unique_ids_have_their_size_and_differ(nccl: Nccl) -> None:
+def test_unique_ids_have_their_size_and_differ(nccl: Library) -> None:
     one, other = nccl.unique_id(), nccl.unique_id()
     assert len(one) == len(other) == 128
     assert one != other
 
 
-def test_the_installed_cupy_has_the_calls_as_recorded(nccl: Nccl) -> None:
+def test_the_installed_cupy_has_the_calls_as_recorded(nccl: Library) -> None:
     facts = cupy_facts()
     newest = json.loads(sorted(RECORDED.glob("cupy-*"))[-1].read_text(encoding="utf-8"))
     for name in BY_CUPY.values():
@@ -76,20 +74,20 @@ def test_the_installed_cupy_has_the_calls_as_recorded(nccl: Nccl) -> None:
         assert facts["methods"] == json.loads(same.read_text(encoding="utf-8"))["methods"]
 
 
-def dropped(nccl: Nccl) -> None:
+def dropped(nccl: Library) -> None:
     with nccl.group():
         raise ZeroDivisionError
 
 
-def dropped_inside(nccl: Nccl) -> None:
+def dropped_inside(nccl: Library) -> None:
     with nccl.group(), suppress(ZeroDivisionError):
         dropped(nccl)
 
 
-def test_a_group_ends_and_one_that_is_dropped_fails_at_every_depth_and_no_later_one(nccl: Nccl) -> None:
+def test_a_group_ends_and_one_that_is_dropped_fails_at_every_depth_and_no_later_one(nccl: Library) -> None:
     with pytest.raises(ZeroDivisionError):
         dropped(nccl)
-    with pytest.raises(NcclFailed, match="ncclInvalidArgument"):
+    with pytest.raises(LibraryFailed, match="ncclInvalidArgument"):
         dropped_inside(nccl)
     with nccl.group(), nccl.group():
         pass
@@ -99,7 +97,7 @@ def test_a_group_ends_and_one_that_is_dropped_fails_at_every_depth_and_no_later_
 
 
 @pytest.fixture
-def alone(nccl: Nccl) -> Iterator[Communicator]:
+def alone(nccl: Library) -> Iterator[Communicator]:
     """A communicator of one rank on the first device."""
     reason = open_backend("cuda").unavailable()
     if reason:
@@ -111,7 +109,7 @@ def alone(nccl: Nccl) -> Iterator[Communicator]:
 
 def moved(comm: Communicator, call: Call, values: Array) -> Array:
     """What is in the call's target afterwards."""
-    runtime = comm.nccl.runtime
+    runtime = comm.library.runtime
     stream = runtime.streamCreateWithFlags(1)
     runtime.memcpyAsync(call.source, values.ctypes.data, values.nbytes, TO_DEVICE, stream)
     prepared(comm, call, stream)()
@@ -124,17 +122,17 @@ def moved(comm: Communicator, call: Call, values: Array) -> Array:
 
 @pytest.mark.parametrize("name", [name for name, row in COLLECTIVES.items() if row.moves_data])
 def test_a_rank_alone_gets_its_own_elements(alone: Communicator, name: str) -> None:
-    runtime = alone.nccl.runtime
+    runtime = alone.library.runtime
     source, target = runtime.malloc(1 << 16), runtime.malloc(1 << 16)
-    for dtype in DTYPES:
-        if dtype.startswith("float8") and int(_capability(alone.nccl)) < FLOAT8_CAPABILITY:
+    for dtype in NCCL.dtypes:
+        if dtype.startswith("float8") and int(_capability(alone.library)) < FLOAT8_CAPABILITY:
             continue
         try:
-            alone.nccl.dtype_number(dtype)
+            alone.library.dtype_number(dtype)
         except CannotRun:
             continue
         values = (np.arange(1000) % 7).astype(numpy_dtype(dtype))
-        for op in OPS if COLLECTIVES[name].reduces else ("none",):
+        for op in NCCL.ops if COLLECTIVES[name].reduces else ("none",):
             if dtype.startswith("float8") and op == "avg":
                 continue  # NCCL multiplies none where a communicator has one rank (ncclLaunchOneRank)
             call = Call(name, source, target, len(values), dtype, op, 0)
@@ -143,12 +141,12 @@ def test_a_rank_alone_gets_its_own_elements(alone: Communicator, name: str) -> N
         runtime.free(address)
 
 
-def _capability(nccl: Nccl) -> int:
+def _capability(nccl: Library) -> int:
     return 10 * int(nccl.runtime.deviceGetAttribute(75, 0)) + int(nccl.runtime.deviceGetAttribute(76, 0))
 
 
 def test_premulsum_multiplies(alone: Communicator) -> None:
-    runtime = alone.nccl.runtime
+    runtime = alone.library.runtime
     address = runtime.malloc(4096)
     op = alone.premultiplied(3.0, "float32")
     values = np.arange(100, dtype=np.float32)
@@ -161,16 +159,16 @@ def test_premulsum_multiplies(alone: Communicator) -> None:
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_memory_of_nccl_is_registered(alone: Communicator, symmetric: bool) -> None:
     name = "ncclCommWindowRegister" if symmetric else "ncclCommRegister"
-    if not alone.nccl.has(name):
-        pytest.skip(f"NCCL {alone.nccl.version_text} has no {name}")
-    address = alone.nccl.allocate(1 << 21)
+    if not alone.library.has(name):
+        pytest.skip(f"NCCL {alone.library.version_text} has no {name}")
+    address = alone.library.allocate(1 << 21)
     held = alone.register(address, 1 << 21, symmetric)
     values = np.arange(100, dtype=np.float32)
     assert np.array_equal(
         moved(alone, Call("all_reduce", address, address, 100, "float32", "sum"), values), values
     )
     alone.deregister(held, symmetric)
-    alone.nccl.free(address)
+    alone.library.free(address)
 
 
 def test_a_part_of_one_rank_is_a_communicator(alone: Communicator) -> None:
@@ -181,21 +179,21 @@ def test_a_part_of_one_rank_is_a_communicator(alone: Communicator) -> None:
 
 
 def test_an_estimate_is_positive_or_absent(alone: Communicator) -> None:
-    address = alone.nccl.runtime.malloc(1 << 20)
+    address = alone.library.runtime.malloc(1 << 20)
     call = Call("all_reduce", address, address, 1 << 18, "float32", "sum")
-    seconds = alone.nccl.simulate([prepared(alone, call, 0)])
+    seconds = alone.library.simulate([prepared(alone, call, 0)])
     assert seconds is None or 0 < seconds < 1
-    alone.nccl.runtime.free(address)
+    alone.library.runtime.free(address)
 
 
 def test_an_invalid_root_is_refused_in_nccls_words(alone: Communicator) -> None:
     enqueue = prepared(alone, Call("broadcast", 0, 0, 1, "int32", root=5), 0)
-    with pytest.raises(NcclFailed, match="ncclBroadcast: ncclInvalidArgument") as caught:
+    with pytest.raises(LibraryFailed, match="ncclBroadcast: ncclInvalidArgument") as caught:
         enqueue()
     assert caught.value.refused
 
 
-def test_an_aborted_communicator_is_gone_and_others_are_not(nccl: Nccl, alone: Communicator) -> None:
+def test_an_aborted_communicator_is_gone_and_others_are_not(nccl: Library, alone: Communicator) -> None:
     other = communicator_of(nccl, 1, nccl.unique_id(), 0, 0)
     other.abort()
     other.destroy()  # of one that is gone does nothing

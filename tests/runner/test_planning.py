@@ -83,7 +83,7 @@ def test_with_gpus_what_works_is_taken_and_what_does_not_is_said(monkeypatch: py
 @pytest.fixture
 def no_driver_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: "this machine has no NVIDIA driver")
-    monkeypatch.setattr("ccbench.backends.nccl.driver_missing", lambda: "this machine has no NVIDIA driver")
+    monkeypatch.setattr("ccbench.backends.xccl.driver_missing", lambda: "this machine has no NVIDIA driver")
 
 
 @pytest.mark.usefixtures("no_driver_here")
@@ -105,9 +105,9 @@ def test_auto_leaves_nccl_out_where_there_is_one_gpu_and_says_so(
     monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
     monkeypatch.setattr("ccbench.runner.planning.visible_gpus", lambda root, chosen: gpus)
     monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: None)
-    monkeypatch.setattr("ccbench.backends.nccl.driver_missing", lambda: None)
+    monkeypatch.setattr("ccbench.backends.xccl.driver_missing", lambda: None)
     monkeypatch.setattr("ccbench.backends.cuda.cupy_missing", lambda: None)
-    monkeypatch.setattr("ccbench.backends.nccl.cupy_missing", lambda: None)
+    monkeypatch.setattr("ccbench.backends.xccl.cupy_missing", lambda: None)
     backends, (said,) = automatic_backends(RunOptions())
     assert backends == expected
     assert ("without nccl: there is one GPU" in said) is (gpus == 1)

@@ -17,10 +17,10 @@ from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda import runtime as modules
 from ccbench.backends.cuda.context import CONCURRENT_STREAM, MAIN_STREAM
 from ccbench.backends.endpoint import DeviceTimed, PerProcessEndpoint
-from ccbench.backends.nccl import diagnostics as hangs
-from ccbench.backends.nccl import endpoint as endpoint_module
-from ccbench.backends.nccl.diagnostics import CollectiveHung
-from ccbench.backends.nccl.launches import RankContext
+from ccbench.backends.xccl import diagnostics as hangs
+from ccbench.backends.xccl import endpoint as endpoint_module
+from ccbench.backends.xccl.diagnostics import CollectiveHung
+from ccbench.backends.xccl.launches import RankContext
 from ccbench.cases import UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from ccbench.backends.cuda import blocking_kernel
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.sources import beside
-from ccbench.backends.nccl import overlap
 from ccbench.backends.overlap import MEMORY
+from ccbench.backends.xccl import overlap
 from tests.backends.cuda.emulated import BLOCKING, CudaError, EmulatedRuntime, Item, is_unblocked
 
 COMPARE = "compare"

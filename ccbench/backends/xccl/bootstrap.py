@@ -25,10 +25,11 @@ from ccbench.backends.cuda.blocking_kernel import (
 from ccbench.backends.cuda.runtime import Cuda, device_count, device_uuid, open_cuda, starting
 from ccbench.backends.endpoint import PerProcessEndpoint, SingleProcessGroup
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
-from ccbench.backends.nccl.collectives import Call, prepared
-from ccbench.backends.nccl.diagnostics import limit_for
-from ccbench.backends.nccl.endpoint import NcclRanks
-from ccbench.backends.nccl.library import Nccl, NcclFailed, open_nccl, version_text
+from ccbench.backends.xccl.collectives import Call, prepared
+from ccbench.backends.xccl.diagnostics import limit_for
+from ccbench.backends.xccl.dialects import NCCL
+from ccbench.backends.xccl.endpoint import NcclRanks
+from ccbench.backends.xccl.library import Library, LibraryFailed, open_by_cupy
 from ccbench.cases import Case
 from ccbench.errors import BackendUnavailable
 
@@ -76,7 +77,7 @@ class RankFacts:
         return f"rank {self.rank} on {self.host}"
 
 
-def facts_of(cuda: Cuda, nccl: Nccl, devices: Mapping[int, int]) -> list[RankFacts]:
+def facts_of(cuda: Cuda, nccl: Library, devices: Mapping[int, int]) -> list[RankFacts]:
     """Return what the ranks of this process tell the others."""
     settings = {name: os.environ[name] for name in SAME_EVERYWHERE if name in os.environ}
     host = socket.gethostname()
@@ -93,7 +94,7 @@ def refuse_what_hangs(everyone: Sequence[RankFacts]) -> None:
         (usual, _), *_, (odd, _) = versions
         who = next(one for one in everyone if one.nccl_version == odd)
         raise BackendUnavailable(
-            f"nccl: {who} has NCCL {version_text(odd)}, others have {version_text(usual)}; "
+            f"nccl: {who} has NCCL {NCCL.version_text(odd)}, others have {NCCL.version_text(usual)}; "
             "install one version of nvidia-nccl on all hosts (NCCL does not mix versions)"
         )
     for one in everyone:
@@ -122,7 +123,7 @@ def shared_gpu(everyone: Sequence[RankFacts]) -> str:
     return ""
 
 
-def checked(cuda: Cuda, nccl: Nccl, devices: Mapping[int, int], exchange: ControlChannel) -> str:
+def checked(cuda: Cuda, nccl: Library, devices: Mapping[int, int], exchange: ControlChannel) -> str:
     """Tell all, hear all, and refuse what hangs; returns ``shared_gpu``. Collective."""
     own = json.dumps([asdict(one) for one in facts_of(cuda, nccl, devices)]).encode()
     everyone = [RankFacts(**one) for told in exchange.all_gather(own) for one in json.loads(told)]
@@ -134,7 +135,7 @@ def connected(endpoint: NcclRanks, shared: str) -> NcclRanks:
     """Return ``endpoint`` with its communicator; CannotRun with NCCL's words where there is none."""
     try:
         endpoint.connect()
-    except NcclFailed as error:
+    except LibraryFailed as error:
         # NCCL alone knows whether ranks may share a GPU: its version, variables and host names decide.
         raise CannotRun(f"NCCL does not start: {error}{shared and f'; {shared}'}") from None
     return endpoint
@@ -179,10 +180,10 @@ class NcclWorkerGroup(SingleProcessGroup):
             shares = ranks_of_devices(self.ranks, device_count(cuda))
             devices = {rank: device_of_rank(shares, rank) for rank in range(self.ranks)}
             refuse_launch_blocking(len(shares), "processes: per_gpu")
-            return opened(self.control, cuda, open_nccl(), devices)
+            return opened(self.control, cuda, open_by_cupy(), devices)
 
 
-def opened(control: Control, cuda: Cuda, nccl: Nccl, devices: Mapping[int, int]) -> NcclRanks:
+def opened(control: Control, cuda: Cuda, nccl: Library, devices: Mapping[int, int]) -> NcclRanks:
     """Return the endpoint of a process that drives all ranks, with its communicator."""
     exchange = OneProcess()
     shared = checked(cuda, nccl, devices, exchange)
@@ -203,7 +204,7 @@ class LaunchedRank(PerProcessEndpoint, NcclRanks):
     def __init__(
         self,
         cuda: Cuda,
-        nccl: Nccl,
+        nccl: Library,
         device: int,
         exchange: ControlChannel,
         blocked: bool = True,
@@ -299,6 +300,6 @@ def open_launched_rank(exchange: ControlChannel) -> NcclRanks:
         name = own_host_name(exchange.rank, here, count, os.environ) if count > 1 or here > 1 else ""
         if name:
             os.environ[HOST_NAME] = name
-        nccl = open_nccl()
+        nccl = open_by_cupy()
         shared = checked(cuda, nccl, {exchange.rank: device}, exchange)
         return connected(LaunchedRank(cuda, nccl, device, exchange, shared=bool(shared)), shared)

@@ -20,10 +20,10 @@ from ccbench.backends.base import Position
 from ccbench.backends.cuda.blocking_kernel import BlockingKernelTimedOut, SharedWords
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import PerProcessEndpoint
-from ccbench.backends.nccl import diagnostics as hangs
-from ccbench.backends.nccl import endpoint as endpoint_module
-from ccbench.backends.nccl.bootstrap import LaunchedRank, own_host_name
-from ccbench.backends.nccl.diagnostics import CollectiveHung
+from ccbench.backends.xccl import diagnostics as hangs
+from ccbench.backends.xccl import endpoint as endpoint_module
+from ccbench.backends.xccl.bootstrap import LaunchedRank, own_host_name
+from ccbench.backends.xccl.diagnostics import CollectiveHung
 from ccbench.cases import Case
 from ccbench.runner.measure import durations
 from tests.backends.cuda.emulated import CudaError

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ccbench.backends.nccl import algorithms_for, environment_of, refused_beforehand
-from ccbench.backends.nccl.diagnostics import Choice, other_than_asked
+from ccbench.backends.xccl import algorithms_for, environment_of, refused_beforehand
+from ccbench.backends.xccl.diagnostics import Choice, other_than_asked
 from ccbench.collectives import COLLECTIVES
 
 from .measuring import case_of

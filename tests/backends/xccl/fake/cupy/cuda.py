@@ -8,11 +8,12 @@ from types import ModuleType
 from typing import Any
 
 from ccbench.backends.cuda import runtime as modules
-from ccbench.backends.nccl import library, overlap
+from ccbench.backends.xccl import library, overlap
+from ccbench.backends.xccl.dialects import NCCL
 from ccbench.machine import telemetry
 from tests.backends.cuda.emulated import FakeNvrtc, compiled_to_text
-from tests.backends.nccl.computing import FakeBlas
-from tests.backends.nccl.double import Process, World
+from tests.backends.xccl.computing import FakeBlas
+from tests.backends.xccl.double import Process, World
 
 vars(modules).update(compile_program=compiled_to_text, nvrtc=FakeNvrtc)  # what runs is known by its text
 telemetry.LEAST_SECONDS = 0.0
@@ -33,7 +34,7 @@ def _without_host_memory(attribute: int, device: int) -> int:
 
 
 process.runtime.deviceGetAttribute = _without_host_memory  # type: ignore[method-assign]
-library.open_nccl.__defaults__ = (lambda path: process.native, None)
+library.open_by_cupy.__defaults__ = (NCCL, lambda path: process.native, None)
 
 
 def _module(name: str, stand_in: Any) -> ModuleType:

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.cuda.context import MAIN_STREAM
-from ccbench.backends.nccl import BACKEND, library
-from ccbench.backends.nccl.collectives import parts_of
-from ccbench.backends.nccl.launches import RankContext
+from ccbench.backends.xccl import BACKEND, library
+from ccbench.backends.xccl.collectives import parts_of
+from ccbench.backends.xccl.launches import RankContext
 from ccbench.cases import Case
 from ccbench.collectives import sent_elements
 from ccbench.dtypes import ITEM_BYTES

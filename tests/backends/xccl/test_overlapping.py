@@ -17,9 +17,9 @@ from ccbench.backends.cuda.blocking_kernel import MOST_ITEMS_BLOCKED
 from ccbench.backends.cuda.context import COMPUTE_STREAM, MAIN_STREAM
 from ccbench.backends.endpoint import Overlapping
 from ccbench.backends.kernels.sources import beside
-from ccbench.backends.nccl import overlap
-from ccbench.backends.nccl.endpoint import NcclRanks
-from ccbench.backends.nccl.overlap import Streaming, shared_out
+from ccbench.backends.xccl import overlap
+from ccbench.backends.xccl.endpoint import NcclRanks
+from ccbench.backends.xccl.overlap import Streaming, shared_out
 from ccbench.cases import Case
 from ccbench.errors import MissingDependency
 from tests.backends.kernels.nvrtc import compiled

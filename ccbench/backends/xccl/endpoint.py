@@ -33,9 +33,9 @@ from ccbench.backends.cuda.context import (
 )
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint, merged_mismatch
-from ccbench.backends.nccl import DEFAULT, algorithms_for
-from ccbench.backends.nccl.collectives import Part, PreparedCase, parts_of
-from ccbench.backends.nccl.diagnostics import (
+from ccbench.backends.xccl import DEFAULT, algorithms_for
+from ccbench.backends.xccl.collectives import Part, PreparedCase, parts_of
+from ccbench.backends.xccl.diagnostics import (
     NO_FALLBACK_VERSION,
     Choice,
     CollectiveHung,
@@ -45,9 +45,9 @@ from ccbench.backends.nccl.diagnostics import (
     observed_choice,
     other_than_asked,
 )
-from ccbench.backends.nccl.launches import Launches, RankContext
-from ccbench.backends.nccl.library import Communicators, Nccl, NcclFailed
-from ccbench.backends.nccl.overlap import Overlap
+from ccbench.backends.xccl.launches import Launches, RankContext
+from ccbench.backends.xccl.library import Communicators, Library, LibraryFailed
+from ccbench.backends.xccl.overlap import Overlap
 from ccbench.cases import OVERLAP, Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
@@ -73,7 +73,7 @@ class NcclRanks(SingleProcessEndpoint):
         self,
         control: Control,
         cuda: Cuda,
-        nccl: Nccl,
+        nccl: Library,
         devices: Mapping[int, int],
         ranks_of_team: int,
         exchange: ControlChannel,
@@ -142,7 +142,7 @@ class NcclRanks(SingleProcessEndpoint):
                     one.prepare()
             self._launches.bind(prepared.by_stream())
             self._first_launch(prepared)
-        except NcclFailed as error:
+        except LibraryFailed as error:
             raise self._refused(error) from None
         except CannotRun:
             self._give_back()
@@ -201,14 +201,14 @@ class NcclRanks(SingleProcessEndpoint):
         calls = [one.calls[0] for bindings in prepared.by_stream()[:1] for one in bindings]
         try:
             return self.nccl.simulate(calls) if calls else None
-        except NcclFailed:
+        except LibraryFailed:
             return None
 
-    def _refused(self, error: NcclFailed) -> Exception:
+    def _refused(self, error: LibraryFailed) -> Exception:
         """Return what a failure while preparing means: something that NCCL does not have, or a hang."""
         if self._watchdog.expired or not error.refused:
             return self._hung(limit_for(self._case, 1) if self._watchdog.expired else None, [], error)
-        with suppress(NcclFailed):  # what is refused has been said
+        with suppress(LibraryFailed):  # what is refused has been said
             self._give_back()
         # Peers that a failed group was to connect for transfers stay marked as connected (hasSeen of
         # p2pTaskAppend, src/enqueue.cc): its communicators are of no more use, the next case makes new ones.
@@ -313,7 +313,7 @@ class NcclRanks(SingleProcessEndpoint):
         try:
             with self._watchdog.limited(2 * limit):  # streams have a limit of their own; this is for calls
                 run()
-        except NcclFailed as error:
+        except LibraryFailed as error:
             if error.refused and not self._watchdog.expired:
                 raise
             waited = time.perf_counter() - began if self._watchdog.expired else None
@@ -391,7 +391,7 @@ class NcclRanks(SingleProcessEndpoint):
         return min(int(one) for one in self.exchange.all_gather(str(value).encode()))
 
     def _hung(
-        self, waited_seconds: float | None, busy: Sequence[str], failed: NcclFailed | None = None
+        self, waited_seconds: float | None, busy: Sequence[str], failed: LibraryFailed | None = None
     ) -> CollectiveHung:
         """Return the error to raise; the communicators are aborted. NCCL's watch service is asked before."""
         failures = [*([str(failed)] if failed else []), *self._communicators.failures()]

@@ -10,8 +10,16 @@ from typing import Any
 
 import pytest
 
-from ccbench.backends.nccl import library as calls
-from ccbench.backends.nccl.collectives import BY_CUPY
+from ccbench.backends.xccl import library as calls
+from ccbench.backends.xccl.collectives import BY_CUPY
+from ccbench.backends.xccl.dialects import (
+    CONFIGURABLE_SINCE,
+    NCCL,
+    NCCL_FUNCTIONS,
+    CollectiveConfig,
+    SimulationInfo,
+    nccl_version_text,
+)
 
 from .computing import FakeBlas
 from .double import Process, World
@@ -37,7 +45,7 @@ CUPYS = recorded("cupy")
 
 
 def name_of(facts: dict[str, Any]) -> str:
-    return calls.version_text(facts["version"]) if "version" in facts else str(facts["cupy"])
+    return nccl_version_text(facts["version"]) if "version" in facts else str(facts["cupy"])
 
 
 each_header = pytest.mark.parametrize("facts", HEADERS, ids=name_of)
@@ -53,33 +61,33 @@ def test_old_and_new_releases_are_recorded() -> None:
 
 @each_header
 def test_a_release_exports_the_functions_of_its_time_and_no_later_ones(facts: dict[str, Any]) -> None:
-    expected = {name for name, (since, _) in calls.FUNCTIONS.items() if facts["version"] >= since}
-    assert set(facts["exported"]) & set(calls.FUNCTIONS) == expected
+    expected = {name for name, row in NCCL_FUNCTIONS.items() if facts["version"] >= row.since}
+    assert set(facts["exported"]) & set(NCCL_FUNCTIONS) == expected
 
 
 def test_every_first_version_is_where_the_records_change() -> None:
     versions = [facts["version"] for facts in HEADERS]
     for earlier, later in pairwise(HEADERS):
-        for name in (set(later["exported"]) - set(earlier["exported"])) & set(calls.FUNCTIONS):
-            since = calls.FUNCTIONS[name][0]
+        for name in (set(later["exported"]) - set(earlier["exported"])) & set(NCCL_FUNCTIONS):
+            since = NCCL_FUNCTIONS[name].since
             assert earlier["version"] < since <= later["version"], name
-            assert since in versions, f"{name}: record {calls.version_text(since)} too"
+            assert since in versions, f"{name}: record {nccl_version_text(since)} too"
 
 
 @each_header
 def test_arguments_are_passed_as_the_header_declares(facts: dict[str, Any]) -> None:
-    for name, (since, arguments) in calls.FUNCTIONS.items():
-        if facts["version"] >= since:
-            assert facts["functions"][name] == [kind(one) for one in arguments], name
+    for name, row in NCCL_FUNCTIONS.items():
+        if facts["version"] >= row.since:
+            assert facts["functions"][name] == [kind(one) for one in row.types], name
 
 
 @each_header
 def test_the_configuration_of_a_call_begins_as_the_header_declares(facts: dict[str, Any]) -> None:
-    ours = [[str(field[0]), kind(field[1])] for field in calls.CollectiveConfig._fields_]
+    ours = [[str(field[0]), kind(field[1])] for field in CollectiveConfig._fields_]
     declared = facts.get("collective", [])
-    if facts["version"] < calls.CONFIGURABLE_SINCE:
+    if facts["version"] < CONFIGURABLE_SINCE:
         assert declared == []
-    elif facts["version"] == calls.CONFIGURABLE_SINCE:
+    elif facts["version"] == CONFIGURABLE_SINCE:
         assert ours == declared
     else:
         assert ours == declared[: len(ours)]
@@ -87,32 +95,32 @@ def test_the_configuration_of_a_call_begins_as_the_header_declares(facts: dict[s
 
 @each_header
 def test_numbers_are_the_headers(facts: dict[str, Any]) -> None:
-    for name, number in calls.DTYPES.items():
-        known = facts["version"] >= calls.DTYPE_SINCE.get(name, 0)
+    for name, number in NCCL.dtypes.items():
+        known = facts["version"] >= NCCL.dtype_since.get(name, 0)
         assert facts["dtypes"].get(in_the_header(name)) == (number if known else None), name
-    for name, number in calls.OPS.items():
+    for name, number in NCCL.ops.items():
         assert facts["ops"][f"nccl{name.capitalize()}"] == number
-    for number, text in calls.RESULTS.items():
+    for number, text in NCCL.results.items():
         assert facts["results"].get(text, number) == number
     for name, number in facts["results"].items():
         if name != "ncclNumResults":
-            assert calls.RESULTS[number] == name
+            assert NCCL.results[number] == name
     constants = facts["constants"]
     assert int(constants["config magic"], 16) == calls.CONFIG_MAGIC
     assert calls.UNDEFINED_INT == -(2**31)
     assert constants.get("NCCL_CONFIG_UNDEF_INT", "INT_MIN") == "INT_MIN"  # 2.16 had one field and no name
-    if facts["version"] >= calls.FUNCTIONS["ncclCommSplit"][0]:
+    if facts["version"] >= NCCL_FUNCTIONS["ncclCommSplit"].since:
         assert int(constants["NCCL_SPLIT_NOCOLOR"]) == calls.NO_COLOUR
-    if facts["version"] >= calls.FUNCTIONS["ncclCommWindowRegister"][0]:
+    if facts["version"] >= NCCL_FUNCTIONS["ncclCommWindowRegister"].since:
         assert int(constants["NCCL_WIN_COLL_SYMMETRIC"], 16) == calls.WINDOW_SYMMETRIC
 
 
 @each_header
 def test_the_estimates_structure_is_the_headers(facts: dict[str, Any]) -> None:
-    if facts["version"] < calls.FUNCTIONS["ncclGroupSimulateEnd"][0]:
+    if facts["version"] < NCCL_FUNCTIONS["ncclGroupSimulateEnd"].since:
         assert facts["simulation"] == []
         return
-    ours = [kind(field[1]) for field in calls.SimulationInfo._fields_]
+    ours = [kind(field[1]) for field in SimulationInfo._fields_]
     assert [text for _, text in facts["simulation"]] == ours
     assert int(facts["constants"]["simulation magic"], 16) == calls.SIMULATION_MAGIC
     assert facts["constants"]["NCCL_UNDEF_FLOAT"] == f"{calls.UNDEFINED_FLOAT}f"
@@ -120,7 +128,7 @@ def test_the_estimates_structure_is_the_headers(facts: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("version", "text"), [(22809, "2.28.9"), (2804, "2.8.4"), (20903, "2.9.3")])
 def test_versions_are_written_as_people_do(version: int, text: str) -> None:
-    assert calls.version_text(version) == text
+    assert nccl_version_text(version) == text
 
 
 # -- the double ------------------------------------------------------------------------------------------
@@ -129,8 +137,8 @@ def test_versions_are_written_as_people_do(version: int, text: str) -> None:
 @each_header
 def test_the_double_has_the_functions_of_its_version(facts: dict[str, Any]) -> None:
     native = Process(World(version=facts["version"])).native
-    has = {name for name in calls.FUNCTIONS if hasattr(native, name)}
-    assert has == set(facts["exported"]) & set(calls.FUNCTIONS)
+    has = {name for name in NCCL_FUNCTIONS if hasattr(native, name)}
+    assert has == set(facts["exported"]) & set(NCCL_FUNCTIONS)
 
 
 @each_cupy

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccbench.backends.nccl import overlap
+from ccbench.backends.xccl import overlap
 
 from .devices import COMPUTING_SECONDS, Task, WorldRuntime
 

@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ccbench.backends.nccl import CALLED, DEFAULT, TUNED, tuned
+from ccbench.backends.xccl import CALLED, DEFAULT, TUNED, tuned
 from ccbench.cases import Case
 from ccbench.errors import CcbenchError
 from ccbench.units import format_seconds

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.nccl.diagnostics import (
+from ccbench.backends.xccl.diagnostics import (
     SUMMARY_LIMIT_CHARACTERS,
     Choice,
     limit_for,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccbench.backends.nccl.library import DTYPE_SINCE, DTYPES, OPS
+from ccbench.backends.xccl.dialects import NCCL
 from tests.backends.cuda.emulated import CudaError
 
 from .clique import DTYPE_NAMES, Clique, Launch, Reduction, Request
@@ -364,10 +364,14 @@ class State:
         member, result = self.ready(handle)
         if member is None:
             return result
-        known = [number for text, number in DTYPES.items() if self.world.version >= DTYPE_SINCE.get(text, 0)]
+        known = [
+            number
+            for text, number in NCCL.dtypes.items()
+            if self.world.version >= NCCL.dtype_since.get(text, 0)
+        ]
         if dtype not in known:
             return self.fail(INVALID_ARGUMENT, f"{name} : invalid type {dtype}")
-        names = {number: text for text, number in OPS.items()}
+        names = {number: text for text, number in NCCL.ops.items()}
         reduction = Reduction(names[op]) if op in names else member.ops.get(op)
         if op >= 0 and reduction is None:
             return self.fail(INVALID_ARGUMENT, f"{name} : invalid reduction operation {op}")

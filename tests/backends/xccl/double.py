@@ -14,23 +14,24 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from ccbench.backends.nccl.library import Nccl
+from ccbench.backends.xccl.dialects import NCCL
+from ccbench.backends.xccl.library import Library
 
 from .cupy_module import CupyModule
 from .devices import DeviceFailure, World, WorldRuntime
-from .functions import Library
+from .functions import NativeLibrary
 from .process import Member, State
 
-__all__ = ["CupyModule", "DeviceFailure", "Library", "Member", "Process", "World", "WorldRuntime"]
+__all__ = ["CupyModule", "DeviceFailure", "Member", "NativeLibrary", "Process", "World", "WorldRuntime"]
 
 
 class Process(State):
     """One process, with all that ccbench's wrapper needs of it."""
 
     @cached_property
-    def native(self) -> Library:
+    def native(self) -> NativeLibrary:
         """The C library."""
-        return Library(self)
+        return NativeLibrary(self)
 
     @cached_property
     def module(self) -> CupyModule:
@@ -38,9 +39,9 @@ class Process(State):
         return CupyModule(self)
 
     @cached_property
-    def nccl(self) -> Nccl:
+    def nccl(self) -> Library:
         """ccbench's NCCL upon this double."""
-        return Nccl(self.module, self.native, self.runtime)
+        return Library(NCCL, self.native, self.module, self.runtime)
 
     def members_of(self, device: int) -> list[Member]:
         """This process's ranks on ``device``, to make them hang or fail."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from ccbench.backends.cuda.blocking_kernel import BlockingKernel, blocked, launch_sample
 from ccbench.backends.cuda.context import MAIN_STREAM, DeviceContext
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.backends.nccl.library import Nccl
+from ccbench.backends.xccl.library import Library
 from ccbench.cases import ALONE, Case
 
 if TYPE_CHECKING:
-    from ccbench.backends.nccl.collectives import Binding
+    from ccbench.backends.xccl.collectives import Binding
 
 NOT_READY = 600
 """cudaErrorNotReady: what is enqueued on a stream has not ended yet."""
@@ -50,7 +50,7 @@ class RankContext(DeviceContext):
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def reserve(self, stream: int, size_bytes: int, nccl: Nccl | None) -> Memory:
+    def reserve(self, stream: int, size_bytes: int, nccl: Library | None) -> Memory:
         """Take at least ``size_bytes``; from ``nccl`` where given, as memory to be registered must be."""
         held = self.memory.get(stream)
         if held and not (nccl or held.of_case) and held.size_bytes >= size_bytes:
@@ -105,7 +105,7 @@ class Launches:
 
     def __init__(
         self,
-        nccl: Nccl,
+        nccl: Library,
         contexts: Sequence[RankContext],
         blocking: BlockingKernel | None,
         failures: Callable[[], list[str]],

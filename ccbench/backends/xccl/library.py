@@ -1,13 +1,9 @@
-"""The NCCL library: what its header declares, as tables, and the library itself as CuPy has it.
+"""A library of NCCL's shape as this process has it, and its communicators.
 
-Source of the tables is ``nccl.h`` of the release named beside each (https://github.com/NVIDIA/nccl,
-src/nccl.h.in); ``tests/backends/nccl/recorded`` keeps what the released wheels' headers declare, and a test
-lays these tables beside it. Versions are written as ncclGetVersion gives them: 22809 is 2.28.9. Collectives
-are called in ``collectives``.
-
-CuPy's wrapper serves where it has a call, and for the rest the very library that CuPy loaded. Everything
-below this module may be a stand-in: ``cupy.cuda.nccl``, ``cupy.cuda.runtime``, and an object with the
-library's functions as ctypes gives them.
+``dialects`` says what each function is called; here they are named as NCCL does. Collectives are called in
+``collectives``. CuPy's wrapper serves where there is one and it has a call, and for the rest the very library
+that CuPy loaded. Everything below this module may be a stand-in: ``cupy.cuda.nccl``,
+``cupy.cuda.runtime``, and an object with the library's functions as ctypes gives them.
 
 Communicators: one rank's, and all communicators of the ranks that one process drives.
 
@@ -21,38 +17,25 @@ import ctypes
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
 import numpy as np
 
 from ccbench.backends.base import CannotRun, ControlChannel, OutOfMemory
+from ccbench.backends.xccl.dialects import (
+    CONFIGURABLE_SINCE,
+    NCCL,
+    CollectiveConfig,
+    Dialect,
+    SimulationInfo,
+)
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
 from ccbench.groups import Groups
 from ccbench.machine.files import Files
-from ccbench.machine.software import install_line
 
-SUCCESS, INVALID_ARGUMENT, INVALID_USAGE, IN_PROGRESS = 0, 4, 5, 7
-
-_RESULT_NAMES = (
-    *("ncclSuccess", "ncclUnhandledCudaError", "ncclSystemError", "ncclInternalError"),
-    *("ncclInvalidArgument", "ncclInvalidUsage", "ncclRemoteError", "ncclInProgress", "ncclTimeout"),
-)
-RESULTS = dict(enumerate(_RESULT_NAMES))
-"""ncclResult_t; the last came with 2.31."""
-
-_TYPE_NAMES = (
-    *("int8", "uint8", "int32", "uint32", "int64", "uint64"),
-    *("float16", "float32", "float64", "bfloat16", "float8_e4m3", "float8_e5m2"),
-)
-DTYPES = {name: number for number, name in enumerate(_TYPE_NAMES)}
-"""ncclDataType_t by ccbench's names."""
-
-DTYPE_SINCE = {"bfloat16": 21003, "float8_e4m3": 22403, "float8_e5m2": 22403}
-
-OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
-"""ncclRedOp_t; ``premulsum`` has no number of its own: one is made for every scalar."""
+SUCCESS = 0
+"""Of all dialects."""
 
 WINDOW_SYMMETRIC = 1
 """NCCL_WIN_COLL_SYMMETRIC."""
@@ -68,36 +51,6 @@ CONFIG_MAGIC = 0xCAFEBEEF
 SIMULATION_MAGIC = 0x74685283
 UNDEFINED_FLOAT = -1.0
 
-_P = c_void_p
-_SEND = [_P, _P, c_size_t, c_int]
-
-
-class SimulationInfo(ctypes.Structure):
-    """ncclSimInfo_v22200. estimated_time: microseconds; -1 where NCCL has no estimate."""
-
-    _fields_ = (
-        ("size", c_size_t),
-        ("magic", c_uint),
-        ("version", c_uint),
-        ("estimated_time", c_float),
-    )
-
-
-class CollectiveConfig(ctypes.Structure):
-    """ncclCollConfig_v23100: settings of one call. Later NCCL appends fields and takes this, by its size."""
-
-    _fields_ = (
-        ("size", c_size_t),
-        ("magic", c_uint),
-        ("version", c_uint),
-        ("ext", c_void_p),
-        *((name, c_int) for name in ("minCTAs", "maxCTAs", "nvlsCTAs", "cgaClusterSize")),
-        ("algSelection", c_char_p),
-        ("forceAlgSelection", c_int),
-        ("CTAPolicy", c_int),
-        ("userProfilerTag", c_uint64),
-    )
-
 
 def algorithm_config(algorithms: str) -> CollectiveConfig:
     """NCCL_COLLCONFIG_INITIALIZER with a list of algorithms, of which NCCL takes one or refuses the call."""
@@ -107,169 +60,145 @@ def algorithm_config(algorithms: str) -> CollectiveConfig:
     )  # fmt: skip
 
 
-CONFIGURABLE_SINCE = 23102
-
-FUNCTIONS: dict[str, tuple[int, list[Any]]] = {
-    "ncclGetVersion": (20304, [POINTER(c_int)]),
-    "ncclGetErrorString": (20000, [c_int]),
-    "ncclGetLastError": (21304, [_P]),
-    "ncclCommDestroy": (20000, [_P]),
-    "ncclCommAbort": (20402, [_P]),
-    "ncclCommGetAsyncError": (20402, [_P, POINTER(c_int)]),
-    "ncclCommCount": (20000, [_P, POINTER(c_int)]),
-    "ncclCommUserRank": (20000, [_P, POINTER(c_int)]),
-    "ncclCommSplit": (21801, [_P, c_int, c_int, POINTER(_P), _P]),
-    "ncclMemAlloc": (21903, [POINTER(_P), c_size_t]),
-    "ncclMemFree": (21903, [_P]),
-    "ncclCommRegister": (21903, [_P, _P, c_size_t, POINTER(_P)]),
-    "ncclCommDeregister": (21903, [_P, _P]),
-    "ncclCommWindowRegister": (22703, [_P, _P, c_size_t, POINTER(_P), c_int]),
-    "ncclCommWindowDeregister": (22703, [_P, _P]),
-    "ncclRedOpCreatePreMulSum": (21104, [POINTER(c_int), _P, c_int, c_int, _P]),
-    "ncclRedOpDestroy": (21104, [c_int, _P]),
-    "ncclGroupStart": (20000, []),
-    "ncclGroupEnd": (20000, []),
-    "ncclGroupSimulateEnd": (22203, [POINTER(SimulationInfo)]),
-    "ncclAllReduce": (20000, [*_SEND, c_int, _P, _P]),
-    "ncclReduce": (20000, [*_SEND, c_int, c_int, _P, _P]),
-    "ncclBroadcast": (20202, [*_SEND, c_int, _P, _P]),
-    "ncclAllGather": (20000, [*_SEND, _P, _P]),
-    "ncclReduceScatter": (20000, [*_SEND, c_int, _P, _P]),
-    "ncclSend": (20703, [_P, c_size_t, c_int, c_int, _P, _P]),
-    "ncclRecv": (20703, [_P, c_size_t, c_int, c_int, _P, _P]),
-    "ncclAlltoAll": (22803, [*_SEND, _P, _P]),
-    "ncclGather": (22803, [*_SEND, c_int, _P, _P]),
-    "ncclScatter": (22803, [*_SEND, c_int, _P, _P]),
-}
-CONFIGURABLE = ("ncclAllReduce", "ncclReduce", "ncclBroadcast", "ncclAllGather", "ncclReduceScatter")
-"""Collectives of which NCCL has several algorithms: each has a form that takes a CollectiveConfig at last."""
-
-FUNCTIONS |= {f"{name}Config": (CONFIGURABLE_SINCE, [*FUNCTIONS[name][1], _P]) for name in CONFIGURABLE}
-"""Name -> (first version, types of the arguments). All return ncclResult_t but TEXTS, which return text."""
-
-TEXTS = ("ncclGetErrorString", "ncclGetLastError")
-
-
-def version_text(version: int) -> str:
-    """``2.28.9`` for 22809; the numbers were made otherwise before 2.9 (2804)."""
-    base = 10_000 if version >= 10_000 else 1000
-    return f"{version // base}.{version % base // 100}.{version % 100}"
-
-
-def declare(native: Any) -> None:
+def declare(native: Any, dialect: Dialect) -> None:
     """Tell ctypes the types of every function that the library ``native`` has."""
-    for name, (_, arguments) in FUNCTIONS.items():
+    for row in dialect.functions.values():
         # Untyped, ctypes would hand addresses on as C ints and cut them to 32 bits.
-        function = getattr(native, name, None)
+        function = getattr(native, row.name, None)
         if function is not None:
-            function.argtypes = arguments
-            function.restype = c_char_p if name in TEXTS else c_int
+            function.argtypes = row.types
+            function.restype = ctypes.c_char_p if row.is_text else ctypes.c_int
 
 
-INSTALL = f"{install_line('cuda13')} (cuda12, as the driver has it) brings CuPy and the nvidia-nccl wheel"
+class LibraryFailed(CcbenchError):
+    """A call failed; the text has the library's own words.
 
-OLDEST = 21403
-"""2.14.3: the oldest whose header the table of calls was compared with."""
+    code: its result. call: the function. refused: it would not take what it was asked, such as an algorithm
+    that it does not have for the collective.
+    """
 
-
-class NcclFailed(CcbenchError):
-    """A call of NCCL failed; the text has NCCL's own words. ``code``: ncclResult_t; ``call``: function."""
-
-    def __init__(self, text: str, code: int, call: str) -> None:
+    def __init__(self, text: str, code: int, call: str, refused: bool = False) -> None:
         super().__init__(text)
         self.code = code
         self.call = call
-
-    @property
-    def refused(self) -> bool:
-        """NCCL would not take what it was asked, such as an algorithm it does not have for the collective."""
-        return self.code in (INVALID_ARGUMENT, INVALID_USAGE)
+        self.refused = refused
 
 
-class Nccl:
-    """NCCL as this process has it; used by one thread.
+class Library:
+    """A library as this process has it; used by one thread.
 
-    module: ``cupy.cuda.nccl``. native: the same library by ctypes. runtime: ``cupy.cuda.runtime``.
-    version: as ncclGetVersion gives it, 22809 for 2.28.9. path: the library's file, '' where that is not
-    known.
+    native: the library by ctypes. module: CuPy's wrapper of it, ``cupy.cuda.nccl``; None of one that CuPy
+    does not know. runtime: ``cupy.cuda.runtime``. version: as ncclGetVersion gives it, 22809 for 2.28.9; 0 of
+    a library that does not tell. path: its file, '' where that is not known.
     """
 
-    def __init__(self, module: Any, native: Any, runtime: Any, path: str = "") -> None:
-        self.module = module
+    def __init__(
+        self, dialect: Dialect, native: Any, module: Any = None, runtime: Any = None, path: str = ""
+    ):
+        self.dialect = dialect
         self.native = native
+        self.module = module
         self.runtime = runtime
         self.path = path
-        declare(native)
-        self.version = int(module.get_version())
-        # Calls of one library on communicators of another would corrupt both.
+        declare(native, dialect)
         found = ctypes.c_int(0)
-        self.native.ncclGetVersion(ctypes.byref(found))
-        if found.value != self.version:
+        if row := dialect.functions.get("ncclGetVersion"):
+            getattr(native, row.name)(ctypes.byref(found))
+        self.version = found.value
+        label, text = dialect.label, dialect.version_text
+        # Calls of one library on communicators of another would corrupt both.
+        if module is not None and found.value != int(module.get_version()):
             raise BackendUnavailable(
-                f"{self.path or 'the NCCL library'} says it is {version_text(found.value)}, CuPy uses "
-                f"{version_text(self.version)}: two NCCL libraries are loaded; keep one on LD_LIBRARY_PATH"
+                f"{self.path or f'the {label} library'} says it is {self.version_text}, CuPy uses "
+                f"{text(int(module.get_version()))}: two {label} libraries are loaded; keep one on "
+                "LD_LIBRARY_PATH"
             )
-        if self.version < OLDEST:
+        if self.version < dialect.oldest:
             raise BackendUnavailable(
-                f"NCCL {self.version_text} is too old, {version_text(OLDEST)} or newer is needed; {INSTALL}"
+                f"{label} {self.version_text} is too old, {text(dialect.oldest)} or newer is needed; "
+                f"{dialect.install}"
             )
 
     @property
     def version_text(self) -> str:
         """``2.28.9``."""
-        return version_text(self.version)
+        return self.dialect.version_text(self.version)
 
     # -- what there is -----------------------------------------------------------------------------------
 
     def has(self, call: str) -> bool:
-        """Return True if this NCCL has the function ``call`` of FUNCTIONS."""
-        return self.version >= FUNCTIONS[call][0] and getattr(self.native, call, None) is not None
+        """Return True if this library has what NCCL names ``call``."""
+        row = self.dialect.functions.get(call)
+        return row is not None and self.version >= row.since and hasattr(self.native, row.name)
 
     def function(self, call: str) -> Any:
-        """Return the C function; CannotRun says from which version on there is one."""
+        """Return the C function; CannotRun says from which version on there is one, or that there is none."""
+        dialect, row = self.dialect, self.dialect.functions.get(call)
+        if row is None:
+            raise CannotRun(f"{dialect.label} has no function such as {call}")
         if not self.has(call):
-            first = version_text(FUNCTIONS[call][0])
-            raise CannotRun(f"NCCL {self.version_text} has no {call}, which came with {first}; {INSTALL}")
-        return getattr(self.native, call)
+            first = f", which came with {dialect.version_text(row.since)}" if row.since else ""
+            raise CannotRun(
+                f"{dialect.label} {self.version_text} has no {row.name}{first}; {dialect.install}"
+            )
+        return getattr(self.native, row.name)
 
     def dtype_number(self, dtype: str) -> int:
-        """Return NCCL's number of ccbench's ``dtype``; CannotRun where this NCCL does not have it."""
-        since = DTYPE_SINCE.get(dtype, 0)
+        """Return the library's number of ccbench's ``dtype``; CannotRun where it does not have it."""
+        dialect, since = self.dialect, self.dialect.dtype_since.get(dtype, 0)
+        if dtype not in dialect.dtypes:
+            raise CannotRun(f"{dialect.label} has no {dtype}; it has {', '.join(dialect.dtypes)}")
         if self.version < since:
             raise CannotRun(
-                f"NCCL {self.version_text} has no {dtype}, which came with {version_text(since)}; {INSTALL}"
+                f"{dialect.label} {self.version_text} has no {dtype}, which came with "
+                f"{dialect.version_text(since)}; {dialect.install}"
             )
-        return DTYPES[dtype]
+        return dialect.dtypes[dtype]
 
     def op_number(self, op: str | int) -> int:
-        """Return NCCL's number of ``op``; one from ``Communicator.premultiplied`` is a number already."""
-        return op if isinstance(op, int) else OPS[op]
+        """Return the library's number of ``op``; one of ``Communicator.premultiplied`` is one already."""
+        if isinstance(op, int):
+            return op
+        if op not in self.dialect.ops:
+            raise CannotRun(f"{self.dialect.label} has no {op}; it has {', '.join(self.dialect.ops)}")
+        return self.dialect.ops[op]
 
     # -- errors ------------------------------------------------------------------------------------------
 
     def words(self, code: int, handle: int = 0) -> str:
-        """Return what NCCL says about a result: its name, its meaning, the last error it wrote down."""
-        meaning = _text(self.native.ncclGetErrorString(code))
-        last = _text(self.native.ncclGetLastError(handle or None)) if self.has("ncclGetLastError") else ""
-        name = RESULTS.get(code, f"result {code}")
+        """Return what the library says of a result: its name, its meaning, the last error it wrote down."""
+        asked = [("ncclGetErrorString", code), ("ncclGetLastError", handle or None)]
+        meaning, last = [_text(self.function(call)(given)) if self.has(call) else "" for call, given in asked]
+        name = self.dialect.results.get(code, f"result {code}")
         return f"{name}: {meaning}" + (f" ({' '.join(last.split())})" if last.strip() else "")
 
     def check(self, code: int, call: str, handle: int = 0) -> None:
-        """Raise NcclFailed unless ``code`` is ncclSuccess."""
+        """Raise LibraryFailed unless ``code`` is ncclSuccess."""
         if code != SUCCESS:
-            raise NcclFailed(f"{call}: {self.words(code, handle)}", code, call)
+            raise self.failed(code, call, handle)
+
+    def failed(self, code: int, call: str, handle: int = 0) -> LibraryFailed:
+        """Return the error for a result of ``call``."""
+        row = self.dialect.functions.get(call)
+        text = f"{row.name if row else call}: {self.words(code, handle)}"
+        return LibraryFailed(text, code, call, code in self.dialect.refusals)
 
     def failure(self, error: Exception, call: str) -> Exception:
-        """Return what an exception of CuPy's means: NcclFailed with NCCL's words, or the exception itself.
+        """Return what an exception of CuPy's means: LibraryFailed with NCCL's words, or the exception itself.
 
         CuPy knows results up to 6 by name; beyond, making its error fails with a KeyError of the number.
         """
         code = getattr(error, "status", None)
-        if code is None and isinstance(error, KeyError) and error.args and error.args[0] in RESULTS:
+        if (
+            code is None
+            and isinstance(error, KeyError)
+            and error.args
+            and error.args[0] in self.dialect.results
+        ):
             code = error.args[0]
         if code is None or type(error).__name__ not in ("NcclError", "KeyError"):
             return error
-        return NcclFailed(f"{call}: {self.words(int(code))}", int(code), call)
+        return self.failed(int(code), call)
 
     # -- memory ------------------------------------------------------------------------------------------
 
@@ -297,22 +226,29 @@ class Nccl:
         What one thread asks of several communicators must be asked in one group, or the first call waits
         for the second for ever. An exception inside drops the calls.
         """
-        self.by_cupy(self.module.groupStart, "ncclGroupStart")
+        self._call("ncclGroupStart", "groupStart")
         try:
             yield
         except BaseException:
             # A call without a communicator fails the group, at any depth, so that nothing of it runs.
-            self.native.ncclBroadcast(None, None, 0, 0, 0, None, None)
-            with suppress(NcclFailed):
-                self.by_cupy(self.module.groupEnd, "ncclGroupEnd")
+            self.function("ncclBroadcast")(None, None, 0, 0, 0, None, None)
+            with suppress(LibraryFailed):
+                self._call("ncclGroupEnd", "groupEnd")
             raise
         if end is None:
-            self.by_cupy(self.module.groupEnd, "ncclGroupEnd")
+            self._call("ncclGroupEnd", "groupEnd")
         else:
             end()
 
+    def _call(self, call: str, by_cupy: str) -> None:
+        """Call a function without arguments, by CuPy where it wraps the library."""
+        if self.module is not None:
+            self.by_cupy(getattr(self.module, by_cupy), call)
+        else:
+            self.check(self.function(call)(), call)
+
     def by_cupy(self, function: Callable[[], Any], call: str) -> Any:
-        """Call ``function`` of CuPy's; NcclFailed with NCCL's words where NCCL fails."""
+        """Call ``function`` of CuPy's; LibraryFailed with NCCL's words where NCCL fails."""
         try:
             return function()
         except Exception as error:
@@ -322,7 +258,7 @@ class Nccl:
         """Return NCCL's own estimate, in seconds, of all ``calls`` in one group.
 
         Nothing is moved. None where NCCL has no estimate (before 2.22, or not for these calls). Raises
-        NcclFailed as the calls themselves do.
+        LibraryFailed as the calls themselves do.
         """
         name = "ncclGroupSimulateEnd"
         if not self.has(name):
@@ -338,37 +274,41 @@ class Nccl:
 
     def unique_id(self) -> bytes:
         """Return 128 bytes that all ranks of one communicator must be given."""
-        made = self.by_cupy(self.module.get_unique_id, "ncclGetUniqueId")
-        if isinstance(made, bytes):
-            return made
-        return bytes(byte & 0xFF for byte in made)  # CuPy before 14 gives a tuple of signed chars
+        by_cupy = self.by_cupy(self.module.get_unique_id, "ncclGetUniqueId")
+        if isinstance(by_cupy, bytes):
+            return by_cupy
+        return bytes(byte & 0xFF for byte in by_cupy)  # CuPy before 14 gives a tuple of signed chars
 
 
 def _text(raw: Any) -> str:
     return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw or "")
 
 
-def loaded_library(maps: str) -> str:
-    """Return the file of the NCCL library in ``maps`` (text of /proc/self/maps), '' where there is none.
+def loaded_library(maps: str, dialect: Dialect = NCCL) -> str:
+    """Return the library's file in ``maps`` (text of /proc/self/maps), '' where there is none.
 
     BackendUnavailable where there are several.
     """
+    stems = tuple(name.partition(".so")[0] + ".so" for name in dialect.files)
     files = dict.fromkeys(
         fields[5]
         for fields in (line.split(maxsplit=5) for line in maps.splitlines())
-        if len(fields) == 6 and fields[5].rsplit("/", 1)[-1].startswith("libnccl.so")
+        if len(fields) == 6 and fields[5].rsplit("/", 1)[-1].startswith(stems)
     )
     if len(files) > 1:
         raise BackendUnavailable(
-            f"several NCCL libraries are loaded: {', '.join(files)}; keep one on LD_LIBRARY_PATH"
+            f"several {dialect.label} libraries are loaded: {', '.join(files)}; keep one on LD_LIBRARY_PATH"
         )
     return next(iter(files), "")
 
 
-def open_nccl(load: Callable[[str], Any] = ctypes.CDLL, files: Files | None = None) -> Nccl:
-    """NCCL as CuPy finds it: the nvidia-nccl wheel, else the system's libnccl.so.2.
+def open_by_cupy(
+    dialect: Dialect = NCCL, load: Callable[[str], Any] = ctypes.CDLL, files: Files | None = None
+) -> Library:
+    """Return the library as CuPy finds it: its wheel's, else the system's.
 
-    Raises MissingDependency without CuPy or NCCL, BackendUnavailable where NCCL is too old or there twice.
+    Raises MissingDependency without CuPy or the library, BackendUnavailable where that is too old or there
+    twice.
     """
     try:
         with warnings.catch_warnings():
@@ -377,12 +317,14 @@ def open_nccl(load: Callable[[str], Any] = ctypes.CDLL, files: Files | None = No
 
             available = bool(nccl.available)
     except ImportError as error:
-        raise MissingDependency(f"CuPy's NCCL cannot be imported ({error}); {INSTALL}") from None
+        raise MissingDependency(
+            f"CuPy's {dialect.label} cannot be imported ({error}); {dialect.install}"
+        ) from None
     if not available:
-        raise MissingDependency(f"CuPy finds no NCCL library; {INSTALL}")
+        raise MissingDependency(f"CuPy finds no {dialect.label} library; {dialect.install}")
     nccl.get_version()  # loads the library, where importing alone has not
-    path = loaded_library((files or Files()).text("/proc/self/maps") or "")
-    return Nccl(nccl, load(path or "libnccl.so.2"), runtime, path)
+    path = loaded_library((files or Files()).text("/proc/self/maps") or "", dialect)
+    return Library(dialect, load(path or dialect.files[0]), nccl, runtime, path)
 
 
 class Communicator:
@@ -392,8 +334,8 @@ class Communicator:
     handle into, at the end of the group at the latest.
     """
 
-    def __init__(self, nccl: Nccl, *, cupy: Any = None, held: ctypes.c_void_p | None = None) -> None:
-        self.nccl = nccl
+    def __init__(self, library: Library, *, cupy: Any = None, held: ctypes.c_void_p | None = None) -> None:
+        self.library = library
         self.cupy = cupy
         self._held = ctypes.c_void_p() if held is None else held  # one that holds nothing yet is false
         self._kept: list[ctypes.c_void_p] = []
@@ -416,30 +358,34 @@ class Communicator:
 
     def _asked(self, call: str) -> int:
         answer = ctypes.c_int(-1)
-        self.check(self.nccl.function(call)(self.handle, ctypes.byref(answer)), call)
+        self.check(self.library.function(call)(self.handle, ctypes.byref(answer)), call)
         return answer.value
 
     def check(self, code: int, call: str) -> None:
-        """Raise NcclFailed with this communicator's last error unless ``code`` is ncclSuccess."""
-        self.nccl.check(code, call, self.handle)
+        """Raise LibraryFailed with this communicator's last error unless ``code`` is ncclSuccess."""
+        self.library.check(code, call, self.handle)
 
     def failure(self) -> str:
         """Return NCCL's own words for what has failed, '' where nothing has; never waits."""
-        if self._aborted or not self.handle:
+        if self._aborted or not self.handle or not self.library.has("ncclCommGetAsyncError"):
             return ""
         found = ctypes.c_int(SUCCESS)
-        code = self.nccl.native.ncclCommGetAsyncError(self.handle, ctypes.byref(found))
+        code = self.library.function("ncclCommGetAsyncError")(self.handle, ctypes.byref(found))
         code = code if code != SUCCESS else found.value
-        return "" if code in (SUCCESS, IN_PROGRESS) else self.nccl.words(code, self.handle)
+        return (
+            ""
+            if code in (SUCCESS, self.library.dialect.in_progress)
+            else self.library.words(code, self.handle)
+        )
 
     # -- operations, parts, memory -----------------------------------------------------------------------
 
     def premultiplied(self, scalar: float, dtype: str) -> int:
         """Return a new op: ``scalar`` times this rank's elements, then summed; ``release`` it at last."""
-        number = self.nccl.dtype_number(dtype)
+        number = self.library.dtype_number(dtype)
         value = np.asarray(scalar).astype(numpy_dtype(dtype)).reshape(1)
         made = ctypes.c_int(-1)
-        create = self.nccl.function("ncclRedOpCreatePreMulSum")
+        create = self.library.function("ncclRedOpCreatePreMulSum")
         code = create(ctypes.byref(made), value.ctypes.data, number, SCALAR_ON_HOST, self.handle)
         self.check(code, "ncclRedOpCreatePreMulSum")
         return made.value
@@ -447,7 +393,7 @@ class Communicator:
     def release(self, op: int) -> None:
         """Give up an op of ``premultiplied``; calls enqueued with it are not disturbed."""
         if self.handle:
-            self.check(self.nccl.function("ncclRedOpDestroy")(op, self.handle), "ncclRedOpDestroy")
+            self.check(self.library.function("ncclRedOpDestroy")(op, self.handle), "ncclRedOpDestroy")
 
     def split(self, colour: int, key: int) -> Communicator | None:
         """Return a communicator of the ranks that give the same ``colour``, in the order of their keys.
@@ -456,12 +402,12 @@ class Communicator:
         several ranks, in one group, after which the parts can be used.
         """
         held = ctypes.c_void_p()
-        split = self.nccl.function("ncclCommSplit")
+        split = self.library.function("ncclCommSplit")
         self.check(split(self.handle, colour, key, ctypes.byref(held), None), "ncclCommSplit")
         if colour == NO_COLOUR:
             self._kept.append(held)  # NCCL writes into it when the group ends
             return None
-        return Communicator(self.nccl, held=held)
+        return Communicator(self.library, held=held)
 
     def register(self, address: int, size_bytes: int, symmetric: bool) -> ctypes.c_void_p:
         """Let NCCL use a buffer directly instead of copying through its own; return what it knows it by.
@@ -469,13 +415,13 @@ class Communicator:
         It is written when the group has ended, and stays empty where NCCL cannot use the buffer.
 
         symmetric: all ranks must register as much, at the same place of the order of registrations, of memory
-        from ``Nccl.allocate``; where one thread has several ranks, in one group. CannotRun where this NCCL
+        from ``Library.allocate``; where one thread has several ranks, in one group. CannotRun where this NCCL
         cannot.
         """
         handle = ctypes.c_void_p()
         name = "ncclCommWindowRegister" if symmetric else "ncclCommRegister"
         more = (WINDOW_SYMMETRIC,) if symmetric else ()
-        function = self.nccl.function(name)
+        function = self.library.function(name)
         self.check(function(self.handle, address, size_bytes, ctypes.byref(handle), *more), name)
         return handle
 
@@ -483,13 +429,13 @@ class Communicator:
         """End a registration, before its memory is given back."""
         name = "ncclCommWindowDeregister" if symmetric else "ncclCommDeregister"
         if registered.value and self.handle:
-            self.check(self.nccl.function(name)(self.handle, registered.value), name)
+            self.check(self.library.function(name)(self.handle, registered.value), name)
 
     # -- the end -----------------------------------------------------------------------------------------
 
     def abort(self) -> None:
         """End everything that runs, at once; the communicator is gone. May itself hang."""
-        self._end("abort", self.nccl.native.ncclCommAbort)
+        self._end("abort", "ncclCommAbort")
 
     def destroy(self) -> None:
         """Give the communicator up after everything enqueued is over; safe to call twice."""
@@ -498,9 +444,9 @@ class Communicator:
             # (ncclCommEnsureReady of src/init.cc).
             self.abort()
         else:
-            self._end("destroy", self.nccl.native.ncclCommDestroy)
+            self._end("destroy", "ncclCommDestroy")
 
-    def _end(self, by_cupy: str, native: Callable[[int], int]) -> None:
+    def _end(self, by_cupy: str, call: str) -> None:
         handle = self.handle
         if not handle or self._aborted:
             return
@@ -509,23 +455,23 @@ class Communicator:
             getattr(self.cupy, by_cupy)()
             return
         self._held.value = None
-        code = native(handle)
+        code = self.library.function(call)(handle)
         if not self._aborted:
-            self.nccl.check(code, "ncclCommDestroy")
+            self.library.check(code, call)
 
 
-def communicators_of(nccl: Nccl, devices: Sequence[int]) -> list[Communicator]:
+def communicators_of(library: Library, devices: Sequence[int]) -> list[Communicator]:
     """Return one communicator for each device, in rank order, all in this process.
 
     As ncclCommInitAll makes them (NVIDIA/nccl, src/init.cc), which CuPy calls without letting go of the
     interpreter: nobody could act while it hangs.
     """
     begun: list[Communicator] = []
-    unique_id = nccl.unique_id()
+    unique_id = library.unique_id()
     try:
-        with nccl.group():
+        with library.group():
             for rank, device in enumerate(devices):
-                begun.append(communicator_of(nccl, len(devices), unique_id, rank, device))
+                begun.append(communicator_of(library, len(devices), unique_id, rank, device))
     except BaseException:
         for communicator in begun:  # nobody else knows them
             communicator.abort()
@@ -533,18 +479,18 @@ def communicators_of(nccl: Nccl, devices: Sequence[int]) -> list[Communicator]:
     return begun
 
 
-def communicator_of(nccl: Nccl, ranks: int, unique_id: bytes, rank: int, device: int) -> Communicator:
+def communicator_of(library: Library, ranks: int, unique_id: bytes, rank: int, device: int) -> Communicator:
     """Return this process's communicator as ``rank`` of ``ranks``, when all have come."""
-    nccl.runtime.setDevice(device)
-    kind = nccl.module.NcclCommunicator
+    library.runtime.setDevice(device)
+    kind = library.module.NcclCommunicator
     try:
         try:
-            return Communicator(nccl, cupy=kind(ranks, unique_id, rank))
+            return Communicator(library, cupy=kind(ranks, unique_id, rank))
         except TypeError:  # before 14
             signed = tuple(byte - 256 * (byte > 127) for byte in unique_id)
-            return Communicator(nccl, cupy=kind(ranks, signed, rank))
+            return Communicator(library, cupy=kind(ranks, signed, rank))
     except Exception as error:
-        raise nccl.failure(error, "ncclCommInitRank") from None
+        raise library.failure(error, "ncclCommInitRank") from None
 
 
 MOST_KEPT = 16
@@ -561,8 +507,10 @@ class Communicators:
     devices: the device of each of the team's ranks that this process drives.
     """
 
-    def __init__(self, nccl: Nccl, devices: Mapping[int, int], ranks: int, exchange: ControlChannel) -> None:
-        self._nccl = nccl
+    def __init__(
+        self, library: Library, devices: Mapping[int, int], ranks: int, exchange: ControlChannel
+    ) -> None:
+        self._library = library
         self._devices = dict(devices)
         self._exchange = exchange
         self._made: dict[tuple[int, Groups], ByRank] = {}
@@ -595,25 +543,25 @@ class Communicators:
         """Return a communicator of ``members`` by a unique id, which the process of the first one makes."""
         own = [rank for rank in members if rank in self._devices]
         if len(own) == len(members):
-            made = communicators_of(self._nccl, [self._devices[rank] for rank in own])
+            made = communicators_of(self._library, [self._devices[rank] for rank in own])
             return dict(zip(own, made, strict=True))
         # Where processes drive one rank each, the first member's number is its process's.
         starts = members[0] in self._devices
-        unique_id = self._exchange.broadcast(self._nccl.unique_id() if starts else None, members[0])
+        unique_id = self._exchange.broadcast(self._library.unique_id() if starts else None, members[0])
         made = [
-            communicator_of(self._nccl, len(members), unique_id, members.index(rank), self._devices[rank])
+            communicator_of(self._library, len(members), unique_id, members.index(rank), self._devices[rank])
             for rank in own
         ]
         return dict(zip(own, made, strict=True))
 
     def _split(self, groups: Groups) -> ByRank:
         world = self.world()
-        if not self._nccl.has("ncclCommSplit"):
+        if not self._library.has("ncclCommSplit"):
             return {rank: one for members in groups for rank, one in self._new(members).items()}
         places = {
             rank: (number, members.index(rank)) for number, members in enumerate(groups) for rank in members
         }
-        with self._nccl.group():
+        with self._library.group():
             parts = {rank: one.split(*places.get(rank, (NO_COLOUR, 0))) for rank, one in world.items()}
         return {rank: part for rank, part in parts.items() if part}
 

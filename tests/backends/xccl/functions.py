@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ccbench.backends.nccl.library import (
+from ccbench.backends.xccl.dialects import CONFIGURABLE, NCCL, CollectiveConfig
+from ccbench.backends.xccl.library import (
     CONFIG_MAGIC,
-    CONFIGURABLE,
-    FUNCTIONS,
     NO_COLOUR,
     SIMULATION_MAGIC,
-    TEXTS,
-    CollectiveConfig,
 )
 from ccbench.dtypes import numpy_dtype
 from tests.backends.cuda.emulated import CudaError
@@ -34,15 +31,15 @@ from .process import (
 )
 
 
-class Library:
+class NativeLibrary:
     """The C functions of the world's NCCL version, as ctypes gives them; later ones are not there."""
 
     def __init__(self, process: State) -> None:
         self._process = process
         functions = Functions(process)
-        for name, (since, arguments) in FUNCTIONS.items():
-            if process.world.version >= since:
-                kind = ctypes.CFUNCTYPE(ctypes.c_void_p if name in TEXTS else ctypes.c_int, *arguments)
+        for name, row in NCCL.functions.items():
+            if process.world.version >= row.since:
+                kind = ctypes.CFUNCTYPE(ctypes.c_void_p if row.is_text else ctypes.c_int, *row.types)
                 setattr(self, name, kind(guarded(process, getattr(functions, name))))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ccbench.backends.cuda.runtime import device_uuid
-from ccbench.backends.nccl.bootstrap import RankFacts, facts_of, refuse_what_hangs, shared_gpu
+from ccbench.backends.xccl.bootstrap import RankFacts, facts_of, refuse_what_hangs, shared_gpu
 from ccbench.errors import BackendUnavailable
 
 

@@ -22,7 +22,7 @@ from benchmarks.nccl_fidelity import (
     main,
     table,
 )
-from ccbench.backends import nccl
+from ccbench.backends import xccl as nccl
 from ccbench.errors import CcbenchError, MissingDependency
 
 from .measuring import case_of, opened

@@ -14,16 +14,16 @@ import pytest
 from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.nccl.collectives import Call, nccl_calls, prepared
-from ccbench.backends.nccl.library import (
-    RESULTS,
+from ccbench.backends.xccl.collectives import Call, nccl_calls, prepared
+from ccbench.backends.xccl.dialects import NCCL
+from ccbench.backends.xccl.library import (
     Communicator,
-    Nccl,
-    NcclFailed,
+    Library,
+    LibraryFailed,
     communicator_of,
     communicators_of,
     loaded_library,
-    open_nccl,
+    open_by_cupy,
 )
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import BackendUnavailable, MissingDependency
@@ -42,7 +42,7 @@ class Bench:
     def __init__(self, ranks: int, version: int = NEW, **process: Any) -> None:
         self.world = World(devices=ranks, version=version)
         self.process = Process(self.world, **process)
-        self.nccl: Nccl = self.process.nccl
+        self.nccl: Library = self.process.nccl
         self.comms: list[Communicator] = communicators_of(self.nccl, range(ranks))
         self.streams = []
         for device in range(ranks):
@@ -105,7 +105,7 @@ def test_an_exception_in_a_group_drops_what_was_asked_in_it(version: int) -> Non
 def test_an_exception_in_an_inner_group_drops_the_outer_one_too() -> None:
     bench = Bench(2)
     addresses = [bench.place(np.ones(2, np.int64), rank) for rank in range(2)]
-    with pytest.raises(NcclFailed, match="ncclGroupEnd: ncclInvalidArgument"):
+    with pytest.raises(LibraryFailed, match="ncclGroupEnd: ncclInvalidArgument"):
         caught_inside(bench, lambda: all_reduce(bench, addresses))
     bench.wait()
     assert bench.read(addresses[0], "int64", 2, 0).tolist() == [1, 1]
@@ -123,7 +123,7 @@ def test_an_exception_in_an_inner_group_drops_the_outer_one_too() -> None:
 )
 def test_an_invalid_argument_is_said_in_nccls_words(call: Call, words: str) -> None:
     bench = Bench(2)
-    with pytest.raises(NcclFailed, match=words) as caught:
+    with pytest.raises(LibraryFailed, match=words) as caught:
         prepared(bench.comms[0], call, bench.streams[0])()
     assert caught.value.refused
     assert caught.value.code == 4
@@ -149,9 +149,9 @@ def test_what_nccl_does_not_have_is_named_with_the_version_that_has_it() -> None
 
 def test_ranks_that_have_one_device_or_never_come_are_refused_in_nccls_words() -> None:
     nccl = Process(World(devices=2, patience_seconds=0.05)).nccl
-    with pytest.raises(NcclFailed, match=r"ncclCommInitRank: ncclInvalidUsage.*Duplicate GPU"):
+    with pytest.raises(LibraryFailed, match=r"ncclCommInitRank: ncclInvalidUsage.*Duplicate GPU"):
         communicators_of(nccl, [0, 0])
-    with pytest.raises(NcclFailed, match="deadlock: ncclCommInitRank"):
+    with pytest.raises(LibraryFailed, match="deadlock: ncclCommInitRank"):
         communicator_of(nccl, 2, nccl.unique_id(), 0, 0)
 
 
@@ -160,7 +160,7 @@ def test_too_old_or_two_libraries_are_refused() -> None:
         _ = Process(World(version=21304)).nccl
     one, other = Process(World(version=22809)), Process(World(version=22304))
     with pytest.raises(BackendUnavailable, match=r"says it is 2\.23\.4, CuPy uses 2\.28\.9"):
-        Nccl(one.module, other.native, one.runtime)
+        Library(NCCL, other.native, one.module, one.runtime)
 
 
 def test_memory_that_is_not_there_is_out_of_memory() -> None:
@@ -272,20 +272,20 @@ def test_nccl_is_opened_as_cupy_has_it(monkeypatch: pytest.MonkeyPatch, tmp_path
         loaded.append(path)
         return process.native
 
-    nccl = open_nccl(load, Files(tmp_path))
+    nccl = open_by_cupy(NCCL, load, Files(tmp_path))
     assert (nccl.version_text, nccl.path, loaded) == ("2.28.9", "/opt/nccl/libnccl.so.2", [nccl.path])
     maps.write_text("")
-    assert open_nccl(load, Files(tmp_path)).path == ""
+    assert open_by_cupy(NCCL, load, Files(tmp_path)).path == ""
     assert loaded[-1] == "libnccl.so.2"
 
 
 def test_without_cupy_or_nccl_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(MissingDependency, match=r"CuPy's NCCL cannot be imported.*pip install"):
-        open_nccl()
+        open_by_cupy()
     pretend_cupy(monkeypatch, SimpleNamespace(available=False), None)
     with pytest.raises(MissingDependency, match=r"CuPy finds no NCCL library; pip install"):
-        open_nccl()
+        open_by_cupy()
 
 
 @pytest.mark.parametrize("code", [1, 4, 5, 6, 7])
@@ -293,7 +293,7 @@ def test_errors_of_cupy_become_nccls_words_even_where_cupy_has_no_name(code: int
     bench = Bench(1)
     bench.process.refuse["ncclAllReduce"] = (code, "what NCCL wrote down")
     with pytest.raises(
-        NcclFailed, match=rf"ncclAllReduce: {RESULTS[code]}: .*\(what NCCL wrote down\)"
+        LibraryFailed, match=rf"ncclAllReduce: {NCCL.results[code]}: .*\(what NCCL wrote down\)"
     ) as caught:
         all_reduce(bench, [bench.place(np.ones(2, np.int64), 0)])
     assert caught.value.refused == (code in (4, 5))

@@ -6,9 +6,9 @@ from typing import Any
 
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.backends.nccl.bootstrap import OneProcess
-from ccbench.backends.nccl.collectives import Binding
-from ccbench.backends.nccl.endpoint import NcclRanks
+from ccbench.backends.xccl.bootstrap import OneProcess
+from ccbench.backends.xccl.collectives import Binding
+from ccbench.backends.xccl.endpoint import NcclRanks
 from ccbench.cases import Case
 from tests.backends import measuring
 

@@ -20,9 +20,9 @@ from typing import Any
 
 from ccbench.backends.cuda.context import MAIN_STREAM
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
-from ccbench.backends.nccl import nccl_algorithms
-from ccbench.backends.nccl.launches import Memory, RankContext
-from ccbench.backends.nccl.library import Communicator, Communicators, Nccl, algorithm_config
+from ccbench.backends.xccl import nccl_algorithms
+from ccbench.backends.xccl.launches import Memory, RankContext
+from ccbench.backends.xccl.library import Communicator, Communicators, Library, algorithm_config
 from ccbench.cases import ALL_GROUPS, NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes
@@ -96,9 +96,9 @@ class Call:
 def prepared(communicator: Communicator, call: Call, stream: int) -> Callable[[], None]:
     """Return what enqueues ``call`` on ``stream`` each time it is called, with all looked up before.
 
-    It raises NcclFailed with NCCL's words. Here: CannotRun for what this NCCL lacks.
+    It raises LibraryFailed with NCCL's words. Here: CannotRun for what this NCCL lacks.
     """
-    nccl = communicator.nccl
+    nccl = communicator.library
 
     def bound(name: str, arguments: tuple[int, ...]) -> Callable[[], None]:
         config: tuple[Any, ...] = ()
@@ -130,7 +130,7 @@ def prepared(communicator: Communicator, call: Call, stream: int) -> Callable[[]
 
 
 def nccl_calls(
-    nccl: Nccl, rank: int, ranks: int, call: Call, stream: int
+    nccl: Library, rank: int, ranks: int, call: Call, stream: int
 ) -> list[tuple[str, tuple[int, ...]]]:
     """Return what ``rank`` of ``ranks`` must call, in one group if more than one; none without a part.
 
@@ -331,7 +331,7 @@ class Binding:
 class PreparedCase:
     """All bindings of a case in this process; ``release`` gives everything back."""
 
-    def __init__(self, nccl: Nccl, case: Case) -> None:
+    def __init__(self, nccl: Library, case: Case) -> None:
         self.nccl = nccl
         self.case = case
         self.bindings: list[Binding] = []

@@ -3,8 +3,8 @@
 Run by hand when there are new releases, with wheels that ``pip download --no-deps nvidia-nccl-cu12==2.28.9``
 fetched, and with any CuPy installed and an NCCL and a cuBLAS it can load; no driver is needed:
 
-    python -m tests.backends.nccl.record nvidia_nccl_cu12-2.28.9-*.whl
-    python -m tests.backends.nccl.record cupy
+    python -m tests.backends.xccl.record nvidia_nccl_cu12-2.28.9-*.whl
+    python -m tests.backends.xccl.record cupy
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from ccbench.backends.nccl.overlap import open_blas
+from ccbench.backends.xccl.overlap import open_blas
 
 RECORDED = Path(__file__).parent / "recorded"
 

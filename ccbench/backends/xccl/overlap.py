@@ -28,8 +28,8 @@ from ccbench.backends.cuda.blocking_kernel import MOST_ITEMS_BLOCKED, most_block
 from ccbench.backends.cuda.context import COMPUTE_STREAM, MAIN_STREAM
 from ccbench.backends.cuda.runtime import do_all
 from ccbench.backends.kernels.sources import beside
-from ccbench.backends.nccl.launches import Launches, RankContext
 from ccbench.backends.overlap import MATMUL
+from ccbench.backends.xccl.launches import Launches, RankContext
 
 MATRIX_EDGE = 2048
 """Of float16: 17.2 GFLOP, some tens of microseconds on a data centre's GPU, in 256 tiles of 128 x 128, more

@@ -61,6 +61,7 @@ def document(
         made["calibrated_on_every_other_size"] = _holdout(held_out.other_sizes)
         made["learned_without_the_system"] = _tested(held_out.other_systems)
         made["learned_without_the_generation"] = _tested(held_out.other_generations)
+        made["told_every_other_size"] = _tested(held_out.between)
         # Intervals are of all anchored predictions together, as those that ship.
         known = residuals_of(pooled(held_out.anchored))
         made["anchored"] = {

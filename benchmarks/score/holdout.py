@@ -98,7 +98,7 @@ def _calibrated(group: _Group, calibrate: Fitter) -> tuple[HeldOut, Errors]:
     if len(sizes) < FEWEST_SIZES:
         reason = f"{len(sizes)} sizes; {FEWEST_SIZES} are needed"
         return HeldOut(group.name, group.files, Errors().score, reason), Errors()
-    seen, unseen = _at(observations, set(sizes[::2])), _at(observations, set(sizes[1::2]))
+    seen, unseen = at_sizes(observations, set(sizes[::2])), at_sizes(observations, set(sizes[1::2]))
     try:
         errors, reasons = errors_of(unseen, calibrate(seen))
     except CcbenchError as error:
@@ -106,7 +106,8 @@ def _calibrated(group: _Group, calibrate: Fitter) -> tuple[HeldOut, Errors]:
     return HeldOut(group.name, group.files, errors.score, "; ".join(reasons)), errors
 
 
-def _at(observations: Sequence[Observation], sizes: set[int]) -> list[Observation]:
+def at_sizes(observations: Sequence[Observation], sizes: set[int]) -> list[Observation]:
+    """``observations`` at those of their sizes that are among ``sizes``; without those that have none."""
     found = []
     for one in observations:
         places = [place for place, size in enumerate(one.request.size_bytes) if size in sizes]

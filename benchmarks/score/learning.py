@@ -29,7 +29,7 @@ from ccbench.model.library.constants import (
     kinds_of,
     scaled,
 )
-from ccbench.model.library.intervals import ANCHORED_FILE, RESIDUALS_FILE
+from ccbench.model.library.intervals import ANCHORED_FILE, BETWEEN_FILE, RESIDUALS_FILE
 from ccbench.suite.documents import read_installed
 
 Floats = NDArray[np.float64]
@@ -83,12 +83,13 @@ def _levels(point: Floats) -> dict[str, float]:
 
 
 def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
-    """Learn the shipped levels and residuals from the healthy ones of ``logs``, and write all three files.
+    """Learn the shipped levels and residuals from the healthy ones of ``logs``, and write all four files.
 
     Raises MachineError where a file cannot be written.
     """
     from benchmarks.score.validation import (
         anchored_systems,
+        between_systems,
         folds,
         held_out_systems,
         plain_residuals,
@@ -109,6 +110,7 @@ def learn_from(logs: Sequence[LogPoints], report: Report) -> None:
     for path, tested in (
         (RESIDUALS_FILE, held_out_systems(left_out)),
         (ANCHORED_FILE, pooled(anchored_systems(left_out))),
+        (BETWEEN_FILE, between_systems(left_out)),
     ):
         told = f"{len(tested)} systems of {learned_on}"
         _write(path, plain_residuals(residuals_of(tested), told), width=118, default_flow_style=None)

@@ -72,6 +72,8 @@ def lines(
             for title, systems in held_out.anchored.items():
                 # Around predictions for other collectives intervals are those of predictions without anchors.
                 yield from _by_system(title, systems, known if ANCHORS.get(title) else None, ("bands",))
+            known = residuals_of(held_out.between)
+            yield from _by_system("told every other size", held_out.between, known, ("bands",))
     if held_out is not None:
         yield from _holdout("Calibrated on every other size, tested on the rest:", held_out.other_sizes)
 

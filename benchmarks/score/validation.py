@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.score.holdout import HoldoutScores, Report, on_other_sizes, system_key
+from benchmarks.score.holdout import HoldoutScores, Report, at_sizes, on_other_sizes, system_key
 from benchmarks.score.learning import fit
 from benchmarks.score.logs import LogPoints
 from benchmarks.score.predictors import calibrated
 from benchmarks.score.scores import Errors
 from benchmarks.score.statistics import BANDS
 from ccbench.model import Prediction
+from ccbench.model.calibrated import FEWEST_TO_HOLD_OUT
 from ccbench.model.library import LibrarySystem
 from ccbench.model.library.calibration import Calibrated, Observation, calibrate
 from ccbench.model.library.constants import LibraryConstants, shipped
@@ -101,6 +102,7 @@ class Validation:
     other_systems: tuple[SystemErrors, ...]
     other_generations: tuple[SystemErrors, ...]
     anchored: Mapping[str, tuple[SystemErrors, ...]]
+    between: tuple[SystemErrors, ...]
 
     @classmethod
     def of(cls, logs: Sequence[LogPoints], report: Report, learn: Learn = fit) -> Validation:
@@ -111,6 +113,7 @@ class Validation:
             held_out_systems(by_system),
             held_out_systems(folds(logs, lambda system: system.generation, report, learn)),
             anchored_systems(by_system),
+            between_systems(by_system),
         )
 
 
@@ -192,21 +195,14 @@ def _together(
     anchors: Sequence[int],
 ) -> SystemErrors:
     """Errors of all ``pairs``, which are of one system, each by its fit, or as ``taught`` says."""
-    rows, octaves = [], []
+    rows = []
     for pair, fitted in zip(pairs, fits, strict=True):
         (plain,) = systems_with([pair], taught)
         request, seconds = pair[1].request, np.asarray(pair[1].seconds)
         logs = plain.log_ratios if fitted is None else np.log(seconds / fitted.seconds(request))
-        rows.append(replace(plain, log_ratios=logs))
-        octaves.append(octaves_from(anchors, request.size_bytes))
-    return replace(
-        rows[0],
-        files=tuple(dict.fromkeys(file for one in rows for file in one.files)),
-        size_bytes=np.concatenate([one.size_bytes for one in rows]),
-        log_ratios=np.concatenate([one.log_ratios for one in rows]),
-        transfer_shares=np.concatenate([one.transfer_shares for one in rows]),
-        octaves=np.concatenate(octaves),
-    )
+        octaves = np.array(octaves_from(anchors, request.size_bytes))
+        rows.append(replace(plain, log_ratios=logs, octaves=octaves))
+    return _joined(rows)
 
 
 def pooled(anchored: Mapping[str, Sequence[SystemErrors]]) -> tuple[SystemErrors, ...]:
@@ -215,15 +211,34 @@ def pooled(anchored: Mapping[str, Sequence[SystemErrors]]) -> tuple[SystemErrors
     for name, tested in anchored.items():
         for one in tested if ANCHORS.get(name) else ():
             systems[one.system.name].append(one)
-    return tuple(
-        replace(
-            rows[0],
-            size_bytes=np.concatenate([one.size_bytes for one in rows]),
-            log_ratios=np.concatenate([one.log_ratios for one in rows]),
-            transfer_shares=np.concatenate([one.transfer_shares for one in rows]),
-            octaves=np.concatenate([one.octaves for one in rows]),
-        )
-        for rows in systems.values()
+    return tuple(map(_joined, systems.values()))
+
+
+def between_systems(left_out: Sequence[Fold]) -> tuple[SystemErrors, ...]:
+    """Errors at each size of a sweep but the first and the last, told every other: those on either side."""
+    found = []
+    for held_out, taught in left_out:
+        rows = []
+        for log, one in held_out:
+            sizes = sorted(set(one.request.size_bytes))
+            for told in (sizes[::2], sizes[1::2]):
+                if len(sizes) >= FEWEST_TO_HOLD_OUT:
+                    fitted = calibrate(at_sizes([one], {*told}), taught)
+                    (tested,) = at_sizes([one], {*sizes[1:-1]} - {*told})
+                    rows.append(_together([(log, tested)], [fitted], taught, told))
+        found += [_joined(rows)] if rows else []
+    return tuple(found)
+
+
+def _joined(rows: Sequence[SystemErrors]) -> SystemErrors:
+    """All ``rows``, which are of one system, as one."""
+    return replace(
+        rows[0],
+        files=tuple(dict.fromkeys(file for one in rows for file in one.files)),
+        size_bytes=np.concatenate([one.size_bytes for one in rows]),
+        log_ratios=np.concatenate([one.log_ratios for one in rows]),
+        transfer_shares=np.concatenate([one.transfer_shares for one in rows]),
+        octaves=np.concatenate([one.octaves for one in rows]),
     )
 
 

@@ -479,6 +479,36 @@ def bandwidth_dips(points: Points) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def slow_for_other_sizes(points: Points) -> Iterator[Finding]:
+    """Sizes that take longer than the run's other sizes imply, by levels of this machine."""
+    found = []
+    for line in _curves(points):
+        known = [one for one in line if one.by_other_sizes_seconds]
+        ratios = [_seconds(one) / (one.by_other_sizes_seconds or 1.0) for one in known]
+        off = [abs(math.log(ratio)) for ratio in ratios]
+        for place, (one, ratio) in enumerate(zip(known, ratios, strict=True)):
+            # A size is part of what its neighbours are held against: the one that is most off counts.
+            worst = off[place] == max(off[max(0, place - 1) : place + 2])
+            high = one.by_other_sizes_high_seconds or math.inf
+            if worst and _low(one) > high and _seconds(one) > (1 + CLEAR_SHARE) * high:
+                found.append((ratio, one))
+    if found:
+        found.sort(key=lambda item: -item[0])
+        texts = [
+            f"{one.label} took {format_seconds(_seconds(one))}, {format_ratio(ratio)} the "
+            f"{format_seconds(one.by_other_sizes_seconds or 0.0)} that other sizes imply (at most "
+            f"{format_seconds(one.by_other_sizes_high_seconds or 0.0)})"
+            for ratio, one in found
+        ]
+        yield _finding(
+            "doubt", "slow_for_other_sizes",
+            f"{plural(len(found), 'size')} slower than the run's other sizes imply",
+            _most(texts),
+            "measure it again: what goes away was a disturbance, and what stays is often a change of "
+            "algorithm or protocol in the wrong place; compare forced ones there", len(found),
+        )  # fmt: skip
+
+
 GUIDELINES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("all_reduce", ("reduce_scatter", "all_gather")),
     ("all_reduce", ("reduce", "broadcast")),
@@ -560,7 +590,9 @@ def default_loses(points: Points) -> Iterator[Finding]:
 
 Rule = Callable[[Points], Iterator[Finding]]
 
-SHAPE_RULES: tuple[Rule, ...] = (not_monotone, bandwidth_dips, self_inconsistent, default_loses)
+SHAPE_RULES: tuple[Rule, ...] = (
+    slow_for_other_sizes, not_monotone, bandwidth_dips, self_inconsistent, default_loses
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = (
     no_measurement, wrong_results, not_measured, beats_bound, flagged_cases, *SHAPE_RULES,

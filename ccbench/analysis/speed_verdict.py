@@ -207,7 +207,7 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
     """
     groups: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
     for point in run.points:
-        if _is_measurement(point):
+        if is_measurement(point):
             on, forced = (point.ranks, point.nodes), (point.algorithm, point.protocol, point.channels)
             groups[point.source, point.backend, point.collective, on, forced].append(point)
     free = {key[:-1] for key in groups if key[-1] == (DEFAULT, DEFAULT, 0)}
@@ -234,7 +234,7 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
     return tuple(found)
 
 
-def _is_measurement(point: Point) -> bool:
+def is_measurement(point: Point) -> bool:
     """Return whether a plain collective of all ranks was timed between devices, or may have been."""
     able = capabilities_of(point.backend)
     plain_case = all(getattr(point, axis.name) == axis.default for axis in WORK)

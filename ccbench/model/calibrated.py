@@ -465,6 +465,34 @@ def calibrate_cluster(base: Base, measured: Sequence[Measured], provenance: Prov
     )
 
 
+def from_other_sizes(one: Observation) -> Mapping[int, Prediction]:
+    """Place -> that size of ``one`` as the sizes measured on either side imply it, with its interval.
+
+    Levels are fitted to every other size and predict those between, so that no size is among its own anchors.
+    Of fewer than FEWEST_TO_HOLD_OUT there are none. Raises MachineError for what the model does not know.
+    """
+    sizes = sorted(set(one.request.size_bytes))
+    found: dict[int, Prediction] = {}
+    if len(sizes) < FEWEST_TO_HOLD_OUT:
+        return found
+    for told in (sizes[::2], sizes[1::2]):
+        seen = [place for place, size in enumerate(one.request.size_bytes) if size in told]
+        inner = {*sizes[1:-1]} - {*told}
+        places = [place for place, size in enumerate(one.request.size_bytes) if size in inner]
+        request = one.taking(places).request
+        seconds = calibrate([one.taking(seen)]).seconds(request).tolist()
+        made = []
+        pairs = zip(predict_library(one.system, request), seconds, strict=True)
+        for usual, taken in pairs:
+            transfer = taken * usual.bandwidth_seconds / usual.seconds
+            made.append(Prediction(0.0, taken, taken - transfer, transfer, usual.bottleneck))
+        octaves = octaves_from(told, request.size_bytes)
+        likely = intervals(one.system, made, octaves=octaves, between=True)
+        for place, prediction, interval in zip(places, made, likely, strict=True):
+            found[place] = replace(prediction, interval=interval)
+    return found
+
+
 def _origins(base: Base, provenance: Provenance, points: int) -> dict[str, str]:
     run, kept = provenance.run, "a topology, kept whole"
     if isinstance(base.described, str):

@@ -104,6 +104,7 @@ COLUMNS: tuple[CaseColumn, ...] = (
     _number("algbw", 4, "algbw_GB_s", _rate, attrgetter("algbw")),
     _number("busbw", 9, "busbw_GB_s", _rate, lambda point: point.busbw if point.group_ranks > 1 else None),
     _number("predicted", 5, "predicted_seconds", format_seconds),
+    replace(_number("by other sizes", 4, "by_other_sizes_seconds", format_seconds), usual=False),
     replace(_number("library says", 4, "library_estimate_seconds", format_seconds), usual=False),
     _number("of bound", 6, "bound_share", percent),
     CaseColumn("slowest part", right=False, keep=6, text=attrgetter("slowest_group")),
@@ -119,10 +120,11 @@ COLUMNS: tuple[CaseColumn, ...] = (
         ),
     ),
 )
-"""Bandwidths are in GB/s; "of bound" is the share of the speed of light that was reached, "library
-says" the library's own estimate, "slowest part" that of what ran at the same time, over the fastest."""
+"""Bandwidths are in GB/s; "of bound" is the share of the speed of light that was reached, "by other sizes"
+the time that the run's other sizes imply, "library says" the library's own estimate, "slowest part" that of
+what ran at the same time, over the fastest."""
 
-SHOWN_WHERE_SET = ("setting", "slowest part", "library says")
+SHOWN_WHERE_SET = ("setting", "slowest part", "by other sizes", "library says")
 
 
 def case_table(points: Sequence[Point]) -> Table:
@@ -162,6 +164,8 @@ def screen_table(run: Run, width: int) -> str:
     notes = ["GB/s = 1e9 bytes/s; of bound: the bound's time over the measured one"]
     notes += [f"{DOUBTFUL} flagged as doubtful"] * (not all(point.trusted for point in points))
     notes += doubts(points) if FLAGS in dropped else []
+    if "by other sizes" not in dropped and any(one.by_other_sizes_seconds for one in points):
+        notes.append("by other sizes: as the run's other sizes imply, with this machine's own levels")
     others = ", ".join(name for name in dropped if name != FLAGS)
     notes += [f"not shown for want of width: {others}"] * bool(others)
     notes += [f"{label}: {meaning_of(label)}"] * bool(label)
@@ -203,9 +207,10 @@ CSV_NAMES = (
     "run", "baseline", "simulated", "host", "machine", *(axis.name for axis in AXES), "backend_version",
     "algorithm_used", "protocol_used", "channels_used", "status", "detail", "samples", "median_seconds",
     "low_seconds", "high_seconds", "interval_confidence", "algbw_GB_s", "busbw_GB_s", "bound_seconds",
-    "predicted_seconds", "library_estimate_seconds", "slowest_group", "bound_share", "overlap_efficiency",
-    "overlap_low", "overlap_high", "bottleneck", "slowest_rank", "wrong_elements", "flags", "time_statistic",
-    "source", "tool",
+    "predicted_seconds", "by_other_sizes_seconds", "by_other_sizes_low_seconds",
+    "by_other_sizes_high_seconds", "library_estimate_seconds", "slowest_group", "bound_share",
+    "overlap_efficiency", "overlap_low", "overlap_high", "bottleneck", "slowest_rank", "wrong_elements",
+    "flags", "time_statistic", "source", "tool",
 )  # fmt: skip
 _CSV_VALUES: Mapping[str, Callable[[Point], object]] = {
     "channels_used": lambda point: point.channels_used or None,

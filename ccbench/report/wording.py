@@ -12,6 +12,7 @@ from typing import Any
 
 from ccbench.analysis.findings import EMULATION, LEFT_OUT, MOST_NAMED, SIMULATED, provenance, run_findings
 from ccbench.analysis.health import ADVICE, health_of, wants_health
+from ccbench.analysis.other_sizes import with_other_sizes
 from ccbench.analysis.slow_ranks import UNNAMED, flagged_devices
 from ccbench.analysis.speed_verdict import SpeedVerdict, expected_from, speed_verdicts
 from ccbench.cases import NO_ROOT, SETTINGS, Status, capabilities_of, setting_labels
@@ -44,11 +45,12 @@ def points_of(run: Run, *, name: str = "", baseline: bool = False) -> tuple[Poin
     source added.
     """
     labels = table_labels(run.points)
+    points = run.points if baseline else with_other_sizes(run)
     if not name and not baseline and not any(labels):
-        return run.points
+        return points
     return tuple(
         replace(point, run=" ".join(part for part in (name, label) if part), baseline=baseline)
-        for point, label in zip(run.points, labels, strict=True)
+        for point, label in zip(points, labels, strict=True)
     )
 
 

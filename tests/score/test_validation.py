@@ -13,6 +13,7 @@ from benchmarks.score.logs import LogPoints
 from benchmarks.score.validation import (
     ANCHORS,
     anchored_systems,
+    between_systems,
     coverage,
     figures,
     folds,
@@ -156,6 +157,16 @@ def test_intervals_of_anchored_predictions_are_of_all_anchors_together() -> None
     for place, one in enumerate(learned.systems):
         assert len(one.octaves) == len(one.log_ratios) == sum(len(of[place].log_ratios) for of in told)
     assert all("octaves" in one for one in plain_residuals(learned, "four systems")["systems"])
+
+
+def test_between_measured_sizes_systems_of_other_levels_are_near() -> None:
+    left_out = folds(many(8, spread=0.5), system_key, quiet, Learner())
+    between, plain = between_systems(left_out), held_out_systems(left_out)
+    assert figures(between)["median_error"] < figures(plain)["median_error"] / 2
+    assert all(sorted(one.size_bytes.tolist()) == sorted(SIZES)[1:-1] for one in between)
+    assert all(len(one.octaves) == len(one.log_ratios) for one in between)
+    few = [log_points("a.txt", SIZES[:3])]
+    assert between_systems(folds(few, system_key, quiet, Learner())) == ()
 
 
 def test_of_one_system_no_coverage_is_known() -> None:

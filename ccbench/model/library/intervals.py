@@ -7,7 +7,8 @@ Shafer, Algorithmic Learning in a Random World, 2005) with a system as the unit 
 like the one at hand weigh more (Tibshirani et al., Conformal Prediction Under Covariate Shift, NeurIPS 2019),
 and so do rows in which transfers take a like share of the time: where bandwidth rules, errors are small.
 ``anchored.yaml`` has the same of predictions by ``calibrate`` with one to three measured sizes; rows as far
-from these, and on the same side, weigh more there.
+from these, and on the same side, weigh more there. ``between.yaml`` has it of every size of a sweep as
+predicted with those on either side of it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ Floats = NDArray[np.float64]
 
 RESIDUALS_FILE = FOLDER / "residuals.yaml"
 ANCHORED_FILE = FOLDER / "anchored.yaml"
+BETWEEN_FILE = FOLDER / "between.yaml"
 
 REGIMES: tuple[tuple[str, int | None], ...] = (("latency", 32 << 10), ("middle", 32 << 20), ("large", None))
 """Name and the most bytes: where latency rules, in between, and where bandwidth rules."""
@@ -44,6 +46,9 @@ SHARE_WIDTH = 0.2
 OCTAVES_WIDTH = 2.0
 MOST_OCTAVES = 20
 """The same in octaves from the nearest measured size, of which more than MOST_OCTAVES count as that."""
+
+MOST_BETWEEN = 3.0
+"""Octaves from a measured size on either side: sweeps of the published logs have no longer steps."""
 
 ALARM = 0.1
 """p-value at or below which a regime may be called slow, or fast. Where all three regimes are looked at, 29
@@ -168,13 +173,16 @@ def intervals(
     predictions: Sequence[Prediction],
     learned: Residuals | None = None,
     octaves: Sequence[float] = (),
+    between: bool = False,
 ) -> tuple[Interval, ...]:
     """Intervals of the library's ``predictions`` on ``system``; never below their bounds.
 
     learned: other residuals than those that ship, for validation. octaves: of predictions by ``calibrate``,
-    see ``octaves_from``.
+    see ``octaves_from``. between: sizes on either side were measured.
     """
-    known = learned or residuals(ANCHORED_FILE if octaves else RESIDUALS_FILE)
+    near = between and max(map(abs, octaves)) <= MOST_BETWEEN
+    file = BETWEEN_FILE if near else ANCHORED_FILE if octaves else RESIDUALS_FILE
+    known = learned or residuals(file)
     kind = kind_of(system)
     origin = _origin(kind, known.systems) + ", by sizes as far from a measured one" * bool(octaves)
     found = []

@@ -520,6 +520,11 @@ def case_of(row: Mapping[str, Any]) -> Case:
     return Case(str(row["suite"]), **values)
 
 
+def asked_of(case: Case) -> dict[str, Any]:
+    """What a case asks, without its suite, as JSON has it; ``case_of`` makes the case of it again."""
+    return {axis.name: getattr(case, axis.name) for axis in AXES}
+
+
 def moves_alike(collective: str, backends: Sequence[str], dtypes: Sequence[str]) -> bool:
     """Return whether as many bytes take as long in each of ``dtypes``: these are the same as far as they are
     known, or nothing is added, or all backends add natively.

@@ -432,8 +432,9 @@ class GlooEndpoint(RankEndpoint):
 
     def barrier(self) -> None:
         """Gloo's own, so that ranks leave it as they do in programs."""
-        self._everyone.barrier(self._barrier_options).wait()
+        # Counted on entry: who waits here for a group that hangs is further than its ranks.
         self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
+        self._everyone.barrier(self._barrier_options).wait()
 
     def agree(self, value: int) -> int:
         """Return rank 0's value, on every rank."""

@@ -118,7 +118,8 @@ class Lane(ABC):
 
     def __post_init__(self) -> None:
         self.part = part_of(self.case, self.rank)
-        if self.fault and not self.fault.matches(self.case, self.rank):
+        # A rank that belongs to no group does nothing that could go wrong.
+        if self.fault and not (self.part and self.fault.matches(self.case, self.rank)):
             self.fault = None
         self.input: Array = np.empty(0, np.uint8)
         self.output = self.input

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ from ccbench.topology.node_nics import parse_network
 from ccbench.units import plural
 
 if TYPE_CHECKING:
+    from ccbench.results import Run
     from ccbench.runner.workers.discovery import LaunchedRanks
     from ccbench.runner.workers.hub import AgentHub
     from ccbench.suite.model import Suite
@@ -49,6 +50,9 @@ DETECT = "detect"
 
 MOST_COSTLY_TEAMS = 3
 """Teams that hold memory of GPUs and are open at the same time."""
+
+Guide = Callable[[Sequence[Case], "Run"], Sequence[Case]]
+"""From the cases still to be measured, and all that was measured so far, to the cases to go on with."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class RunOptions:
     nodes, network: over how many machines the ranks are spread, and what joins these (``ib-ndr-400x8``).
     launched: ranks that a launcher starts; None where nobody is launched.
     reading_modules: what the caller shows results with, to be imported while the first ranks start.
+    guides: by a suite's verdict, who is asked what to go on with whenever a rank was lost or nothing is left.
     """
 
     output: Path | None = None
@@ -83,6 +88,7 @@ class RunOptions:
     network: str | None = None
     launched: LaunchedRanks | None = None
     reading_modules: tuple[str, ...] = ()
+    guides: Mapping[str, Guide] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,8 +20,10 @@ from ccbench.cases import (
     Case,
     Measurement,
     Status,
+    asked_of,
     backend_names,
     capabilities_of,
+    case_of,
 )
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.machine.detection import detect
@@ -29,11 +31,12 @@ from ccbench.machine.flags import Flag
 from ccbench.machine.host import Terminated, terminated_by_signals
 from ccbench.model import Prediction
 from ccbench.model.context import PredictionContext
-from ccbench.results import RunFolder, arrow_schema
+from ccbench.results import RunFolder, arrow_schema, load_run
 from ccbench.runner.measure import blocks, expected_rounds, judged, merged, rounds_of
 from ccbench.runner.network_probe import NetworkLooks
 from ccbench.runner.planning import (
     MOST_COSTLY_TEAMS,
+    Guide,
     RunOptions,
     devices_missing,
     opening_seconds,
@@ -65,8 +68,14 @@ TEAM_FAILURES_LIMIT = 3
 """After so many teams of one kind could not even start, its other cases fail at once; after so many were lost
 with the same words and no good case between them, its other cases are skipped."""
 
+FURTHER_CASES = "further_cases"
+"""Entry of run.json: what was asked of the cases that a guide has added to those of the suite."""
+
 NO_LINK_FLAGS = frozenset((Flag.EMULATION, Flag.LOOPBACK))
 """Measurements with one of these are not predicted: the model prices links."""
+
+LOST = (Status.TIMED_OUT, Status.FAILED)
+"""Statuses of cases in which ranks were lost, so that a guide may have the others do without them."""
 
 _EXIT_CODES = {
     Status.WRONG: 1,
@@ -128,7 +137,9 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
             progress.note(line)
         done = folder.finished() if options.resume else {}
         run = _Run(suite, plan.cases, options, context, backends, folder, progress)
-        return run.all([case for case in plan.cases if case.case_id not in done], done, deadline)
+        further = [case_of({**row, "suite": suite.name}) for row in folder.manifest.get(FURTHER_CASES, ())]
+        every = [*plan.cases, *further]
+        return run.all([case for case in every if case.case_id not in done], done, deadline)
 
 
 def _not_started(case: Case, error: CcbenchError, often: str = "") -> Measurement:
@@ -170,7 +181,10 @@ class _Run:
         self._several_hosts = options.launched is not None and options.launched.nodes > 1
         launch = launch_of(options)
         self._launch = replace(launch, one_host=not self._several_hosts) if launch else None
-        self._networks = NetworkLooks(cases, self._several_hosts, context.host)
+        # A look takes rounds for every host, and is lost where a pair hangs: who is guided does without.
+        self._guide = options.guides.get(suite.verdict)
+        self._planned = frozenset(case.case_id for case in cases)
+        self._networks = NetworkLooks(() if self._guide else cases, self._several_hosts, context.host)
         on_devices = any(case.memory == DEVICE_MEMORY for case in cases)
         self._no_devices = devices_missing(options) if on_devices else ""
         self._forecast = Forecast()
@@ -204,9 +218,13 @@ class _Run:
         self._forecast.expect(map(self._left_of, cases))
         self._progress.started(self._forecast.left())
         exit_code = 0
+        measured = list(cases)
         try:
             try:
-                self._rounds(cases, deadline)
+                if self._guide is None:
+                    self._rounds(cases, deadline)
+                else:
+                    self._guided(self._guide, measured, done_before, deadline)
             finally:
                 self._close()
                 self._progress.finished()
@@ -214,7 +232,7 @@ class _Run:
             exit_code = 130
         except Terminated as stop:
             exit_code = stop.exit_code
-        results = [self._results.get(case.case_id) for case in cases]
+        results = [self._results.get(case.case_id) for case in measured]
         counts = Counter([*done_before.values(), *(one.status if one else Status.SKIPPED for one in results)])
         unfinished = sum(one is not None and one.stop_reason in (MORE_ROUNDS, NO_TEAM) for one in results)
         # The worst status decides; a run without a measured case, with too few rounds of one, or with one for
@@ -237,8 +255,31 @@ class _Run:
         result = self._results.get(case.case_id)
         return len(rounds_of(result)) if result else 0
 
-    def _rounds(self, cases: Sequence[Case], deadline: float | None) -> None:
-        """Round every case of a block once a round, so that drift of the machine hits all of them alike."""
+    def _guided(self, guide: Guide, cases: list[Case], done: Collection[str], deadline: float | None) -> None:
+        """Round what the guide says, until it says nothing new or no rank can be had; keeps ``cases`` right.
+
+        done: ids of cases that were finished before.
+        """
+        while True:
+            left = [case for case in cases if self._wants_more(case)]
+            wanted = guide(left, load_run(self._folder.path))
+            new = [case for case in wanted if case.case_id not in done and self._wants_more(case)]
+            cases[:] = dict.fromkeys([*(case for case in cases if case.case_id in self._results), *new])
+            further = [asked_of(case) for case in cases if case.case_id not in self._planned]
+            if further:
+                kept = [row for row in self._folder.manifest.get(FURTHER_CASES, ()) if row not in further]
+                self._folder.describe(
+                    planned_cases=len(done) + len(cases), **{FURTHER_CASES: [*kept, *further]}
+                )
+            self._forecast.expect(map(self._left_of, cases))
+            if not new or not self._rounds(new, deadline):
+                return
+
+    def _rounds(self, cases: Sequence[Case], deadline: float | None) -> bool:
+        """Round every case of a block once a round, so that drift of the machine hits all of them alike.
+
+        False once the time limit is spent; of guided cases True, too, as soon as one was lost.
+        """
         number = 0
 
         def costly(case: Case) -> TeamKey | None:
@@ -255,10 +296,14 @@ class _Run:
                             f"the time limit is spent; {missing} cases were not started, others may lack "
                             f"rounds (ccbench run ... --resume {self._folder.path} goes on)"
                         )
-                        return
+                        return False
                     number += 1
                     self._round(case, number, deadline)
+                    result = self._results.get(case.case_id)
+                    if self._guide and result and result.status in LOST:
+                        return True
                 self._forecast.expect(map(self._left_of, cases))
+        return True
 
     def _wants_more(self, case: Case) -> bool:
         result = self._results.get(case.case_id)  # None: the run's time limit cut its first round short

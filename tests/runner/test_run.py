@@ -13,7 +13,19 @@ from typing import Any
 import pytest
 
 from ccbench.backends.base import Backend, CannotRun, Team, TeamRequest
-from ccbench.cases import DECLARED, NO_TEAM, Case, Conditions, Device, Measurement, PricedBy, Sampling, Status
+from ccbench.cases import (
+    DECLARED,
+    NO_TEAM,
+    Case,
+    Conditions,
+    Device,
+    Measurement,
+    PricedBy,
+    Sampling,
+    Status,
+    asked_of,
+    case_of,
+)
 from ccbench.errors import (
     BackendUnavailable,
     CcbenchError,
@@ -26,7 +38,7 @@ from ccbench.machine.flags import Flag
 from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext
 from ccbench.model.machine import Machine, load_machine, save_machine
-from ccbench.results import load_run
+from ccbench.results import Run, load_run
 from ccbench.runner.planning import RunOptions, check_output, plan_suite
 from ccbench.runner.progress import Left, PlainProgress, Progress
 from ccbench.runner.run import RunOutcome, run_suite
@@ -312,6 +324,70 @@ def test_a_case_that_the_runs_own_limit_cut_is_not_called_hung(teams: Teams) -> 
     assert outcome.counts == {Status.OK: 2, Status.SKIPPED: 1}
     assert outcome.exit_code == 5
     assert "barrier" not in statuses(outcome.folder)
+
+
+def larger(case: Case, times: int = 2) -> Case:
+    return replace(case, size_bytes=times * case.size_bytes, count=times * case.count)
+
+
+def sizes(folder: Path) -> list[tuple[str, int]]:
+    return [(point.collective, point.size_bytes) for point in load_run(folder).points]
+
+
+def test_a_guide_adds_cases_once_nothing_is_left_until_it_knows_no_more(teams: Teams) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def guide(left: Sequence[Case], measured: Run) -> list[Case]:
+        asked.append((len(left), len(measured.points)))
+        if left:
+            return list(left)
+        case = case_of({"suite": "tiny", **asked_of(measured.points[1])})
+        return [case, larger(case)]  # what was measured is not measured again
+
+    outcome = run(teams, ["barrier", "broadcast"], guides={"speed": guide})
+    assert asked == [(2, 0), (0, 2), (0, 3)]
+    assert (outcome.exit_code, outcome.counts) == (0, {Status.OK: 3})
+    assert load_run(outcome.folder).manifest.planned_cases == 3
+
+
+def test_a_guide_of_another_verdict_is_not_asked(teams: Teams) -> None:
+    outcome = run(teams, ["barrier"], guides={"health": lambda left, measured: []})
+    assert outcome.counts == {Status.OK: 1}
+
+
+def test_a_lost_case_has_the_guide_say_how_the_others_go_on(teams: Teams) -> None:
+    teams.answers["all_reduce"] = status_of(Status.TIMED_OUT, "rank 1 hangs")
+
+    def guide(left: Sequence[Case], measured: Run) -> list[Case]:
+        lost = any(point.status is Status.TIMED_OUT for point in measured.points)
+        return [larger(case) if lost and case.size_bytes == 4096 else case for case in left]
+
+    outcome = run(teams, ["broadcast", "all_reduce", "gather"], guides={"speed": guide})
+    assert set(sizes(outcome.folder)) == {("broadcast", 4096), ("all_reduce", 4096), ("gather", 8192)}
+    assert load_run(outcome.folder).manifest.planned_cases == 3
+    assert outcome.exit_code == 4
+
+
+def test_a_resumed_run_measures_what_a_guide_had_added(teams: Teams) -> None:
+    def guide(left: Sequence[Case], measured: Run) -> list[Case]:
+        if left or len(measured.points) > 1:
+            return list(left)
+        case = case_of({"suite": "tiny", **asked_of(measured.points[0])})
+        return [larger(case, times) for times in (2, 4, 8)]
+
+    def stopped(case: Case, sampling: Sampling) -> Measurement:
+        if case.size_bytes == 4 * 4096:
+            raise KeyboardInterrupt
+        return good(case, sampling)
+
+    teams.answers["broadcast"] = stopped
+    outcome = run(teams, ["broadcast"], guides={"speed": guide})
+    assert outcome.counts == {Status.OK: 2, Status.SKIPPED: 2}
+    teams.answers.clear()
+    again = run(teams, ["broadcast"], guides={"speed": guide}, resume=outcome.folder)
+    assert again.counts == {Status.OK: 4}
+    assert [size for _, size in sizes(outcome.folder)] == [4096, 8192, 16384, 32768]
+    assert load_run(outcome.folder).manifest.planned_cases == 4
 
 
 def test_resume_measures_what_failed_and_leaves_the_rest(teams: Teams) -> None:

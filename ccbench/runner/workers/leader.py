@@ -227,7 +227,7 @@ class Leader:
         try:
             reports = self._answers(RankReport, deadline, runner)
         except _Lost as lost:
-            return Measurement(case, lost.status, str(lost), started_at=started_at), False
+            return self._placed(Measurement(case, lost.status, str(lost), started_at=started_at)), False
         self._failed = False
         return replace(self.composed(case, reports), started_at=started_at), True
 
@@ -292,9 +292,8 @@ class Leader:
 
     def composed(self, case: Case, reports: Mapping[int, RankReport]) -> Measurement:
         """Make one measurement of the reports of all ranks, which may have come in any order."""
-        names = list(dict.fromkeys(self.hosts))
         # Of each host one rank's report tells what else its processors did; all ranks wait for the worst.
-        ranks = [self.hosts.index(host) for host in names] or [0]
+        ranks = [self.hosts.index(host) for host in dict.fromkeys(self.hosts)] or [0]
         seen = flagged(
             replace(
                 worst_of_hosts([reports[rank].conditions for rank in ranks]),
@@ -311,6 +310,11 @@ class Leader:
         found = replace(found, conditions=conditions, backend_version=self._version)
         if not self._one_clock:
             found = replace(found, skew_seconds=())
+        return self._placed(found)
+
+    def _placed(self, found: Measurement) -> Measurement:
+        """Add where each rank ran, where that was on several hosts."""
+        names = list(dict.fromkeys(self.hosts))
         if len(names) < 2:
             return found
         return replace(found, hosts=self.hosts, node_of_rank=tuple(map(names.index, self.hosts)))

@@ -8,7 +8,7 @@ sources. What the words leave open is assumed where boards of that generation le
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.score.network_words import ports_of
 from ccbench.errors import MachineError
@@ -26,7 +26,7 @@ from ccbench.model.library.clusters import (
 )
 from ccbench.topology.classes import MOST_LINKS, is_card, is_module
 from ccbench.topology.files import load_catalog
-from ccbench.topology.text import said_and_denied
+from ccbench.topology.text import said_and_denied, share_said
 from ccbench.units import shown
 
 _SHARED = re.compile(r"ranks? on (?:one|a single|the same) GPU", re.IGNORECASE)
@@ -34,9 +34,13 @@ _NO_PEERS = re.compile(r"host[- ]staged|\bSHM\b|\b[CGT]?NS\b", re.IGNORECASE)
 _DOMAIN = re.compile(r"nvl-?([0-9]{2,3})\b", re.IGNORECASE)
 _RACKS = re.compile(r"x\s?([0-9]{1,5})\s+racks?", re.IGNORECASE)
 _LINKS = re.compile(
-    r"\bNV([0-9]{1,2})\b|\b([0-9]{1,2})(?:\s+of\s+(?:the\s+)?[0-9]{1,2})?\s+NVLink(?:s|\s+links)\b",
+    r"\bNV([0-9]{1,2})\b"
+    r"|\b([0-9]{1,2})(?:\s+of\s+(?:(?:the|its|all)\s+)*[0-9]{1,2}|\s+of\s+(?:the|its))?\s+NVLink(?:s|\s+links)\b",
     re.IGNORECASE,
 )
+_LINK = r"(?:[\w-]+\s+)?links?\b|nv-?links?\b|xgmi\b|bridges?\b"
+"""What there may be a share of."""
+
 _PCIE = re.compile(r"pcie\s?(?:gen\s?)?([1-6])", re.IGNORECASE)
 _LANES = re.compile(r"\bx(1|2|4|8|16)\b(?!\s?(?:racks?|GPU))", re.IGNORECASE)
 
@@ -93,7 +97,9 @@ def described(
         raise MachineError(f"{shown(gpu)}: several ranks share one GPU, which is not modelled")
     if gpus_per_node < 1 or nodes < 1:
         raise MachineError(f"{shown(gpu)}: no GPUs take part; only GPUs' libraries are modelled")
-    joined, absent = _joined(gpu, interconnect)
+    share, others = share_said(interconnect, _LINK)
+    share = min(share, share_said(gpu, _LINK)[0])
+    joined, absent = _joined(gpu, others if re.search(r"\w", others) else interconnect)
     rack = _DOMAIN.search(gpu)
     if (
         rack is not None
@@ -105,6 +111,13 @@ def described(
     domains = _domains(joined, gpus_per_node, nodes)
     ranks_per_node = gpus_per_node * nodes // domains
     inside = _inside(gpu, generation, ranks_per_node, joined, absent)
+    if share < 1 and inside.intra not in (Intra.NONE, Intra.PCIE, Intra.HOST):
+        inside = replace(
+            inside,
+            bytes_per_second=inside.bytes_per_second * share,
+            links=max(1, int(inside.links * share)),
+            origin=f"{inside.origin}; {share:.0%} of it",
+        )
     ports, network_origin = _network(network, domains, gpus_per_node, ranks_per_node, generation)
     port, port_origin = _nic_port(gpu, generation, inside)
     host, host_origin = host_of(f"{gpu} {interconnect}", generation, inside.intra is Intra.NVSWITCH)

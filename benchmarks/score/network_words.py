@@ -11,7 +11,7 @@ import re
 from ccbench.errors import MachineError
 from ccbench.model.library import Generation, NetworkPorts
 from ccbench.topology.node_nics import MOST_GIGABITS, MOST_NICS, PORT_GIGABITS
-from ccbench.topology.text import said_and_denied
+from ccbench.topology.text import said_and_denied, share_said
 from ccbench.units import shown
 
 _KIND = re.compile(
@@ -81,6 +81,11 @@ def ports_of(words: str, ranks_per_node: int, generation: Generation) -> tuple[N
     gigabits, count, origin = rated
     if not 0 < gigabits <= MOST_GIGABITS or not 0 < count <= MOST_NICS * max(1, ranks_per_node):
         raise MachineError(f"network: {shown(words)} is out of range; write for example ib-ndr-400x8")
+    share = share_said(words, r"(?:nic|hca|port|rail|adapter|link)s?\b|infiniband\b|ib\b|roce\b")[0]
+    if share < 1:
+        # Whole NICs, and of one that is left its share.
+        whole = max(1, int(count * share))
+        gigabits, count, origin = gigabits * count * share / whole, whole, f"{origin}; {share:.0%} of it"
     return NetworkPorts(word, gigabits * 1e9 / 8, count, switches_add(words)), origin
 
 

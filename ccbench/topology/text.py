@@ -76,7 +76,7 @@ _IN_USE = (
 _NO = (
     r"(?:\bthere (?:is|are|was|were) )?"
     r"(?:\b(?:no|not|without|lacks?|lacking|minus|neither|nor|never|non|none(?=\s+of\b)"
-    r"|(?:does|do|has|have|is|are)n't)|w/o|(?<![\w.-])(?:zero|0(?=\s+(?:x\s|(?:[\w-]+\s+){0,3}links\b|[\w-]+s\b))))"
+    r"|(?:does|do|has|have|is|are)n't)|w/o|(?<![\w.-])(?:zero|0(?:\s?%\s+of)?(?=\s+(?:x\s|(?:[\w-]+\s+){0,3}links\b|[\w-]+s\b))))"
     # A hyphen before what is no part makes an adjective (a non-blocking fabric); "no more than 4" are some.
     rf"(?:\s+(?!only\b|(?:more|less|fewer)\s+than\b)|-(?:{_NAMED}|(?=pcie|gpu)))"
 )
@@ -93,6 +93,13 @@ _DENIAL = re.compile(
     rf"|{_NO}(?:{_BETWEEN}(?:{_PCIE}\s+)?{_LIST}|{_PCIE}|(?:an?\s+|the\s+|any\s+)?[\w./+-]+)"
     rf"|\b{_OUT_OF_USE}\s+{_LIST}",
     re.IGNORECASE,
+)
+
+_SHARES = {"half": 0.5, "third": 1 / 3, "quarter": 0.25, "fourth": 0.25, "eighth": 0.125}
+# An ordinal ("the third NVLink") is no share, so that all but a half need their "of".
+_SHARE = (
+    r"\b(?:(?P<percent>[1-9][0-9]?)\s?(?:%|percent)\s+of|half(?:\s+of)?"
+    r"|(?:(?P<times>two|three)[\s-])?(?P<part>third|quarter|fourth|eighth)s?\s+of)\s+(?:(?:the|its|their|all)\s+)*"
 )
 
 _RANGE = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", re.ASCII)
@@ -133,6 +140,24 @@ def said_and_denied(words: str) -> tuple[str, str]:
         return words, ""
     kept = re.sub(r"\(\W*\)", "", _DENIAL.sub(",", words)).split(",")
     return ", ".join(filter(None, map(str.strip, kept))), "; ".join(denied)
+
+
+def share_said(words: str, part: str) -> tuple[float, str]:
+    """Return (least share of a machine's parts that ``words`` say is in use or fast, the other words).
+
+    ``pcie4, half of the NVLinks`` and ``pcie4, NVLink at half rate`` say 0.5 of NVLinks, and ``pcie4``: a
+    share of a part does not say that it is there. part: a pattern of its name.
+    """
+    rated = rf"(?:{part})\s+(?:[a-z]+\s+)?at\s+(?:an?\s+)?{_SHARE}(?:full\s+)?(?:rate|speed|width|bandwidth)"
+    shares = [1.0]
+    for pattern in (rf"{_SHARE}(?:them\b|{part})(?P<gone>\s+{_IS}{_OUT_OF_USE})?", rated):
+        for found in re.finditer(pattern, words, re.IGNORECASE):
+            one = _SHARES[(found["part"] or "half").lower()]
+            one *= {"two": 2, "three": 3}.get((found["times"] or "").lower(), 1)
+            one = int(found["percent"]) / 100 if found["percent"] else one
+            shares.append(1 - one if found.groupdict().get("gone") else one)
+        words = re.sub(pattern, "", words, flags=re.IGNORECASE)
+    return min(shares), words
 
 
 def whole(text: str) -> int | None:

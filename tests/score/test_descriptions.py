@@ -18,7 +18,7 @@ from ccbench.model.library.clusters import library_system
 from ccbench.topology.files import load_catalog
 from ccbench.topology.node_nics import KINDS
 from tests.results.importers.logs import LOGS, needs_logs
-from tests.topology.denials import NETWORKS, PARTS, denials
+from tests.topology.denials import NETWORKS, PARTS, denials, shares
 
 
 @pytest.mark.parametrize(
@@ -293,9 +293,9 @@ GPUS = (
     st.sampled_from(JOINED),
     st.sampled_from(["none", "tcp-25x1", "ib-hdr-200x4", "ib-hdr-200x4 with SHARP", "unknown"]),
     st.sampled_from(PLACES),
-    denials(PARTS + NETWORKS),
+    denials(PARTS + NETWORKS) | shares(),
 )
-def test_a_negated_word_never_raises_a_rate(
+def test_a_negated_word_or_a_share_never_raises_a_rate(
     gpu: str, counts: tuple[int, int], joined: str, network: str, place: str, denial: str
 ) -> None:
     def rates(gpu: str, joined: str, network: str) -> tuple[float, float, bool, bool]:
@@ -317,6 +317,41 @@ def test_a_negated_word_never_raises_a_rate(
     ):
         with suppress(MachineError):
             assert all(after <= before for after, before in zip(rates(*words), plain, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("words", "share"),
+    [
+        ("half of the NVLinks", 0.5),
+        ("half the links", 0.5),
+        ("only a quarter of its NVLink links", 0.25),
+        ("two thirds of the NVLinks up", 2 / 3),
+        ("NVLink at half rate", 0.5),
+        ("50 % of the NVLinks", 0.5),
+        ("two thirds of the NVLinks are down", 1 / 3),
+        ("6 of the NVLinks", 1 / 3),
+        ("6 of its 18 NVLinks", 1 / 3),
+        ("the third NVLink", 1.0),
+        ("half of the NICs", 1.0),
+    ],
+)
+def test_a_share_of_the_links_has_that_share_of_their_rate(words: str, share: float) -> None:
+    plain = described("H100 SXM", 8, 1, "nvswitch3", "none")
+    system = described("H100 SXM", 8, 1, f"nvswitch3, {words}", "none")
+    assert system.intra_bytes_per_second == pytest.approx(share * plain.intra_bytes_per_second)
+    assert system.links_per_gpu == int(share * plain.links_per_gpu + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("words", "count", "share"), [("half of the NICs", 4, 0.5), ("a third of them", 2, 1 / 3)]
+)
+def test_a_share_of_the_nics_has_that_share_of_their_rate(words: str, count: int, share: float) -> None:
+    plain = described("H100 SXM", 8, 2, "nvswitch3", "ib-ndr-400x8").network
+    system = described("H100 SXM", 8, 2, "nvswitch3", f"ib-ndr-400x8, {words}").network
+    assert plain is not None
+    assert system is not None
+    assert system.per_node == count
+    assert system.node_bytes_per_second == pytest.approx(share * plain.node_bytes_per_second)
 
 
 @pytest.mark.parametrize("joined", ["nvlink", "unknown", "nvswitch4", "nvswitch4-nvl72"])

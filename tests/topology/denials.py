@@ -13,10 +13,23 @@ WAYS = (
     "no {}", "without {}", "w/o {}", "no working {}", "{} not installed", "{} is not present", "{} disabled",
     "{}: none", "{} (not connected)", "not a {}", "lacks {}", "missing {}", "{} is off", "{} removed",
     "neither {}", "non-{}", "there is no {}", "zero {}",
-    "0 {} links", "{}=off", "none of the {}",
+    "0 {} links", "0 % of the {} links", "{}=off", "none of the {}",
 )  # fmt: skip
 
 
 def denials(parts: tuple[str, ...] = PARTS) -> st.SearchStrategy[str]:
     """One of ``parts``, denied in any of the ways."""
     return st.builds(str.format, st.sampled_from(WAYS), st.sampled_from(parts))
+
+
+SHARES = (
+    "half of the {}", "half the {}", "a quarter of the {}", "two thirds of all {}", "50 % of its {}",
+    "{} at half rate", "{} running at a quarter of full speed", "no more than half of the {}", "half of them",
+    "90 percent of their {}",
+)  # fmt: skip
+COUNTED = ("NVLinks", "NVLink links", "links", "NICs", "HCAs", "ports", "xGMI links")
+
+
+def shares() -> st.SearchStrategy[str]:
+    """Part of what a machine has, in any of the ways."""
+    return st.builds(str.format, st.sampled_from(SHARES), st.sampled_from(COUNTED))

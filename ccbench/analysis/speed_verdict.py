@@ -278,7 +278,7 @@ def _verdict(run: Run, subject: str, points: Sequence[Point]) -> tuple[str, Spee
     for regime, _ in reversed(REGIMES):
         members = [one for one in judged if regime_of(one.size_bytes) == regime]
         if members:
-            regimes.append(_of_regime(regime, members, typical.get(regime)))
+            regimes.append(regime_verdict(regime, members, typical.get(regime)))
     return "", SpeedVerdict(subject, tuple(regimes), causes=_causes(run, system, request, judged, regimes))
 
 
@@ -286,7 +286,8 @@ def _factor(point: Point) -> float:
     return (point.median_seconds or 0.0) / (point.predicted_seconds or 1.0)
 
 
-def _of_regime(regime: str, points: Sequence[Point], typical: Typicality | None) -> RegimeVerdict:
+def regime_verdict(regime: str, points: Sequence[Point], typical: Typicality | None) -> RegimeVerdict:
+    """The verdict on ``points``, which are of one regime and have predictions with intervals."""
     ordered = sorted(points, key=_factor)
     shown = ordered[(len(ordered) - 1) // 2]
     ratios, ids = (_factor(shown), _factor(ordered[0])), frozenset(one.case_id for one in points)

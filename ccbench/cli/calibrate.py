@@ -108,7 +108,11 @@ def _fit(
     now = datetime.now(timezone.utc)
     name = f"{base.cluster.name}, calibrated {now:%Y-%m-%d}"
     run_name = folder.resolve().name
-    provenance = Provenance(name, run_name, points.library, now.isoformat(timespec="seconds"))
+    driver = run.manifest.mapping("environment", "accelerators").get("driver")
+    at = now.isoformat(timespec="seconds")
+    # An import's environment is that of the host that imported it.
+    told = driver if isinstance(driver, str) and not any(one.imported for one in run.points) else ""
+    provenance = Provenance(name, run_name, points.library, at, told)
     found = calibrate_cluster(base, measured, provenance)
     save_calibrated(found, output)
     click.echo(summary(found))

@@ -180,11 +180,17 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
 
     if not is_calibrated_file(name):
         return None
+    from ccbench.machine.accelerators import driver_version
+    from ccbench.machine.files import Files
     from ccbench.model.calibration import too_old
 
     machine = load_calibrated(name)
-    cure = "drivers and libraries have changed since: ccbench calibrate RUN of a new one"
-    if told := too_old(f"{name}: {machine.name}", [machine.calibrated_at], cure):
+    cure = "drivers and libraries may have changed since: ccbench calibrate RUN of a new one"
+    here = driver_version(Files()) or ""
+    if machine.driver and here and here != machine.driver:
+        differs = f"was measured with driver {machine.driver}, and this host has {here}"
+        say(f"note: {name}: {machine.name} {differs}; {cure}")
+    elif told := too_old(f"{name}: {machine.name}", [machine.calibrated_at], cure):
         say(f"note: {told}")
     for option, value in fixed.items():
         if value is not None and (option, value) not in {("--ranks", machine.ranks), ("--model", LIBRARY)}:

@@ -167,7 +167,8 @@ class CalibratedCluster:
     """machine: a name of the catalog, or a whole topology in plain form. ranks: of all nodes together.
 
     network: between nodes, "" for one node. constants: scaled, by name. held_out: None where there were too
-    few sizes. run: the folder it is from; calibrated_at: ISO 8601 in UTC.
+    few sizes. run: the folder it is from; calibrated_at: ISO 8601 in UTC. driver: of the GPUs while they were
+    measured, "" where the run does not tell.
     """
 
     name: str
@@ -184,6 +185,7 @@ class CalibratedCluster:
     run: str
     calibrated_at: str
     origins: Mapping[str, str] = field(hash=False)
+    driver: str = ""
     kind: Literal["calibrated-cluster"] = KIND
     version: Literal[1] = VERSION
 
@@ -379,12 +381,16 @@ def open_base(
 
 @dataclass(frozen=True)
 class Provenance:
-    """name: of the machine to be. run, library: what was measured with what. at: now, ISO 8601 in UTC."""
+    """name: of the machine to be. run, library: what was measured with what. at: now, ISO 8601 in UTC.
+
+    driver: of the GPUs, "" where nobody tells.
+    """
 
     name: str
     run: str
     library: str
     at: str
+    driver: str = ""
 
 
 Measured = tuple[LibraryRequest, Sequence[float]]
@@ -462,6 +468,7 @@ def calibrate_cluster(base: Base, measured: Sequence[Measured], provenance: Prov
         run=run,
         calibrated_at=provenance.at,
         origins=_origins(base, provenance, points.total()),
+        driver=provenance.driver,
     )
 
 

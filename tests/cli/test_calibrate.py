@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -275,3 +276,18 @@ def test_a_calibration_that_has_grown_old_is_told(
         r"note: mine.yaml: .* was measured on 2020-01-01, .* days ago",
         ccbench(*mine, "--sizes", "8").done.err,
     )
+
+
+@pytest.mark.parametrize(("here", "told"), [("570.86", True), ("550.54", False), (None, False)])
+def test_a_calibration_of_another_driver_is_told(
+    ccbench: Command, run: Path, monkeypatch: pytest.MonkeyPatch, here: str | None, told: bool
+) -> None:
+    manifest = json.loads((run / "run.json").read_text())
+    manifest.setdefault("environment", {})["accelerators"] = {"driver": "550.54"}
+    (run / "run.json").write_text(json.dumps(manifest))
+    assert ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").code == 0
+    assert load_calibrated("mine.yaml").driver == "550.54"
+    monkeypatch.setattr("ccbench.machine.accelerators.driver_version", lambda files: here)
+    ended = ccbench("predict", "--machine", "mine.yaml", "--collective", "all_reduce", "--sizes", "8").done
+    note = "was measured with driver 550.54, and this host has 570.86; drivers and libraries may have changed"
+    assert (note in ended.err) is told

@@ -56,7 +56,8 @@ class Collective:
     origins: (rank, output index, ranks, root) -> the (rank, input index) pairs whose combination the
         output slot must hold; index counts slots within that rank's buffer.
     bus_factor: ranks -> busbw / algbw, from nccl-tests doc/PERFORMANCE.md.
-    moves_data: False for barrier, whose only effect is that every rank has heard of every rank.
+    moves_data: False for SETUPS and for barrier, whose only effect is that all have heard of all.
+    sized: there is a buffer, so that the case has a size.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Collective:
     origins: Callable[[int, int, int, int], Sequence[tuple[int, int]]]
     bus_factor: Callable[[int], float]
     moves_data: bool = True
+    sized: bool = True
 
     def slots(self, ranks: int, pieces: int) -> int:
         """Number of slots that inputs and outputs span; a schedule may add work slots after them."""
@@ -93,13 +95,13 @@ class Collective:
 
     def size_bytes(self, count: int, ranks: int, item_bytes: int) -> int:
         """nccl-tests' "size" of a case: the largest buffer of one rank."""
-        if not self.moves_data:
+        if not self.sized:
             return 0
         return count * item_bytes * (ranks if self.blocked else 1)
 
     def count_for(self, size_bytes: int, ranks: int, item_bytes: int) -> int:
         """The largest count whose size does not exceed ``size_bytes`` (nccl-tests rounds down too)."""
-        if not self.moves_data:
+        if not self.sized:
             return 0
         return size_bytes // item_bytes // (ranks if self.blocked else 1)
 
@@ -151,8 +153,11 @@ def _row(
     rooted: bool = False,
     blocked: bool = False,
     moves_data: bool = True,
+    sized: bool = False,
 ) -> Collective:
-    return Collective(name, reduces, rooted, blocked, inputs, outputs, origins, bus_factor, moves_data)
+    return Collective(
+        name, reduces, rooted, blocked, inputs, outputs, origins, bus_factor, moves_data, moves_data or sized
+    )
 
 
 COLLECTIVES: dict[str, Collective] = {
@@ -185,17 +190,25 @@ COLLECTIVES: dict[str, Collective] = {
     )
 }  # fmt: skip
 
+SETUPS: dict[str, Collective] = {
+    name: _row(name, _all, _all, _from_everyone, _one, moves_data=False, sized=name == "register")
+    for name in ("comm_init", "comm_split", "register")
+}
+"""Calls of a library before it communicates, which have a time and no bandwidth: a new communicator of all
+ranks, one for the even and one for the odd ones, and memory made known to the network or to other ranks.
+Measured one at a time, and checked over what was made, which is given back out of the measured time."""
+
 
 def collective(name: str) -> Collective:
-    """The row called ``name``; UsageError lists the names when there is none."""
-    try:
-        return COLLECTIVES[name]
-    except KeyError:
-        raise UsageError(_unknown(name)) from None
+    """The row called ``name``, SETUPS included; UsageError lists the names when there is none."""
+    row = COLLECTIVES.get(name) or SETUPS.get(name)
+    if row is None:
+        raise UsageError(_unknown(name))
+    return row
 
 
 def _unknown(name: str) -> str:
-    return f"collective: {name!r} is not known; {suggestion(name, COLLECTIVES)}"
+    return f"collective: {name!r} is not known; {suggestion(name, (*COLLECTIVES, *SETUPS))}"
 
 
 def reference(

@@ -22,6 +22,7 @@ from ccbench.cases import (
     backend_names,
     declare,
 )
+from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
 
@@ -49,7 +50,7 @@ SHARED = {**GROUPS, "concurrent": EVERY, "traffic": EVERY}
 """A rank can be in several groups at a time, and blocks may differ in size."""
 
 ON_HOSTS: dict[str, Any] = {
-    "collective": EVERY,
+    "collective": tuple(COLLECTIVES),
     "dtype": CPU_DTYPES,
     "op": OPS,
     "mode": ONE_BY_ONE,
@@ -157,6 +158,7 @@ declare(
         not_in_place=OUT_OF_PLACE,
         values={
             **ON_HOSTS,
+            "collective": (*COLLECTIVES, *SETUPS),
             "dtype": (*CPU_DTYPES, "uint32", "uint64"),
             "op": ("sum", "prod", "min", "max"),
             **COMPUTED,
@@ -178,7 +180,13 @@ declare(
         "gloo",
         entry_point="ccbench.backends.gloo:BACKEND",
         launched="ccbench.backends.gloo:GlooEndpoint",
-        values={**ON_HOSTS, **COMPUTED, "pair": EVERY, **SHARED},
+        values={
+            **ON_HOSTS,
+            "collective": (*COLLECTIVES, "comm_init", "comm_split"),
+            **COMPUTED,
+            "pair": EVERY,
+            **SHARED,
+        },
         not_in_place=OUT_OF_PLACE,
         most_ranks=1024,
         device=Device.PROCESS,

@@ -39,9 +39,9 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import Backend, ControlChannel, Launch, TeamRequest
 from ccbench.backends.cpu.memory import Word
-from ccbench.backends.rank_endpoint import OWN, RankBuffers, RankEndpoint
+from ccbench.backends.rank_endpoint import OWN, RankBuffers, RankEndpoint, Setup, nothing
 from ccbench.cases import OVERLAP, UNEVEN, Case
-from ccbench.collectives import collective, sent_elements
+from ccbench.collectives import SETUPS, collective, sent_elements
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.software import install_line, installed_version
 from ccbench.verification import Array
@@ -366,6 +366,7 @@ class GlooEndpoint(RankEndpoint):
         self._route = meet(exchange)
         self._everyone = open_group(self._route, "everyone", self.rank, self.ranks)
         self._groups: dict[tuple[tuple[int, ...], int], Any] = {}
+        self._opened = 0
         self._barrier_options = options_of("barrier")
         self._broadcast_options = options_of("broadcast")
         self._gather_options = options_of("all_gather")
@@ -379,6 +380,8 @@ class GlooEndpoint(RankEndpoint):
 
     def bind(self) -> Any:
         """Return the groups' calls, with options and tensors made beforehand."""
+        if self.case.collective in SETUPS:
+            return self.set_up(self._setup_of(self.own))
         calls = [self._call_of(lane) if lane.part else None for lane in self._lanes]
         if self.other:
             return ConcurrentCalls(calls, self.times.running if self.times else None)
@@ -386,6 +389,27 @@ class GlooEndpoint(RankEndpoint):
         if self.case.mode == OVERLAP:
             self.background = calls[0]
         return calls[0].launch
+
+    def _setup_of(self, lane: RankBuffers) -> Callable[[], Setup]:
+        """Return the maker of a process group like the case's, or of one of its halves: Gloo splits none."""
+        assert lane.part is not None, "a rank that belongs to no group binds nothing"
+        members, rank = lane.part.members, lane.part.group_rank
+        if lane.case.collective == "comm_split":
+            members, rank = members[rank % 2 :: 2], rank // 2
+        answer = _tensor(np.zeros(1, np.int64))
+
+        def count(group: Any) -> int:
+            answer.fill_(1)
+            group.allreduce([answer], options_of("all_reduce")).wait()
+            return int(answer)
+
+        def make() -> Setup:
+            self._opened += 1  # alike on all ranks, which launch equally often
+            group = open_group(self._route, f"setup {self._opened} of {members}", rank, len(members))
+            # Connections are closed by the group's end, whose last name this one is.
+            return Setup(partial(count, group), nothing)
+
+        return make
 
     def _call_of(self, lane: RankBuffers) -> Call:
         scratch = np.empty(0, lane.source.dtype)

@@ -23,7 +23,7 @@ from ccbench.backends.endpoint import PerProcessEndpoint, TeamEndpoint, merged_m
 from ccbench.backends.faults import Fault
 from ccbench.backends.overlap import Background, OnProcessors, run_while_computing
 from ccbench.cases import Case, CaseFacts
-from ccbench.collectives import collective
+from ccbench.collectives import SETUPS, collective
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.groups import format_ranks
 from ccbench.machine.host import available_memory_bytes
@@ -259,6 +259,17 @@ def group_parts(case: Case) -> list[tuple[str, tuple[int, ...], int]]:
     ]
 
 
+@dataclass(frozen=True)
+class Setup:
+    """Something that a library has set up. ranks: asks, over it, how many ranks it joins; collective."""
+
+    ranks: Callable[[], int]
+    give_back: Callable[[], object]
+
+
+MOST_SET_UP = 64
+"""Setups that are kept until the next sample begins: MPICH has room for about 2048 communicators."""
+
 SAMPLE_CAPACITY = 4096
 
 Call = Callable[[], object]
@@ -315,11 +326,12 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         several = len(set(exchange.hosts)) > 1
         self.prefix = f"rank {self.rank}{f' on {exchange.hosts[self.rank]}' if several else ''}: "
         self.memory = HostMemory(self)
+        self._setups: list[Setup] = []
         self._forget()
 
     def _forget(self) -> None:
         self._lanes, self.times = (), None
-        self._call: Call = _nothing
+        self._call: Call = nothing
         self.background = self._computation = None
 
     # -- one case ------------------------------------------------------------------------------------------
@@ -338,7 +350,7 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         # Only when all of it fits on every rank is any of it taken.
         for lane in self._lanes:
             lane.take(self.memory)
-        self._call = self.bind() if any(lane.part for lane in self._lanes) else _nothing
+        self._call = self.bind() if any(lane.part for lane in self._lanes) else nothing
         self.memory.begin_case()
         return case.algorithm
 
@@ -382,6 +394,7 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
 
     def finish(self) -> None:
         """Drop the case's buffers, and what was computed on. Collective."""
+        self._give_back()
         self._forget()
         self.memory.release()
         self.barrier()
@@ -390,6 +403,42 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
     @abstractmethod
     def barrier(self) -> None:
         """Return when every rank has called it."""
+
+    # -- setups ----------------------------------------------------------------------------------------------
+
+    def set_up(self, make: Callable[[], Setup]) -> Call:
+        """Return a launch that sets something up, which is given back before the next sample."""
+
+        def launch() -> None:
+            # Other ranks may still be at work on the last one, and no longer on those before.
+            while len(self._setups) >= MOST_SET_UP:
+                self._setups.pop(0).give_back()
+            self._setups.append(make())
+
+        return launch
+
+    def begin_sample(self, sample: int) -> None:
+        """Give back what the last sample has set up, and tell the watchdog which is next. Collective."""
+        if self.case.collective in SETUPS:
+            self.barrier()
+            self._give_back()
+        super().begin_sample(sample)
+
+    def _give_back(self) -> None:
+        while self._setups:
+            self._setups.pop().give_back()
+
+    def _check_setup(self, lane: RankBuffers) -> Mismatch | None:
+        """Whatever was set up last must join the ranks that asked for it. Collective."""
+        if lane.part is None:
+            return None
+        seen, ranks = self._setups[-1].ranks(), len(lane.part.members)
+        expected = (
+            len(range(lane.part.group_rank % 2, ranks, 2)) if self.case.collective == "comm_split" else ranks
+        )
+        if seen == expected:
+            return None
+        return Mismatch(self.rank, 1, 0, f"{seen} ranks answer", f"{expected} ranks")
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 
@@ -427,6 +476,8 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         """Compare this rank's outputs with what is right. Collective."""
         self.say(Activity.CHECKING)
         self.memory.end_launches()
+        if self.case.collective in SETUPS:
+            return self._check_setup(self.own)
         return merged_mismatch(
             [
                 lane.check(seed, launches)
@@ -479,5 +530,5 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         return late + computed, late + communicated if self.background else 0.0
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Launch nothing, as a rank does that belongs to no group."""

@@ -18,7 +18,7 @@ from ccbench.cases import (
     PricedBy,
     capabilities_of,
 )
-from ccbench.collectives import COLLECTIVES
+from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.dtypes import item_bytes
 from ccbench.errors import CcbenchError, MachineError
 from ccbench.model import Prediction
@@ -59,6 +59,8 @@ def predict_case(
     able = capabilities_of(case.backend)
     if case.mode == OVERLAP or case.memory != DEFAULT:
         return None  # a library of the host that moves memory of devices is modelled by nobody
+    if case.collective in SETUPS:
+        return None  # what a library does then, no model says
     by_library = able.priced_by is not PricedBy.SCHEDULE
     if by_library and not case.size_bytes and COLLECTIVES[case.collective].moves_data:
         return None  # nothing to send: libraries return at once, or with a handshake of their own

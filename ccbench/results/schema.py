@@ -21,7 +21,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ccbench.cases import AXES, OVERLAP, Case, Conditions, Measurement, Status, case_of
-from ccbench.collectives import COLLECTIVES
+from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.errors import UsageError
 from ccbench.model import Prediction
 from ccbench.stats import rounds_interval, tukey_outliers
@@ -427,8 +427,8 @@ def _positive(value: float | None) -> float | None:
 
 def _has_bandwidth(case: Case) -> bool:
     """Return whether data moves and the time is the collective's alone, not that of a computation as well."""
-    collective = COLLECTIVES.get(case.collective)
-    return case.size_bytes > 0 and (collective is None or collective.moves_data) and case.mode != OVERLAP
+    idle = case.collective in SETUPS or case.collective == "barrier" or not case.size_bytes
+    return not idle and case.mode != OVERLAP
 
 
 def bandwidths(case: Case, seconds: float) -> tuple[float | None, float | None]:

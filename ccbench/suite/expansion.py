@@ -18,7 +18,7 @@ from itertools import product
 from typing import Any
 
 from ccbench.cases import AXIS, NO_ROOT, OVERLAP, Axis, Case, backend_names, backends_of_auto, capabilities_of
-from ccbench.collectives import COLLECTIVES, Collective
+from ccbench.collectives import SETUPS, Collective, collective
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.suite.grouping import why_no_groups, works
@@ -89,7 +89,7 @@ class _Block:
         """Cases before equal ones are joined, by multiplication."""
         values = math.prod(len(one.has) for one in kept)
         values *= math.prod(len(one.has) + one.lacked.total() for one in asked)
-        sizes = self.sweep.size if values and self.row.moves_data else (0,)
+        sizes = self.sweep.size if values and self.row.sized else (0,)
         return values * sum(size.count() if isinstance(size, Range) else 1 for size in sizes)
 
     def left_out(self) -> Iterator[tuple[str, int]]:
@@ -112,7 +112,7 @@ class _Block:
             group_ranks = varied.group_ranks
             # Sizes are rounded down to whole elements of each block, and each point is there once.
             points = [(0, 0)]
-            if row.moves_data:
+            if row.sized:
                 item_bytes = ITEM_BYTES[dtype]
                 counts = (
                     row.count_for(size, group_ranks, item_bytes) for size in size_points(self.sweep.size)
@@ -205,9 +205,10 @@ def _rank_counts(sweep: Sweep, context: ExpansionContext) -> tuple[int, ...]:
 
 def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_Block]:
     for backend, name in product(_sweep_backends(suite, sweep, context), sweep.collective):
-        row = COLLECTIVES[name]
-        # A barrier waits: there is nothing to hide.
+        row = collective(name)
+        # A barrier waits: there is nothing to hide. What is set up is given back between samples.
         asked = [mode for mode in sweep.values_of("mode") if mode != OVERLAP or row.moves_data]
+        asked = ["isolated"] if name in SETUPS else asked
         modes = _parted({mode: "" if offers(backend, "mode", mode) else f"mode {mode}" for mode in asked})
         meanwhile = {OVERLAP: sweep.values_of("overlap_with")}
         modes = replace(modes, has=[(mode, one) for mode in modes.has for one in meanwhile.get(mode, ("",))])
@@ -305,10 +306,10 @@ def _check_algorithms(suite: Suite, index: int, sweep: Sweep, context: Expansion
 
 def _offered(backends: Iterable[str], sweep: Sweep, context: ExpansionContext) -> set[str]:
     found: set[str] = set()
-    for backend, collective in product(backends, sweep.collective):
+    for backend, name in product(backends, sweep.collective):
         # A backend that cannot even be asked offers nothing here.
         with suppress(CcbenchError):
-            found.update(map(_base, context.algorithms_of(backend, collective)))
+            found.update(map(_base, context.algorithms_of(backend, name)))
     return found
 
 

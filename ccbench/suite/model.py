@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from ccbench.cases import AXES, AXIS, Axis, Sampling, backend_names
-from ccbench.collectives import COLLECTIVES
+from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.errors import CcbenchError, SuiteError
 from ccbench.groups import LAYOUT_AXES, MEGATRON_ORDER, ORDERS
 from ccbench.suite import grouping
@@ -220,7 +220,7 @@ else:
 class Sweep(_SweptKeys):
     """Points to measure: every combination of what its keys say."""
 
-    collective: Annotated[tuple[str, ...], _words(read_collectives, *COLLECTIVES, "all")]
+    collective: Annotated[tuple[str, ...], _words(read_collectives, *COLLECTIVES, *SETUPS, "all")]
     algorithm: Annotated[tuple[str, ...], _texts(read_algorithms, "string")] = ("default",)
     size: Annotated[tuple[int | Range, ...], SIZES] = DEFAULT_SIZES
     ranks: Annotated[tuple[int, ...] | str, RANKS] = "auto"

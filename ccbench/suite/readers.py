@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ccbench.cases import backend_names
-from ccbench.collectives import COLLECTIVES
+from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.errors import UsageError
 from ccbench.units import format_size, parse_size, shown, suggestion
 
@@ -126,7 +126,7 @@ def read_sweep_backends(value: Any) -> tuple[str, ...]:
     return words("backend", backend_names(), backend_names())(value)
 
 
-read_collectives = words("collective", tuple(COLLECTIVES), tuple(COLLECTIVES))
+read_collectives = words("collective", (*COLLECTIVES, *SETUPS), tuple(COLLECTIVES))
 
 
 read_algorithms = several(

@@ -365,3 +365,14 @@ def test_a_misspelt_algorithm_is_an_error_in_a_sweep_of_other_backends_too() -> 
         SuiteError, match=r"'rign' is no algorithm of nccl for all_reduce; did you mean 'ring'"
     ):
         expand(suite, context())
+
+
+def test_setups_are_asked_for_by_name_one_at_a_time_and_only_registration_has_a_size() -> None:
+    asked = "{collective: [comm_init, register], size: [4 KiB, 8 KiB], mode: all, dtype: all}"
+    found = [(one.collective, one.size_bytes, one.mode, one.dtype) for one in cases(asked)]
+    assert found == [
+        ("comm_init", 0, "isolated", "uint8"),
+        ("register", 4096, "isolated", "uint8"),
+        ("register", 8192, "isolated", "uint8"),
+    ]
+    assert not {one.collective for one in cases("{collective: all}")} & set(SETUPS)

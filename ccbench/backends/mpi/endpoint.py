@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,9 @@ from ccbench.backends.mpi.calls import (
 )
 from ccbench.backends.mpi.device import DeviceMemory, device_of_rank
 from ccbench.backends.mpi.library import MPICH, initialise, library_name, loaded_mpi, vendor
-from ccbench.backends.rank_endpoint import CONCURRENT, OWN, HostMemory, RankBuffers, RankEndpoint
+from ccbench.backends.rank_endpoint import CONCURRENT, OWN, HostMemory, RankBuffers, RankEndpoint, Setup
 from ccbench.cases import DEVICE_MEMORY, OVERLAP, Case
+from ccbench.collectives import SETUPS
 from ccbench.errors import BackendUnavailable
 
 LOOKED_AFTER = "the collective is begun without blocking, and MPI_Testall called between repetitions"
@@ -75,6 +77,9 @@ def start_library(exchange: ControlChannel) -> Any:
 
 
 Groups = tuple[tuple[int, ...], ...]
+
+RANK_MARKS = 251
+"""Ranks that are told apart by one byte of their memory; a prime, so that neighbours differ."""
 
 MOST_KEPT = 512
 """MPICH has room for about 2048 in each process; beyond this number the one not asked for longest goes."""
@@ -160,6 +165,8 @@ class MpiEndpoint(RankEndpoint):
 
     def bind(self) -> Any:
         """Return MPI's calls of this rank's part of the case."""
+        if self.case.collective in SETUPS:
+            return self.set_up(self._setup_of(self.own))
         if self.case.mode != OVERLAP and not self.other:
             self._bound = self._call_of(self.own, self.case.mode)
             on_host = self.memory is self._host_memory  # a device's copy is no step of the loop in C
@@ -185,6 +192,30 @@ class MpiEndpoint(RankEndpoint):
             return Call(self._mpi, communicator, lane.part.case, buffers, mode, one_way, self.memory.copy)
         except NotImplementedError:  # the header is of a newer standard than the library
             raise CannotRun(f"{self.version} has no {mode} {lane.case.collective}") from None
+
+    def _setup_of(self, lane: RankBuffers) -> Callable[[], Setup]:
+        """Return the maker of a communicator like the case's, of one of its halves, or of a window."""
+        mpi, joined = self._mpi, self._communicators.of(lane.case.members)
+        memory = np.full(lane.case.size_bytes, joined.rank % RANK_MARKS, np.uint8)
+
+        def neighbour_read(window: Any) -> int:
+            """Return the number of ranks where the neighbour's memory can be read, else 0."""
+            neighbour, seen = (joined.rank + 1) % joined.size, np.full(1, RANK_MARKS, np.uint8)
+            window.Fence()
+            if len(memory):
+                window.Get([seen, 1, mpi.BYTE], neighbour, [len(memory) - 1, 1, mpi.BYTE])
+            window.Fence()
+            return int(joined.size) if not len(memory) or seen[0] == neighbour % RANK_MARKS else 0
+
+        def make() -> Setup:
+            if lane.case.collective == "register":
+                window = mpi.Win.Create(memory, 1, comm=joined)
+                return Setup(lambda: neighbour_read(window), window.Free)
+            split = lane.case.collective == "comm_split"
+            made = joined.Split(joined.rank % 2, joined.rank) if split else joined.Dup()
+            return Setup(lambda: int(made.allreduce(1)), made.Free)
+
+        return make
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""

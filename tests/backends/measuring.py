@@ -9,7 +9,7 @@ import pytest
 
 from ccbench.backends.cuda.context import DeviceContext, DeviceOutput
 from ccbench.cases import NO_ROOT, Case, CaseFacts, Sampling
-from ccbench.collectives import COLLECTIVES
+from ccbench.collectives import collective as row_of
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.runner.measure import RankResult, measure
 from ccbench.verification import Array
@@ -24,8 +24,8 @@ def case_of(
     backend: str, collective: str, algorithm: str, ranks: int, count: int = 777, **changes: Any
 ) -> Case:
     """A case of ``count`` elements of float32, with ``changes``; its root is the last rank of a group."""
-    row = COLLECTIVES[collective]
-    count = count if row.moves_data else 0
+    row = row_of(collective)
+    count = count if row.sized else 0
     op = "sum" if row.reduces else "none"
     values = {"dtype": "float32", "op": op, "size_bytes": 0, "count": count, "ranks": ranks, **changes}
     case = Case("s", backend, collective, algorithm, **values)

@@ -166,6 +166,7 @@ class MpiEndpoint(RankEndpoint):
     def bind(self) -> Any:
         """Return MPI's calls of this rank's part of the case."""
         if self.case.collective in SETUPS:
+            self._in_python = NOT_IN_C
             return self.set_up(self._setup_of(self.own))
         if self.case.mode != OVERLAP and not self.other:
             self._bound = self._call_of(self.own, self.case.mode)

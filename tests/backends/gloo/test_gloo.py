@@ -12,6 +12,7 @@ import pytest
 from ccbench.backends.gloo import BACKEND, REDUCE_OPS, addresses_by_interface, meet
 from ccbench.cases import NO_OP, NO_ROOT, OVERLAP, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
+from ccbench.collectives import collective as row_of
 from ccbench.dtypes import CPU_DTYPES, item_bytes
 from ccbench.runner.measure import RankResult
 
@@ -25,7 +26,7 @@ HALVES, COLUMNS = "rank // 2", "rank % 2"
 
 
 def case_of(collective: str, ranks: int, **changes: object) -> Case:
-    row = COLLECTIVES[collective]
+    row = row_of(collective)
     dtype = str(changes.get("dtype", "float32"))
     plain = Case(
         suite="test",
@@ -230,3 +231,9 @@ def test_looking_at_the_backend_loads_no_torch() -> None:
         "sys.exit('torch' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], env=dict(os.environ)).returncode == 0
+
+
+@needs_torch
+@pytest.mark.parametrize("groups", ["", COLUMNS])
+def test_new_process_groups_join_the_ranks_that_asked_for_them(groups: str) -> None:
+    all_right(4, [case_of(name, 4, groups=groups, mode="isolated") for name in ("comm_init", "comm_split")])

@@ -15,9 +15,11 @@ import pytest
 from ccbench.backends.base import CannotRun, Launch, TeamRequest
 from ccbench.backends.mpi import BACKEND
 from ccbench.backends.mpi.calls import FROM_C, FROM_PYTHON, LARGEST_COUNT, OPS
+from ccbench.backends.mpi.endpoint import NOT_IN_C, MpiEndpoint
 from ccbench.backends.mpi.library import OPEN_MPI, installed
+from ccbench.backends.rank_endpoint import RankBuffers, Setup
 from ccbench.cases import Case, Measurement, Sampling, Status
-from ccbench.collectives import COLLECTIVES
+from ccbench.collectives import COLLECTIVES, SETUPS, collective
 from ccbench.errors import BackendUnavailable
 from ccbench.model.machine import load_machine
 from ccbench.runner.workers.team import WorkerTeam, open_team
@@ -43,7 +45,7 @@ def team(ranks: int = 2, *, environment: tuple[tuple[str, str], ...] = ()) -> Wo
 
 
 def case_of(name: str, **changes: object) -> Case:
-    row = COLLECTIVES[name]
+    row = collective(name)
     count = row.count_for(2048, 2, 4)
     fields: dict[str, object] = {
         "suite": "s", "backend": "mpi", "collective": name, "algorithm": "default", "dtype": "float32",
@@ -86,6 +88,27 @@ def test_every_collective_is_right_in_every_mode(
     assert len(measurement.rank_samples_seconds) == 2
     assert measurement.backend_version.removesuffix(f", {FROM_C}") == BACKEND.version()
     assert measurement.hosts == ()
+
+
+@pytest.mark.parametrize("groups", ["", "[[2, 0]]"])
+def test_communicators_and_windows_are_made_checked_and_given_back(groups: str) -> None:
+    opened = team(3)
+    for name in SETUPS:
+        case = case_of(name, groups=groups, ranks=3, count=4096, mode="isolated")
+        measurement = opened.run(case, SHORT)
+        assert (measurement.status, measurement.detail) == (Status.OK, f"{FROM_PYTHON} ({NOT_IN_C})")
+        assert measurement.wrong_elements == 0
+    opened.close()
+
+
+def test_a_communicator_that_leaves_a_rank_out_is_wrong() -> None:
+    endpoint = object.__new__(MpiEndpoint)
+    endpoint.rank, endpoint._setups = 0, [Setup(lambda: 1, lambda: None)]
+    lane = RankBuffers(case_of("comm_init"), 0, None)
+    endpoint.case = lane.case
+    found = endpoint._check_setup(lane)
+    assert found is not None
+    assert (found.seen, found.expected) == ("1 ranks answer", "2 ranks")
 
 
 @pytest.mark.thinned(1)

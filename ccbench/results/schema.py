@@ -54,7 +54,9 @@ class Column:
 _NOT_MEASURED = "no sample was taken"
 _NO_SPEED = "status is not ok"
 _NO_INTERVAL = "status is not ok, or an imported row has no samples"
-_NO_BANDWIDTH = "status is not ok, no data is moved (barrier, 0 bytes), or mode is overlap"
+_NO_BANDWIDTH = (
+    f"status is not ok, no data is moved (barrier, {', '.join(SETUPS)}, 0 bytes), or mode is overlap"
+)
 _NO_PREDICTION = "no prediction was made"
 _NO_RANGE = "no interval is known: no prediction, or none of a GPU library"
 _UNKNOWN = "not known on this machine"

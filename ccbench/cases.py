@@ -103,6 +103,7 @@ class PricedBy(Enum):
     GPU_LIBRARY = "NCCL's choice of algorithm and protocol on the links of GPUs"
     MPI = "messages between processes, in the plans of MPI libraries"
     GLOO = "messages between processes, in Gloo's plans"
+    ONECCL = "messages between processes, in oneCCL's plans"
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ class Capabilities:
     @property
     def priced_by_messages(self) -> bool:
         """True if predictions need the times of messages between these very processes."""
-        return self.priced_by in (PricedBy.MPI, PricedBy.GLOO)
+        return self.priced_by in (PricedBy.MPI, PricedBy.GLOO, PricedBy.ONECCL)
 
     @property
     def priced_on_processors(self) -> bool:

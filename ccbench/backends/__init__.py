@@ -35,6 +35,7 @@ CUPY = Requirement("CuPy", "cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"))
 NVRTC = Requirement("NVRTC", distributions=("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"))
 NCCL = Requirement("NCCL", distributions=("nvidia-nccl-cu13", "nvidia-nccl-cu12"), library="libnccl")
 MPI4PY = Requirement("mpi4py", "mpi4py", ("mpi4py",), "mpi")
+ONECCL = Requirement("oneCCL", distributions=("oneccl",), extra="oneccl", library="libccl")
 TORCH = Requirement("torch", "torch", ("torch",), "gloo")
 
 ONE_BY_ONE = ("streaming", "isolated")
@@ -44,6 +45,9 @@ COMPUTED = {"mode": (*ONE_BY_ONE, "overlap"), "overlap_with": ("matmul", "memory
 
 OUT_OF_PLACE = ("all_to_all", "all_to_all_v", "send_recv")
 """Libraries would send on what they have received."""
+
+ONE_CALL = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "barrier")
+"""Collectives that every library of NCCL's shape has as one function; a barrier is an all_reduce."""
 
 GROUPS = {"groups": EVERY, "active_group": EVERY}
 SHARED = {**GROUPS, "concurrent": EVERY, "traffic": EVERY}
@@ -194,6 +198,21 @@ declare(
         spans_hosts=True,
         start_seconds=5.0,  # mostly PyTorch's import
         needs=(TORCH,),
+    ),
+    Capabilities(
+        "oneccl",
+        entry_point="ccbench.backends.xccl.host:BACKEND",
+        launched="ccbench.backends.xccl.host:open_oneccl_rank",
+        library="oneCCL",
+        values={**ON_HOSTS, **GROUPS, "collective": ONE_CALL},
+        not_in_place=OUT_OF_PLACE,
+        most_ranks=256,
+        device=Device.PROCESS,
+        priced_by=PricedBy.ONECCL,
+        spans_hosts=True,
+        polls=True,
+        start_seconds=5.0,
+        needs=(ONECCL,),
     ),
     # Libraries whose results are imported.
     Capabilities(

@@ -159,8 +159,11 @@ def lanes_of(
 class RankBuffers(Lane):
     """A lane with buffers in memory of the rank's own.
 
-    source, target: what the library is given, one array in place.
+    source, target: what the library is given, one array in place. blocks_stay: collectives of which a rank's
+    block is at its place in the whole; elsewhere it is at the start, as MPI has it.
     """
+
+    blocks_stay: tuple[str, ...] = ("scatter",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -191,7 +194,7 @@ class RankBuffers(Lane):
         own = self.part.group_rank * self.part.case.count
         # As MPI has it: a rank's block of a gathered buffer is at its place, a scattered sum at the start.
         self.input = whole[own : own + read] if read < elements and read else whole[:read]
-        block_stays = self.case.collective == "scatter" and written < elements
+        block_stays = self.case.collective in self.blocks_stay and written < elements
         self.output = whole[own : own + written] if block_stays else whole[:written]
 
     def refill(self, seed: int, launches: int = 1) -> None:
@@ -314,10 +317,11 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
     A subclass binds its library's call in ``bind``, and has a ``barrier``. Where two concurrent collectives
     can be told apart, the call adds what each took to ``times``. background: what a case in mode overlap
     computes behind; ``bind`` sets it, and it is None on a rank that belongs to no group. memory: that of the
-    next case's buffers.
+    next case's buffers. buffers: how they lie.
     """
 
     background: Background | None = None
+    buffers: type[RankBuffers] = RankBuffers
 
     def __init__(self, exchange: ControlChannel) -> None:
         super().__init__(Control(exchange.ranks, SAMPLE_CAPACITY))
@@ -343,7 +347,7 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         """
         self._forget()
         self._shared_stamps = 0
-        self.open_lanes(RankBuffers, case)
+        self.open_lanes(self.buffers, case)
         if self.other and self.tells_apart(self.other.case):
             self.times = LaneTimes(self.control.part_seconds[self.rank])
         self.memory.reserve(sum(lane.needed_bytes for lane in self._lanes))

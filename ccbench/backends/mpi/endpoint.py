@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ccbench.backends.base import CannotRun, ControlChannel
 from ccbench.backends.cpu.memory import Word
 from ccbench.backends.cuda.runtime import do_all
+from ccbench.backends.device_memory import DeviceMemory
 from ccbench.backends.mpi.calls import (
     FROM_C,
     FROM_PYTHON,
@@ -31,7 +32,7 @@ from ccbench.backends.mpi.calls import (
     c_loop,
     steps_of,
 )
-from ccbench.backends.mpi.device import DeviceMemory, device_of_rank
+from ccbench.backends.mpi.device import device_of_rank, why_not_cuda_aware
 from ccbench.backends.mpi.library import MPICH, initialise, library_name, loaded_mpi, vendor
 from ccbench.backends.rank_endpoint import CONCURRENT, OWN, HostMemory, RankBuffers, RankEndpoint, Setup
 from ccbench.cases import DEVICE_MEMORY, OVERLAP, Case
@@ -144,7 +145,10 @@ class MpiEndpoint(RankEndpoint):
         self._world = self._mpi.COMM_WORLD.Dup()
         self._wait_for_all = self._world.Barrier
         self._host_memory = self.memory
-        self._device_memory = DeviceMemory(self, self._mpi, *device) if device else None
+        refused = why_not_cuda_aware(self._mpi, os.environ) if device else None
+        if refused:
+            raise BackendUnavailable(f"mpi with memory: device: {refused}")
+        self._device_memory = DeviceMemory(self, *device) if device else None
         # All ranks launch in the same way: one's reason not to launch from C counts for all.
         self._c = c_loop(self._mpi)
         reason = self._c if isinstance(self._c, str) else ""

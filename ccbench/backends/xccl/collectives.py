@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from ccbench.backends.base import CannotRun
 from ccbench.backends.cuda.context import MAIN_STREAM
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
 from ccbench.backends.xccl import nccl_algorithms
@@ -120,6 +121,9 @@ def prepared(communicator: Communicator, call: Call, stream: int) -> Callable[[]
         for name, arguments in nccl_calls(nccl, communicator.rank, communicator.ranks, call, stream)
     ]
 
+    if len(parts) > 1 and nccl.module is None:
+        nccl.function("ncclGroupStart")  # refused now rather than at each launch
+
     def several() -> None:
         if parts:  # a rank without a part of its own must not take time from the others
             with nccl.group():
@@ -142,11 +146,31 @@ def nccl_calls(
         call = replace(call, collective="all_reduce", count=1, dtype="int32", op="sum")
     dtype = nccl.dtype_number(call.dtype)
     name, *more = NATIVE.get(call.collective, ("",))
+    given = {"send": call.source, "recv": call.target, "count": call.count, "dtype": dtype, "stream": stream}
     if name and (call.collective not in TRANSFERS or nccl.has(name)):
-        extra = [nccl.op_number(call.op) if one == "op" else call.root for one in more]
-        return [(name, (call.source, call.target, call.count, dtype, *extra, stream))]
+        op = nccl.op_number(call.op) if "op" in more else 0
+        if (
+            "buffer" in getattr(nccl.dialect.functions.get(name), "arguments", ())
+            and call.source != call.target
+        ):
+            raise CannotRun(
+                f"{nccl.dialect.label} has no {call.collective} out of place; write placement: in_place"
+            )
+        given |= {"op": op, "root": call.root, "buffer": call.target}
+        return [(name, ordered(nccl, name, given))]
     transfers = TRANSFERS[call.collective](rank, ranks, call)
-    return [(name, (address, count, dtype, peer, stream)) for name, address, count, peer in transfers]
+    return [
+        (name, ordered(nccl, name, {**given, "send": address, "recv": address, "count": count, "peer": peer}))
+        for name, address, count, peer in transfers
+    ]
+
+
+def ordered(library: Library, name: str, given: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the arguments of a function as its dialect has them, without the communicator."""
+    row = library.dialect.functions.get(name)
+    if row is None:
+        raise CannotRun(f"{library.dialect.label} has no function such as {name}")
+    return tuple(given[word] for word in row.arguments if word != "comm")
 
 
 Transfer = tuple[str, int, int, int]

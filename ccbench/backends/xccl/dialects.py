@@ -12,9 +12,23 @@ lays this table beside it. Versions are written as ncclGetVersion gives them: 22
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from dataclasses import dataclass
+from ctypes import (
+    POINTER,
+    Structure,
+    byref,
+    c_char,
+    c_char_p,
+    c_float,
+    c_int,
+    c_size_t,
+    c_uint,
+    c_uint64,
+    c_void_p,
+)
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,15 +62,27 @@ class CollectiveConfig(Structure):
     )
 
 
+class UniqueId(Structure):
+    """A unique id passed by value: as large as the largest, which callees of smaller ones do not notice."""
+
+    _fields_ = (("data", c_char * 4096),)
+
+
 ARGUMENTS: dict[str, Any] = {
-    **dict.fromkeys(("send", "recv", "comm", "stream", "address", "config", "scalar", "handle"), c_void_p),
+    "id": UniqueId,
+    **dict.fromkeys(("send", "recv", "buffer", "comm", "stream"), c_void_p),
+    **dict.fromkeys(("address", "config", "scalar", "handle", "id*"), c_void_p),
     **dict.fromkeys(("count", "size"), c_size_t),
+    **dict.fromkeys(("ranks", "rank"), c_int),
     **dict.fromkeys(("dtype", "op", "root", "peer", "colour", "key", "flags", "result", "residence"), c_int),
     **dict.fromkeys(("number*", "op*"), POINTER(c_int)),
     **dict.fromkeys(("comm*", "address*", "handle*"), POINTER(c_void_p)),
     "simulation*": POINTER(SimulationInfo),
 }
-"""Word in a dialect's table -> type in C; a star marks what the function writes."""
+"""Word in a dialect's table -> type in C; a star marks an address, mostly of what the function writes.
+
+buffer: the only one, of data that stay where they are at a root. id: by value. What is unsigned in a library
+is signed here, as in NCCL: all numbers are small."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +110,8 @@ class Dialect:
     name: of its backend. label: in sentences. files: names of its library, for the loader. oldest: version
     that is known well enough. functions: by NCCL's names. dtype_since: first versions of types that came
     later. ops: ``premulsum`` has no number of its own: one is made for every scalar. refusals: results for
-    what the library does not take. version_text: a version's number in words.
+    what the library does not take. version_text: a version's number in words. id_bytes: of a unique id.
+    others: files beside the library that it opens by name.
     """
 
     name: str
@@ -100,12 +127,31 @@ class Dialect:
     refusals: tuple[int, ...]
     in_progress: int
     version_text: Callable[[int], str]
+    id_bytes: int = 128
+    others: tuple[str, ...] = ()
+
+    def version_of(self, native: Any) -> int:
+        """Return the version that the library ``native`` gives, 0 where it gives none."""
+        found = c_int(0)
+        if row := self.functions.get("ncclGetVersion"):
+            getattr(native, row.name)(byref(found))
+        return found.value
 
 
 def nccl_version_text(version: int) -> str:
     """Return ``2.28.9`` for 22809; the numbers were made otherwise before 2.9 (2804)."""
     base = 10_000 if version >= 10_000 else 1000
     return f"{version // base}.{version % base // 100}.{version % 100}"
+
+
+def library_folder(dialect: Dialect) -> str:
+    """Return the folder of Python's environment or LD_LIBRARY_PATH that has the library; '' where none has.
+
+    Wheels of oneCCL put it into the environment's ``lib``, those installed with ``pip --target`` beside it.
+    """
+    folders = [os.path.join(place, "lib") for place in (sys.prefix, *sys.path)]
+    folders += filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
+    return next((one for one in folders if os.path.exists(os.path.join(one, dialect.files[0]))), "")
 
 
 def functions(table: str, prefix: str = "nccl", texts: tuple[str, ...] = ()) -> dict[str, Function]:
@@ -200,3 +246,124 @@ NCCL = Dialect(
     in_progress=7,
     version_text=nccl_version_text,
 )
+
+# -- RCCL ----------------------------------------------------------------------------------------------------
+
+RCCL = replace(
+    NCCL,
+    name="rccl",
+    label="RCCL",
+    files=("librccl.so.1",),
+    install=f"ROCm brings RCCL, and {install_line('rocm7')} CuPy for it",
+)
+"""NCCL's names, types and results, and the number of the NCCL that a release follows, which ncclGetVersion
+gives (projects/rccl/src/nccl.h.in of github.com/ROCm/rocm-systems). CuPy for ROCm has it as
+``cupy.cuda.nccl``."""
+
+# -- oneCCL --------------------------------------------------------------------------------------------------
+
+ONECCL_RESULTS = (
+    *("Success", "Error", "SystemError", "InternalError", "InvalidArgument", "InvalidUsage", "InProgress"),
+    *("FailureGPU", "FailureCPU", "AllocFailureCPU", "AllocFailureGPU", "PluginException", "NotImplemented"),
+)
+"""onecclResult_t, in its order."""
+
+ONECCL = Dialect(
+    name="oneccl",
+    label="oneCCL",
+    files=("libccl.so.2",),
+    others=("libccl_legacy_cpu.so",),
+    install=f"{install_line('oneccl')} (1.8 GB)",
+    oldest=0,
+    functions=functions(
+        """
+        GetVersion      0 number*
+        GetErrorString  0 result
+        GetLastError    0 comm
+        GetUniqueId     0 id*
+        CommInitRank    0 comm* count id rank
+        CommDestroy     0 comm
+        CommCount       0 comm number*
+        CommUserRank    0 comm number*
+        CommSplit       0 comm colour key comm* config
+        GroupStart      0
+        GroupEnd        0
+        AllReduce       0 send recv count dtype op comm stream
+        Reduce          0 send recv count dtype op root comm stream
+        Broadcast       0 send recv count dtype root comm stream
+        AllGather       0 send recv count dtype comm stream
+        ReduceScatter   0 send recv count dtype op comm stream
+        AlltoAll/AllToAll 0 send recv count dtype comm stream
+        Send            0 send count dtype peer comm stream
+        Recv            0 recv count dtype peer comm stream
+        """,
+        "oneccl",
+        NCCL_TEXTS,
+    ),
+    dtypes={name: number for number, name in enumerate(NCCL_TYPES[:10])},
+    dtype_since={},
+    ops=NCCL.ops,
+    results={number: f"oneccl{name}" for number, name in enumerate(ONECCL_RESULTS)},
+    refusals=(4, 5, 12),  # InvalidArgument, InvalidUsage, NotImplemented
+    in_progress=6,
+    version_text=lambda version: f"{version // 10_000}.{version % 10_000 // 100}.{version % 100}",
+    id_bytes=4096,
+)
+"""Intel's library (include/oneapi/ccl/v2/ccl.h and types.h of github.com/uxlfoundation/oneCCL): NCCL's
+numbers of types and operations, results of its own; 20211700 is 2021.17. Its header declares abort and
+ncclCommGetAsyncError as not implemented."""
+
+# -- HCCL ----------------------------------------------------------------------------------------------------
+
+HCCL_TYPES = (
+    *("int8", "int16", "int32", "float16", "float32", "int64", "uint64", "uint8", "uint16", "uint32"),
+    *("float64", "bfloat16"),
+)
+"""HcclDataType, in its order."""
+
+HCCL_RESULTS = (
+    *("SUCCESS", "E_PARA", "E_PTR", "E_MEMORY", "E_INTERNAL", "E_NOT_SUPPORT", "E_NOT_FOUND", "E_UNAVAIL"),
+    *("E_SYSCALL", "E_TIMEOUT", "E_OPEN_FILE_FAILURE", "E_TCP_CONNECT", "E_ROCE_CONNECT", "E_TCP_TRANSFER"),
+    *("E_ROCE_TRANSFER", "E_RUNTIME", "E_DRV", "E_PROFILING", "E_CCE"),
+)
+"""HcclResult, in its order; there are more."""
+
+HCCL = Dialect(
+    name="hccl",
+    label="HCCL",
+    files=("libhccl.so",),
+    install="Ascend's CANN toolkit brings it; source its set_env.sh before",
+    oldest=0,
+    functions=functions(
+        """
+        GetErrorString   0 result
+        GetUniqueId/GetRootInfo       0 id*
+        CommInitRank/CommInitRootInfo 0 ranks id* rank comm*
+        CommDestroy      0 comm
+        CommGetAsyncError/GetCommAsyncError 0 comm number*
+        CommCount/GetRankSize   0 comm number*
+        CommUserRank/GetRankId  0 comm number*
+        AllReduce        0 send recv count dtype op comm stream
+        Reduce           0 send recv count dtype op root comm stream
+        Broadcast        0 buffer count dtype root comm stream
+        AllGather        0 send recv count dtype comm stream
+        ReduceScatter    0 send recv count dtype op comm stream
+        Send             0 send count dtype peer comm stream
+        Recv             0 recv count dtype peer comm stream
+        AlltoAll         0 send count dtype recv count dtype comm stream
+        Scatter          0 send recv count dtype root comm stream
+        """,
+        "Hccl",
+        ("GetErrorString",),
+    ),
+    dtypes={name: number for number, name in enumerate(HCCL_TYPES)},
+    dtype_since={},
+    ops={"sum": 0, "prod": 1, "max": 2, "min": 3},
+    results={number: f"HCCL_{name}" for number, name in enumerate(HCCL_RESULTS)},
+    refusals=(1, 2, 5),  # parameter, empty pointer, not supported
+    in_progress=-1,
+    version_text=lambda version: "of CANN",
+    id_bytes=4108,
+)
+"""Ascend's library (hccl/hccl.h and hccl/hccl_types.h of CANN, and the pages of its "HCCL API", where
+HCCL_ROOT_INFO_BYTES is 4108). It has no groups of calls, and one buffer for a broadcast."""

@@ -14,9 +14,11 @@ which would be timed; so errors are asked for while streams are waited for, and 
 from __future__ import annotations
 
 import ctypes
+import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,8 @@ from ccbench.backends.xccl.dialects import (
     CollectiveConfig,
     Dialect,
     SimulationInfo,
+    UniqueId,
+    library_folder,
 )
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
@@ -36,6 +40,9 @@ from ccbench.machine.files import Files
 
 SUCCESS = 0
 """Of all dialects."""
+
+MISSING_LIBRARY = re.compile(r"([\w.+-]+): cannot open shared object file")
+"""Beginning of what the loader (ld.so) says of a library that another one needs."""
 
 WINDOW_SYMMETRIC = 1
 """NCCL_WIN_COLL_SYMMETRIC."""
@@ -101,13 +108,10 @@ class Library:
         self.runtime = runtime
         self.path = path
         declare(native, dialect)
-        found = ctypes.c_int(0)
-        if row := dialect.functions.get("ncclGetVersion"):
-            getattr(native, row.name)(ctypes.byref(found))
-        self.version = found.value
+        self.version = dialect.version_of(native)
         label, text = dialect.label, dialect.version_text
         # Calls of one library on communicators of another would corrupt both.
-        if module is not None and found.value != int(module.get_version()):
+        if module is not None and self.version != int(module.get_version()):
             raise BackendUnavailable(
                 f"{self.path or f'the {label} library'} says it is {self.version_text}, CuPy uses "
                 f"{text(int(module.get_version()))}: two {label} libraries are loaded; keep one on "
@@ -273,7 +277,11 @@ class Library:
     # -- communicators -----------------------------------------------------------------------------------
 
     def unique_id(self) -> bytes:
-        """Return 128 bytes that all ranks of one communicator must be given."""
+        """Return bytes that all ranks of one communicator must be given."""
+        if self.module is None:
+            made = ctypes.create_string_buffer(self.dialect.id_bytes)
+            self.check(self.function("ncclGetUniqueId")(made), "ncclGetUniqueId")
+            return made.raw
         by_cupy = self.by_cupy(self.module.get_unique_id, "ncclGetUniqueId")
         if isinstance(by_cupy, bytes):
             return by_cupy
@@ -300,6 +308,32 @@ def loaded_library(maps: str, dialect: Dialect = NCCL) -> str:
             f"several {dialect.label} libraries are loaded: {', '.join(files)}; keep one on LD_LIBRARY_PATH"
         )
     return next(iter(files), "")
+
+
+def open_by_loader(dialect: Dialect, load: Callable[..., Any] = ctypes.CDLL) -> Library:
+    """Return a library that CuPy does not know, from the folders of Python's packages or the system's.
+
+    Its wheel puts it where the loader does not look: what it needs, and what it opens by name, is loaded.
+    Raises MissingDependency where there is none.
+    """
+    folder = library_folder(dialect)
+
+    def needed(name: str) -> Any:
+        path = os.path.join(folder, name)
+        try:
+            return load(path if os.path.exists(path) else name, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            missing = MISSING_LIBRARY.match(str(error))
+            if not missing or not os.path.exists(os.path.join(folder, missing[1])) or missing[1] == name:
+                raise
+            needed(missing[1])  # it lies beside the one that needs it
+            return needed(name)
+
+    try:
+        native, *_ = [needed(name) for name in (*dialect.files, *dialect.others)]
+    except OSError as error:
+        raise MissingDependency(f"{dialect.label} cannot be loaded ({error}); {dialect.install}") from None
+    return Library(dialect, native, path=os.path.join(folder, dialect.files[0]))
 
 
 def open_by_cupy(
@@ -481,7 +515,10 @@ def communicators_of(library: Library, devices: Sequence[int]) -> list[Communica
 
 def communicator_of(library: Library, ranks: int, unique_id: bytes, rank: int, device: int) -> Communicator:
     """Return this process's communicator as ``rank`` of ``ranks``, when all have come."""
-    library.runtime.setDevice(device)
+    if library.runtime is not None:
+        library.runtime.setDevice(device)
+    if library.module is None:
+        return _communicator_by_ctypes(library, ranks, unique_id, rank)
     kind = library.module.NcclCommunicator
     try:
         try:
@@ -491,6 +528,17 @@ def communicator_of(library: Library, ranks: int, unique_id: bytes, rank: int, d
             return Communicator(library, cupy=kind(ranks, signed, rank))
     except Exception as error:
         raise library.failure(error, "ncclCommInitRank") from None
+
+
+def _communicator_by_ctypes(library: Library, ranks: int, unique_id: bytes, rank: int) -> Communicator:
+    call, held = "ncclCommInitRank", ctypes.c_void_p()
+    function = library.function(call)
+    by_value = UniqueId.from_buffer_copy(unique_id.ljust(ctypes.sizeof(UniqueId), b"\0"))
+    given = {"ranks": ranks, "count": ranks, "rank": rank, "id*": unique_id, "id": by_value}
+    given["comm*"] = ctypes.byref(held)
+    words = library.dialect.functions[call].arguments
+    library.check(function(*[given[word] for word in words]), call)
+    return Communicator(library, held=held)
 
 
 MOST_KEPT = 16
@@ -542,10 +590,11 @@ class Communicators:
     def _new(self, members: tuple[int, ...]) -> ByRank:
         """Return a communicator of ``members`` by a unique id, which the process of the first one makes."""
         own = [rank for rank in members if rank in self._devices]
-        if len(own) == len(members):
+        if len(self._devices) == len(self._all[0]):
             made = communicators_of(self._library, [self._devices[rank] for rank in own])
             return dict(zip(own, made, strict=True))
-        # Where processes drive one rank each, the first member's number is its process's.
+        # Where processes drive one rank each, the first member's number is its process's. All processes hear
+        # of every group's id, those outside the group too.
         starts = members[0] in self._devices
         unique_id = self._exchange.broadcast(self._library.unique_id() if starts else None, members[0])
         made = [
@@ -561,7 +610,8 @@ class Communicators:
         places = {
             rank: (number, members.index(rank)) for number, members in enumerate(groups) for rank in members
         }
-        with self._library.group():
+        # Where one thread has several ranks, in one group.
+        with self._library.group() if len(world) > 1 else nullcontext():
             parts = {rank: one.split(*places.get(rank, (NO_COLOUR, 0))) for rank, one in world.items()}
         return {rank: part for rank, part in parts.items() if part}
 

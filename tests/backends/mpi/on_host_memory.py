@@ -121,16 +121,17 @@ class HostMemoryRuntime:
 
 def main(*options: str) -> None:
     """Serve as one rank; options: ``devices=1``, ``memory_bytes=...`` of the stand-in."""
-    from ccbench.backends.mpi import device
+    from ccbench.backends import device_memory
+    from ccbench.backends.mpi import device, endpoint
     from ccbench.backends.mpi.endpoint import MpiEndpoint
     from ccbench.runner.workers.agent import serve_one_team
 
     settings: dict[str, Any] = {name: int(value) for name, value in (one.split("=") for one in options)}
     runtime = HostMemoryRuntime(**settings)
     vars(device)["open_cuda"] = lambda: Cuda(runtime, None)
-    vars(device)["why_not_cuda_aware"] = lambda mpi, variables: None
+    vars(endpoint)["why_not_cuda_aware"] = lambda mpi, variables: None
     launch, timed = MpiEndpoint.launch, MpiEndpoint.launch_and_time_waits
-    copy = device.DeviceMemory.copy
+    copy = device_memory.DeviceMemory.copy
 
     def launched(self: MpiEndpoint, times: int) -> None:
         with runtime.open():
@@ -140,13 +141,13 @@ def main(*options: str) -> None:
         with runtime.open():
             return timed(self, times)
 
-    def copied(self: device.DeviceMemory, target: Array, source: Array) -> None:
+    def copied(self: device_memory.DeviceMemory, target: Array, source: Array) -> None:
         copy(self, target, source)
         runtime.protect(ACCESS)  # the launch goes on
 
     MpiEndpoint.launch = launched  # type: ignore[method-assign]
     MpiEndpoint.launch_and_time_waits = launched_and_timed  # type: ignore[method-assign]
-    device.DeviceMemory.copy = copied  # type: ignore[method-assign]
+    device_memory.DeviceMemory.copy = copied  # type: ignore[method-assign]
     serve_one_team()
 
 

@@ -140,6 +140,7 @@ class Capabilities:
     floats as a sum of products with 1/ranks. nccl_settings: NCCL's variables and tuner plug-ins steer it.
     automatic: ``auto`` may stand for it. gpu_sharing_variable: set to 1 lets ranks share a GPU; '' where
     they may anyway. start_seconds: until a team measures. needs: in the order in which to get it.
+    never_run: nobody has run it on what it needs.
     """
 
     name: str
@@ -167,6 +168,7 @@ class Capabilities:
     needs: tuple[Requirement, ...] = ()
     workers: Mapping[str, str] = field(default_factory=dict)
     launched: str = ""
+    never_run: bool = False
 
     def has(self, axis: str, value: object) -> bool:
         """Return whether a case may ask for ``value``, which is not the axis' default."""

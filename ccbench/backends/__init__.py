@@ -35,6 +35,10 @@ CUPY = Requirement("CuPy", "cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"))
 NVRTC = Requirement("NVRTC", distributions=("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"))
 NCCL = Requirement("NCCL", distributions=("nvidia-nccl-cu13", "nvidia-nccl-cu12"), library="libnccl")
 MPI4PY = Requirement("mpi4py", "mpi4py", ("mpi4py",), "mpi")
+AMD_GPU = Requirement("AMD GPU", cure="a machine with an AMD GPU and ROCm")
+CUPY_ROCM = Requirement("CuPy for ROCm", "cupy", ("cupy-rocm-7-0", "cupy-rocm-5-0"), "rocm7")
+RCCL = Requirement("RCCL", library="librccl", cure="ROCm brings it")
+HCCL = Requirement("HCCL", library="libhccl", cure="Ascend's CANN toolkit brings it")
 ONECCL = Requirement("oneCCL", distributions=("oneccl",), extra="oneccl", library="libccl")
 TORCH = Requirement("torch", "torch", ("torch",), "gloo")
 
@@ -214,16 +218,43 @@ declare(
         start_seconds=5.0,
         needs=(ONECCL,),
     ),
-    # Libraries whose results are imported.
     Capabilities(
         "rccl",
+        entry_point="ccbench.backends.xccl:RCCL_BACKEND",
+        workers={ONE_PROCESS: "ccbench.backends.xccl.bootstrap:RcclWorkerGroup"},
+        launched="ccbench.backends.xccl.bootstrap:open_launched_rccl_rank",
         library="RCCL",
+        values={**BY_NCCL, "mode": ON_DEVICES, "overlap_with": (), "processes": (PER_GPU,)},
+        not_in_place=OUT_OF_PLACE,
         device=Device.GPU,
         priced_by=PricedBy.GPU_LIBRARY,
+        one_process=True,
+        spans_hosts=True,
+        device_timed=True,
         adds_natively=True,
         nccl_settings=True,
+        never_run=True,
+        needs=(AMD_GPU, CUPY_ROCM, RCCL),
     ),
-    Capabilities("hccl", library="HCCL", device=Device.GPU, priced_by=PricedBy.GPU_LIBRARY),
+    Capabilities(
+        "hccl",
+        entry_point="ccbench.backends.xccl.ascend:BACKEND",
+        launched="ccbench.backends.xccl.ascend:open_hccl_rank",
+        library="HCCL",
+        values={
+            **ON_HOSTS,
+            **GROUPS,
+            "collective": (*ONE_CALL, "scatter"),
+            "op": ("sum", "prod", "min", "max"),
+        },
+        not_in_place=OUT_OF_PLACE,
+        device=Device.GPU,
+        priced_by=PricedBy.GPU_LIBRARY,
+        spans_hosts=True,
+        never_run=True,
+        needs=(HCCL,),
+    ),
+    # Libraries whose results are imported.
     Capabilities("msccl", device=Device.GPU, priced_by=PricedBy.GPU_LIBRARY),
 )
 

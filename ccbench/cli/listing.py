@@ -65,13 +65,15 @@ def kernels() -> Listing:
 def backends() -> Listing:
     """Backends, each with its version or what it lacks here."""
     from ccbench.backends import open_backend
-    from ccbench.cases import backend_names
+    from ccbench.cases import DECLARED, backend_names
 
     opened = [open_backend(name) for name in backend_names()]
-    return {
+    found = {
         one.name: one.version() if (reason := one.unavailable()) is None else f"not here: {reason}"
         for one in opened
     }
+    unproven = {name for name in found if DECLARED[name].never_run}
+    return {name: f"{'(never run) ' * (name in unproven)}{text}" for name, text in found.items()}
 
 
 def machines() -> Listing:

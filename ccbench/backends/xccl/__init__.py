@@ -12,15 +12,16 @@ without a word, so that the case would be measured under a wrong name.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-from ccbench.backends import CUPY, NCCL
+from ccbench.backends import CUPY, CUPY_ROCM, NCCL, RCCL
 from ccbench.backends.base import Backend, Launch, TeamRequest
 from ccbench.backends.cuda import cupy_missing, driver_missing
 from ccbench.cases import OVERLAP, PER_GPU, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import EXACT_LIMIT, item_bytes
 from ccbench.machine.accelerators import cuda_install
-from ccbench.machine.software import installed_version
+from ccbench.machine.software import install_line, installed_version
 
 DEFAULT = "default"
 
@@ -65,14 +66,17 @@ switches reduce whether peers may reach each other or not (ncclNvlsInit of src/t
 
 
 class NcclBackend(Backend):
-    """Implements ``ccbench.backends.base.Backend``."""
+    """Implements ``ccbench.backends.base.Backend``. name: of the dialect."""
 
-    name = "nccl"
+    def __init__(self, name: str = "nccl") -> None:
+        self.name = name
 
     def unavailable(self, elsewhere: bool = False) -> str | None:
         """Needs a driver, a device and CuPy; that NCCL is there shows in the workers."""
         if elsewhere:
             return None
+        if self.name == "rccl":
+            return amd_missing()
         if driver_missing() is None:
             return cupy_missing()
         # The other backends' sentence ends with what to run instead of own kernels.
@@ -82,10 +86,11 @@ class NcclBackend(Backend):
 
     def version(self) -> str:
         """Of the NCCL wheel, else of a library that only workers see, and of CuPy."""
-        found = {name: installed_version(name) for name in (*NCCL.distributions, *CUPY.distributions)}
-        nccl = next((found[name] for name in NCCL.distributions if found[name]), "of the system")
-        cupy = next((found[name] for name in CUPY.distributions if found[name]), "unknown")
-        return f"NCCL {nccl}, CuPy {cupy}"
+        library, cupy = (RCCL, CUPY_ROCM) if self.name == "rccl" else (NCCL, CUPY)
+        found = {name: installed_version(name) for name in (*library.distributions, *cupy.distributions)}
+        of_library = next((found[name] for name in library.distributions if found[name]), "of the system")
+        of_cupy = next((found[name] for name in cupy.distributions if found[name]), "unknown")
+        return f"{library.name} {of_library}, CuPy {of_cupy}"
 
     def algorithms(self, collective: str) -> tuple[str, ...]:
         """Values of NCCL_ALGO that exist for the collective; nothing where NCCL has no choice."""
@@ -110,12 +115,23 @@ class NcclBackend(Backend):
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
         """NCCL reads algorithm, protocol, channels and transport from the environment that it starts in."""
-        return environment_of(case, wheel_version())
+        return environment_of(case, wheel_version() if self.name == "nccl" else ())
 
     def launch(self, request: TeamRequest) -> Launch | None:
         """Return the user's own launcher where there is one, else how ranks of this host are started."""
         # Ranks wait for GPUs and need no processor of their own.
         return request.launch or (Launch(pinned=False) if request.processes == PER_GPU else None)
+
+
+def amd_missing(root: Path = Path("/")) -> str | None:
+    """Return what keeps RCCL from running on the machine whose files are below ``root``, or None."""
+    if not (root / "dev/kfd").exists():
+        return (
+            "this machine has no AMD GPU with its driver (no /dev/kfd); RCCL needs one, ROCm and CuPy for it"
+        )
+    if not any(installed_version(name) for name in CUPY_ROCM.distributions):
+        return f"CuPy for ROCm is not installed; {install_line('rocm7')}"
+    return None
 
 
 def wheel_version() -> tuple[int, ...]:
@@ -188,3 +204,4 @@ def refused_beforehand(case: Case) -> str | None:
 
 
 BACKEND = NcclBackend()
+RCCL_BACKEND = NcclBackend("rccl")

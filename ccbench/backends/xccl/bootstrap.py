@@ -27,7 +27,7 @@ from ccbench.backends.endpoint import PerProcessEndpoint, SingleProcessGroup
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.backends.xccl.collectives import Call, prepared
 from ccbench.backends.xccl.diagnostics import limit_for
-from ccbench.backends.xccl.dialects import NCCL
+from ccbench.backends.xccl.dialects import NCCL, RCCL, Dialect
 from ccbench.backends.xccl.endpoint import NcclRanks
 from ccbench.backends.xccl.library import Library, LibraryFailed, open_by_cupy
 from ccbench.cases import Case
@@ -137,7 +137,9 @@ def connected(endpoint: NcclRanks, shared: str) -> NcclRanks:
         endpoint.connect()
     except LibraryFailed as error:
         # NCCL alone knows whether ranks may share a GPU: its version, variables and host names decide.
-        raise CannotRun(f"NCCL does not start: {error}{shared and f'; {shared}'}") from None
+        raise CannotRun(
+            f"{endpoint.nccl.dialect.label} does not start: {error}{shared and f'; {shared}'}"
+        ) from None
     return endpoint
 
 
@@ -173,6 +175,8 @@ class OneProcess:
 class NcclWorkerGroup(SingleProcessGroup):
     """Implements ``ccbench.backends.endpoint.WorkerGroup``."""
 
+    dialect = NCCL
+
     def endpoint(self, process: int) -> NcclRanks:
         """Return the one endpoint; CUDA and NCCL start here, in the process that uses them."""
         with starting():
@@ -180,7 +184,13 @@ class NcclWorkerGroup(SingleProcessGroup):
             shares = ranks_of_devices(self.ranks, device_count(cuda))
             devices = {rank: device_of_rank(shares, rank) for rank in range(self.ranks)}
             refuse_launch_blocking(len(shares), "processes: per_gpu")
-            return opened(self.control, cuda, open_by_cupy(), devices)
+            return opened(self.control, cuda, open_by_cupy(self.dialect), devices)
+
+
+class RcclWorkerGroup(NcclWorkerGroup):
+    """The same of RCCL, over CuPy for ROCm."""
+
+    dialect = RCCL
 
 
 def opened(control: Control, cuda: Cuda, nccl: Library, devices: Mapping[int, int]) -> NcclRanks:
@@ -213,7 +223,7 @@ class LaunchedRank(PerProcessEndpoint, NcclRanks):
         control = Control(exchange.ranks, SAMPLE_CAPACITY)
         devices, side = {exchange.rank: device}, side_of_host(exchange) if blocked else None
         super().__init__(control, cuda, nccl, devices, exchange.ranks, exchange, blocked, shared, side)
-        self.version = f"NCCL {nccl.version_text}"
+        self.version = f"{nccl.dialect.label} {nccl.version_text}"
         self._cuda = cuda
         self._meeting = 0
 
@@ -289,7 +299,7 @@ def own_host_name(rank: int, ranks: int, devices: int, variables: Mapping[str, s
     return f"{socket.gethostname()}-ccbench-{rank}"
 
 
-def open_launched_rank(exchange: ControlChannel) -> NcclRanks:
+def open_launched_rank(exchange: ControlChannel, dialect: Dialect = NCCL) -> NcclRanks:
     """Return this process's rank, on the GPU of its number on its host. Collective."""
     with starting():
         cuda = open_cuda(own_kernels=False)
@@ -300,6 +310,11 @@ def open_launched_rank(exchange: ControlChannel) -> NcclRanks:
         name = own_host_name(exchange.rank, here, count, os.environ) if count > 1 or here > 1 else ""
         if name:
             os.environ[HOST_NAME] = name
-        nccl = open_by_cupy()
+        nccl = open_by_cupy(dialect)
         shared = checked(cuda, nccl, {exchange.rank: device}, exchange)
         return connected(LaunchedRank(cuda, nccl, device, exchange, shared=bool(shared)), shared)
+
+
+def open_launched_rccl_rank(exchange: ControlChannel) -> NcclRanks:
+    """Return this process's rank of RCCL. Collective."""
+    return open_launched_rank(exchange, RCCL)

@@ -213,7 +213,7 @@ class NcclRanks(SingleProcessEndpoint):
         # Peers that a failed group was to connect for transfers stay marked as connected (hasSeen of
         # p2pTaskAppend, src/enqueue.cc): its communicators are of no more use, the next case makes new ones.
         self._abort()
-        return CannotRun(f"NCCL refuses: {error}")
+        return CannotRun(f"{self.nccl.dialect.label} refuses: {error}")
 
     def finish(self) -> None:
         """The case is over: give back what the next one cannot use."""
@@ -415,7 +415,8 @@ class NcclRanks(SingleProcessEndpoint):
         if self.rank or not self._host_seconds:
             return ""
         host = format_seconds(statistics.median(self._host_seconds))
-        words = [f"NCCL {self.nccl.version_text}, device time (events); launch and wait take the host {host}"]
+        library = f"{self.nccl.dialect.label} {self.nccl.version_text}"
+        words = [f"{library}, device time (events); launch and wait take the host {host}"]
         if self._not_blocked:
             words.append(without_blocking_kernel(self._not_blocked))
         return "; ".join(words)

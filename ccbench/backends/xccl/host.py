@@ -118,9 +118,9 @@ class LibraryRank(RankEndpoint):
 
     def barrier(self) -> None:
         """Return when every rank has called it: an all_reduce of one element, as the library has no other."""
+        self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
         self._meet()
         self._settle()
-        self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
 
     def close(self) -> None:
         """Give communicators back."""

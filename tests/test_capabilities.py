@@ -54,7 +54,7 @@ def test_a_row_names_axes_and_values_that_a_suite_can_ask_for(name: str) -> None
     ("name", "changes", "said"),
     [
         ("cpu", {}, None),
-        ("cpu", {"transport": "host"}, "cpu has no transport host; there is on nccl, cuda"),
+        ("cpu", {"transport": "host"}, "cpu has no transport host; there is on nccl, cuda, rccl"),
         ("cuda", {"mode": "overlap"}, "cuda has no mode overlap; it has streaming, isolated, graph, cold; "
          "there is on cpu, nccl, mpi, gloo"),
         ("cpu", {"ranks": 256}, None),

@@ -208,7 +208,7 @@ declare(
         entry_point="ccbench.backends.xccl.host:BACKEND",
         launched="ccbench.backends.xccl.host:open_oneccl_rank",
         library="oneCCL",
-        values={**ON_HOSTS, **GROUPS, "collective": ONE_CALL},
+        values={**ON_HOSTS, **GROUPS, "collective": ONE_CALL, "op": ("sum", "prod", "min", "max")},
         not_in_place=OUT_OF_PLACE,
         most_ranks=256,
         device=Device.PROCESS,

@@ -118,6 +118,8 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         models = PROCESSES if options.processes == "all" else (options.processes,)
         sweeps = tuple(one.model_copy(update={"processes": models}) for one in suite.sweep)
         suite = suite.model_copy(update={"sweep": sweeps})
+    joining = [name for name in suite.where_installed if not unavailable(open_backend(name), options)]
+    suite = suite.model_copy(update={"backends": tuple(dict.fromkeys((*suite.backends, *joining)))})
     nodes = options.nodes or 1
     unpriced = ""
     if options.network is not None:

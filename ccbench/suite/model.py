@@ -44,6 +44,7 @@ from ccbench.suite.readers import (
     read_algorithms,
     read_backends,
     read_collectives,
+    read_joining_backends,
     read_sweep_backends,
     whole_number,
     words,
@@ -281,6 +282,7 @@ class Suite(StrictModel):
     suite: Annotated[str, Reads(_read_name, {"type": "string", "pattern": f"^{_NAME.pattern}$"})] = "suite"
     question: Annotated[str, Reads(_read_question, {"type": "string", "maxLength": LONGEST_QUESTION})] = ""
     backends: Annotated[tuple[str, ...], _words(read_backends, "auto", *backend_names())] = ("auto",)
+    where_installed: Annotated[tuple[str, ...], _words(read_joining_backends, *backend_names())] = ()
     sweep: Annotated[tuple[Sweep, ...], BeforeValidator(_listed)]
     sampling_rules: SamplingRules = Field(default=SamplingRules(), alias="sampling")
     verdict: Annotated[str, _one_of("verdict", "speed", "health")] = "speed"

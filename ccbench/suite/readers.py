@@ -126,6 +126,11 @@ def read_sweep_backends(value: Any) -> tuple[str, ...]:
     return words("backend", backend_names(), backend_names())(value)
 
 
+def read_joining_backends(value: Any) -> tuple[str, ...]:
+    """Names of backends, or none."""
+    return read_sweep_backends(value) if value else ()
+
+
 read_collectives = words("collective", (*COLLECTIVES, *SETUPS), tuple(COLLECTIVES))
 
 

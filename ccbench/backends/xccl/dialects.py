@@ -302,7 +302,7 @@ ONECCL = Dialect(
     ),
     dtypes={name: number for number, name in enumerate(NCCL_TYPES[:10])},
     dtype_since={},
-    ops=NCCL.ops,
+    ops={"sum": 0, "prod": 1, "max": 2, "min": 3},  # avg: "Unsupported onecclRedOp_t value" of this plug-in
     results={number: f"oneccl{name}" for number, name in enumerate(ONECCL_RESULTS)},
     refusals=(4, 5, 12),  # InvalidArgument, InvalidUsage, NotImplemented
     in_progress=6,

@@ -3,8 +3,10 @@
 An expression gives every rank a colour, and ranks of one colour are a group (MPI_Comm_split):
 ``rank // 4``, ``rank % 2``, ``rank & 3``, ``rank | 3``; nccl-tests' spellings of the same (``/4``, ``DIV 4``,
 ``%2``, ``MOD 2``, ``&0x3``, ``AND 0x3``, ``|0x3``, ``OR 0x3``: NCCL_TESTS_SPLIT in nccl-tests' README.md); or
-the groups themselves, ``[[0, 1], [2, 3]]``; or those of an axis of a parallel layout, ``tp of tp2-dp4``.
-A concurrent collective has groups of its own, ``all_gather on rank % 2``: so a rank may be in several groups
+the groups themselves, ``[[0, 1], [2, 3]]``; or those of an axis of a parallel layout, ``tp of tp2-dp4``. One
+round of pairs is ``matching 2 per 8 ranks`` (two nodes of 8 ranks each are a group, drawn at random) or
+``round_robin 5``: see ``PairingRound``. A concurrent collective has groups of its own,
+``all_gather on rank % 2``: so a rank may be in several groups
 at once. A pair is ``0>3`` (one way) or ``0<>3`` (both ways).
 
 A layout gives every axis a size and all axes an order, the fastest varying first: ``tp2-cp1-ep1-dp4-pp1``
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -212,6 +215,92 @@ def layout_groups(text: str, ranks: int) -> Groups:
     return layout.groups(axis)
 
 
+_ROUND = re.compile(
+    r"(matching|round_robin) ([0-9]{1,6})(?: seed ([0-9]{1,9}))?(?: per ([0-9]{1,6}) ranks)?"
+    r"(?: within ([0-9]{1,6}))?( by rail)?",
+    re.ASCII,
+)
+
+PAIRINGS = ("matching", "round_robin")
+
+
+@dataclass(frozen=True)
+class PairingRound:
+    """Round ``number`` of pairs of units, all of them at once: ``matching 2 seed 7 per 8 ranks within 16``.
+
+    A unit is ``unit_ranks`` consecutive ranks, such as those of a node; a pair of units is a group of all
+    their ranks or, ``by_rail``, a group for each place in the unit. Pairs are made inside blocks of
+    ``within`` consecutive units, such as the nodes of one leaf switch; 0: among all. In n - 1 rounds (n, one
+    unit sitting out in each, where n is odd) of a round robin every unit meets every other once: the circle
+    method, one unit fixed, the others turning. Matchings are rounds of a round robin in an order drawn by
+    ``seed``, of units numbered by it: each a random perfect matching, and no pair twice before all were had.
+    """
+
+    kind: str
+    number: int
+    seed: int = 0
+    unit_ranks: int = 1
+    within: int = 0
+    by_rail: bool = False
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} {self.number}{f' seed {self.seed}' if self.seed else ''}"
+            f"{f' per {self.unit_ranks} ranks' if self.unit_ranks > 1 else ''}"
+            f"{f' within {self.within}' if self.within else ''}{' by rail' if self.by_rail else ''}"
+        )
+
+    def groups(self, ranks: int) -> Groups:
+        """The groups of ``ranks`` ranks. UsageError where these are no two whole units."""
+        units, rest = divmod(ranks, self.unit_ranks)
+        if rest or units < 2:
+            raise UsageError(
+                f"groups: {ranks} ranks are not two or more nodes of {self.unit_ranks}, which pairs need"
+            )
+        within, found = self.within or units, list[tuple[int, ...]]()
+        for first in range(0, units, within):
+            for one, two in self.pairs(min(within, units - first)):
+                starts = ((first + one) * self.unit_ranks, (first + two) * self.unit_ranks)
+                places = range(self.unit_ranks)
+                if self.by_rail:
+                    found += [tuple(start + place for start in starts) for place in places]
+                else:
+                    found.append(tuple(start + place for start in starts for place in places))
+        if not found:
+            raise UsageError(f"groups: {self} pairs nobody of {units} units; take blocks of two or more")
+        return tuple(sorted(found))
+
+    def pairs(self, units: int) -> list[tuple[int, int]]:
+        """The pairs of ``units`` units, numbered from 0, the lower number first."""
+        rounds = units - 1 + units % 2
+        if rounds < 1:
+            return []
+        number, names = self.number % rounds, list(range(units))
+        if self.kind == "matching":
+            draw = random.Random(self.seed)
+            order = list(range(rounds))
+            draw.shuffle(names)
+            draw.shuffle(order)
+            number = order[number]
+        # Of an odd number of units the one that meets the fixed place, which is empty, sits out.
+        pairs = [] if units % 2 else [(units - 1, number)]
+        pairs += [
+            ((number + step) % rounds, (number - step) % rounds) for step in range(1, (rounds + 1) // 2)
+        ]
+        return sorted((min(pair), max(pair)) for pair in ((names[one], names[two]) for one, two in pairs))
+
+
+def parse_round(text: str) -> PairingRound | None:
+    """``matching 2 per 8 ranks`` as a value; None where ``text`` is nothing of the kind."""
+    found = _ROUND.fullmatch(" ".join(text.split()))
+    if not found:
+        return None
+    kind, number, seed, unit_ranks, within, rail = found.groups()
+    return PairingRound(
+        kind, int(number), int(seed or 0), max(1, int(unit_ranks or 1)), int(within or 0), bool(rail)
+    )
+
+
 _COLOURS: dict[str, Callable[[int, int], int]] = {
     "//": lambda rank, number: rank // number,
     "%": lambda rank, number: rank % number,
@@ -255,6 +344,9 @@ def read_groups(text: str) -> str:
         if len(set(members)) < len(members):
             raise UsageError(f"groups: a rank is in {text[:80]} twice; a rank can be in one group at a time")
         return json.dumps(groups)
+    one_round = parse_round(text)
+    if one_round is not None:
+        return str(one_round)
     of_layout = read_layout_groups(text)
     if of_layout is not None:
         return of_layout
@@ -262,7 +354,7 @@ def read_groups(text: str) -> str:
     if not found:
         raise UsageError(
             f"{text[:80]!r} does not say who belongs together; write 'rank // 4', 'rank % 2', 'rank & 3' or "
-            "lists such as [[0, 1], [2, 3]]"
+            "lists such as [[0, 1], [2, 3]], or 'matching:3' and 'round_robin' for rounds of pairs"
         )
     word = found.group(1).lower()
     operator, number = _SPELLINGS.get(word, word), int(found.group(2), 0)
@@ -286,6 +378,8 @@ def parse_groups(text: str, ranks: int) -> Groups:
         groups = tuple(map(tuple, json.loads(spelled)))
         if beyond := [rank for group in groups for rank in group if rank >= ranks]:
             raise UsageError(f"groups: {beyond[0]} is no rank of {ranks}; ranks count from 0")
+    elif one_round := parse_round(spelled):
+        groups = one_round.groups(ranks)
     elif " of " in spelled:
         groups = layout_groups(spelled, ranks)
     else:

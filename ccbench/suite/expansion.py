@@ -241,7 +241,7 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
                 "algorithm": algorithms,
                 "root": roots,
                 **values,
-                "work": _works(sweep, backend, row, ranks),
+                "work": _works(sweep, backend, row, ranks, context.nodes),
             }
             yield _Block(sweep, backend, row, ranks, every)
 
@@ -263,11 +263,11 @@ def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> _Values:
     return _parted({value: lack(value) for value in sweep.values_of(axis.name)})
 
 
-def _works(sweep: Sweep, backend: str, row: Collective, ranks: int) -> _Values:
+def _works(sweep: Sweep, backend: str, row: Collective, ranks: int, nodes: int) -> _Values:
     """Groups, pairs, concurrent collectives and traffic of the sweep, each combination once."""
     lacked: Counter[str] = Counter()
     found: dict[tuple[tuple[str, Any], ...], None] = {}
-    for work in works(sweep, row, ranks, pairs=offers(backend, "pair", "0>1")):
+    for work in works(sweep, row, ranks, offers(backend, "pair", "0>1"), nodes):
         missing = [name for name, value in work.items() if not offers(backend, name, value)]
         if not offers(backend, "collective", row.name):
             missing = [row.name]
@@ -320,7 +320,7 @@ def _why_empty(suite: Suite, context: ExpansionContext) -> str:
     )
     nothing = f"nothing is left to run on {backends} with {ranks} rank{'' if ranks == '1' else 's'}"
     asked = ((sweep, count) for sweep in suite.sweep for count in _rank_counts(sweep, context)[:8])
-    reasons = {why_no_groups(*one) for one in asked}
+    reasons = {why_no_groups(*one, context.nodes) for one in asked}
     if "" not in reasons and len(reasons) == 1:
         return f"{nothing}: {reasons.pop()}"
     if lacking := "; ".join(list(left_out(suite, context))[:MOST_REASONS]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from ccbench.groups import (
     MEGATRON_ORDER,
     ORDERS,
     Layout,
+    PairingRound,
     every_pair,
     full_order,
     make_layout,
@@ -29,7 +31,7 @@ from ccbench.groups import (
     read_groups,
 )
 from ccbench.suite.readers import MOST_RANKS, MisfitError, read_at, several, whole_number, words
-from ccbench.units import shown, suggestion
+from ccbench.units import plural, shown, suggestion
 
 if TYPE_CHECKING:
     from ccbench.suite.model import Sweep
@@ -46,6 +48,16 @@ PAIR_SETS = (PAIRS_OF_RING, "each", "both")
 
 GROUP_MODES = ("concurrent", "isolated", "each")
 """All groups at once, the first group alone, every group alone by turns."""
+
+UNITS = ("rank", "node")
+"""Units of which rounds of pairs are made."""
+
+NODE = "node"
+"""Groups of the ranks of each node."""
+
+MOST_ROUNDS = 1024
+
+_PAIRING = re.compile(r"matching:([1-9][0-9]{0,3})(?::([0-9]{1,9}))?", re.ASCII)
 
 MOST_GROUPED_RANKS = 2**17
 """Ranks that are told apart in groups."""
@@ -119,8 +131,12 @@ def read_group_expressions(value: Any) -> tuple[str, ...]:
 def _groups(item: Any) -> str:
     if item in ("all", ""):
         return ""
-    if is_axis(item):
+    if is_axis(item) or item in (NODE, "round_robin"):
         return str(item)
+    if isinstance(item, str) and (found := _PAIRING.fullmatch(item)):
+        if int(found[1]) > MOST_ROUNDS:
+            raise MisfitError(f"{found[1]} matchings; write at most {MOST_ROUNDS}")
+        return item
     return read_groups(item if isinstance(item, str) else str(item).replace("(", "[").replace(")", "]"))
 
 
@@ -133,6 +149,11 @@ def is_axis(item: Any) -> bool:
 
 
 read_group_modes = words("group mode", GROUP_MODES)
+
+
+def read_within(value: Any) -> int | str:
+    """Where pairs are made: 'all', 'rail', or inside blocks of so many consecutive units."""
+    return value if value in ("all", "rail") else whole_number(value, 2, MOST_RANKS, "number of nodes")
 
 
 def _concurrent(item: Any) -> str:
@@ -234,12 +255,13 @@ Work = dict[str, Any]
 """``pair``, ``groups``, ``active_group``, ``concurrent`` and ``traffic`` of a case."""
 
 
-def works(sweep: Sweep, row: Collective, ranks: int, pairs: bool) -> Iterator[Work]:
+def works(sweep: Sweep, row: Collective, ranks: int, pairs: bool, nodes: int = 1) -> Iterator[Work]:
     """Values of the axes of ``Work`` that the sweep asks for and this collective has on so many ranks.
 
+    nodes: over which the ranks are spread, in order.
     pairs: whether single pairs can be asked for at all; else they are not even counted up.
     """
-    for groups in _groupings(sweep, ranks):
+    for groups in _groupings(sweep, ranks, nodes):
         members = parse_groups(groups, ranks)
         # One group is always alone, which says nothing.
         asked = {"concurrent": (ALL_GROUPS,), "isolated": (0,), "each": range(len(members))}
@@ -272,24 +294,49 @@ def pairs_of(names: Sequence[str], row: Collective, ranks: int) -> Iterator[str]
             yield name
 
 
-def _groupings(sweep: Sweep, ranks: int) -> Iterator[str]:
+def _groupings(sweep: Sweep, ranks: int, nodes: int) -> Iterator[str]:
     """Those that so many ranks can form; one of all ranks in their order is the plain case.
 
     Axes and expressions that make the same groups are one, and one of single ranks is none; lists are taken
     as they are written.
     """
     seen = set()
-    for expression in sweep.groups:
+    for expression in (one for asked in sweep.groups for one in rounds_of(asked, sweep, ranks, nodes)):
         try:
             spelled = _spelled(expression, sweep.layout, ranks)
+            groups = parse_groups(spelled, ranks)
         except UsageError:
             continue
-        groups = parse_groups(spelled, ranks)
         if spelled and not spelled.startswith("["):
             if groups in seen or len(groups[0]) == 1:
                 continue
             seen.add(groups)
         yield "" if groups == (tuple(range(ranks)),) else spelled
+
+
+def rounds_of(expression: str, sweep: Sweep, ranks: int, nodes: int) -> Iterator[str]:
+    """Yield the expression of each round of ``matching:3`` or ``round_robin``; any other as it is.
+
+    Of ``node``, and of pairs of nodes, nothing where there is one node.
+    """
+    node_ranks = ranks // nodes
+    if expression == NODE:
+        yield from [f"rank // {node_ranks}"] * (nodes > 1)
+        return
+    found = _PAIRING.fullmatch(expression)
+    if not found and expression != "round_robin":
+        yield expression
+        return
+    by_node = sweep.per == "node" or sweep.within == "rail"
+    units, unit_ranks = (nodes, node_ranks) if by_node else (ranks, 1)
+    block = min(sweep.within, units) if isinstance(sweep.within, int) else units
+    rounds, seed = block - 1 + block % 2 if units > 1 else 0, 0
+    kind = "round_robin"
+    if found:
+        kind, rounds, seed = "matching", min(rounds, int(found[1])), int(found[2] or 0)
+    for number in range(rounds):
+        made = PairingRound(kind, number, seed, unit_ranks, block % units, sweep.within == "rail")
+        yield str(made)
 
 
 def _spelled(expression: str, layout: LayoutSizes, ranks: int) -> str:
@@ -302,12 +349,15 @@ def _spelled(expression: str, layout: LayoutSizes, ranks: int) -> str:
     return expression
 
 
-def why_no_groups(sweep: Sweep, ranks: int) -> str:
+def why_no_groups(sweep: Sweep, ranks: int, nodes: int) -> str:
     """Reason why so many ranks form none of the sweep's groups, the first one's; '' where they form some."""
-    if any(True for _ in _groupings(sweep, ranks)):
+    if any(True for _ in _groupings(sweep, ranks, nodes)):
         return ""
+    expression = next(rounds_of(sweep.groups[0], sweep, ranks, nodes), "")
+    if not expression:
+        return f"groups {sweep.groups[0]}: {plural(nodes, 'node')} have no pairs; take two or more (--nodes)"
     try:
-        expression = _spelled(sweep.groups[0], sweep.layout, ranks)
+        expression = _spelled(expression, sweep.layout, ranks)
     except UsageError as problem:
         return str(problem)
     return f"{expression} puts every rank into a group of its own; take groups of two or more"

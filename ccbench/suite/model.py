@@ -232,6 +232,8 @@ class Sweep(_SweptKeys):
     pairs: Annotated[tuple[str, ...], _texts(grouping.read_pairs, "string")] = (grouping.PAIRS_OF_RING,)
     layout: Annotated[grouping.LayoutSizes, _LAYOUT] = ()
     groups: Annotated[tuple[str, ...], _texts(grouping.read_group_expressions, "string", "array")] = ("",)
+    per: Annotated[str, _one_of("unit", *grouping.UNITS)] = "rank"
+    within: Annotated[int | str, Reads(grouping.read_within, {"type": ["string", "integer"]})] = "all"
     group_mode: Annotated[tuple[str, ...], _words(grouping.read_group_modes, *grouping.GROUP_MODES)] = (
         "concurrent",
     )
@@ -285,7 +287,7 @@ class Suite(StrictModel):
     where_installed: Annotated[tuple[str, ...], _words(read_joining_backends, *backend_names())] = ()
     sweep: Annotated[tuple[Sweep, ...], BeforeValidator(_listed)]
     sampling_rules: SamplingRules = Field(default=SamplingRules(), alias="sampling")
-    verdict: Annotated[str, _one_of("verdict", "speed", "health")] = "speed"
+    verdict: Annotated[str, _one_of("verdict", "speed", "health", "fleet")] = "speed"
     order: Annotated[str, _one_of("order", "interleaved", "written")] = "interleaved"
     seed: Annotated[int, _whole(0, LARGEST_SEED)] = 1
     _origin: Origin = PrivateAttr(default=Origin())

@@ -1,0 +1,124 @@
+"""``python -m benchmarks.fleet_check``: how many bad nodes and links does the verdict on a fleet find?
+
+Simulated, no machine: every pair takes one second, longer by the worst fault on it, times noise of 2 % (a
+normal distribution of the logarithm). Faults of bandwidth are planted on nodes and on paths between two
+nodes; three random matchings and each node alone are judged as ``suites/fleet.yaml`` has them, then the second
+look's pairs with them. Recall: planted nodes that the verdict blames; blamed: healthy nodes that it names;
+links: planted paths between healthy nodes that met in one of the rounds, and how many of those are found
+(others were never used, so nobody can know). A path with a bad node at its end is no case of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ccbench.analysis.fleet import FleetVerdict, Observation, fleet_of, second_look
+from ccbench.groups import PairingRound
+
+NOISE = 0.02
+MATCHINGS = 3
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Faults: factors of time by node and by pair of nodes."""
+
+    nodes: dict[int, float]
+    links: dict[tuple[int, int], float]
+
+    def seen(self, kind: str, nodes: tuple[int, ...], draw: random.Random) -> Observation:
+        """Return the time of a node alone, or of a pair."""
+        factors = [self.nodes.get(node, 1.0) for node in nodes]
+        factors.append(self.links.get((nodes[0], nodes[-1]), 1.0))
+        return Observation(kind, nodes, max(factors) * draw.lognormvariate(0.0, NOISE))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One fleet. links_met: planted paths that a round used; blamed: healthy nodes that the verdict names."""
+
+    bad: int
+    found: int
+    blamed: int
+    links_met: int
+    links_found: int
+    false_links: int
+
+
+def plant(nodes: int, bad: int, links: int, loss: float, draw: random.Random) -> Planted:
+    """Draw nodes and paths with ``loss`` of their bandwidth."""
+    slow = 1 / (1 - loss)
+    pairs = sorted(sorted(draw.sample(range(nodes), 2)) for _ in range(links))
+    return Planted(dict.fromkeys(draw.sample(range(nodes), bad), slow), dict.fromkeys(pairs, slow))
+
+
+def judge(nodes: int, planted: Planted, draw: random.Random) -> tuple[FleetVerdict, set[tuple[int, ...]]]:
+    """The verdict after a second look, and all pairs that met."""
+    names = [f"n{number}" for number in range(nodes)]
+    inside = Planted(planted.nodes, {})
+    seen = [inside.seen("alone", (node,), draw) for node in range(nodes)]
+    met: set[tuple[int, ...]] = set()
+
+    def measure(pairs: Sequence[tuple[int, int]]) -> None:
+        met.update(pairs)
+        seen.extend(planted.seen("pairs", pair, draw) for pair in pairs)
+
+    seed = draw.randrange(10**9)
+    for number in range(MATCHINGS):
+        measure(PairingRound("matching", number, seed).pairs(nodes))
+    for pairs in second_look(fleet_of(seen, names), seed):
+        measure(pairs)
+    return fleet_of(seen, names), met
+
+
+def trial(nodes: int, bad: int, links: int, loss: float, seed: int) -> Trial:
+    """Plant, measure, judge and compare."""
+    draw = random.Random(f"{nodes} {bad} {links} {loss} {seed}")
+    planted = plant(nodes, bad, links, loss, draw)
+    verdict, met = judge(nodes, planted, draw)
+    excluded = set(verdict.excluded)
+    alone = {pair for pair in planted.links if not set(pair) & set(planted.nodes)}
+    found = {one.nodes for one in verdict.causes if one.kind == "slow_link"}
+    return Trial(
+        bad=len(planted.nodes),
+        found=len(excluded & set(planted.nodes)),
+        blamed=len(excluded - set(planted.nodes)),
+        links_met=len(alone & met),
+        links_found=len(alone & found),
+        false_links=len(found - set(planted.links)),
+    )
+
+
+def main() -> None:
+    """Print a table, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--trials", type=int, default=100, help="of each row; of 1,024 nodes a quarter")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    rows = []
+    for nodes in (64, 256, 1024):
+        for share in ("1", "1 %", "5 %", "10 %", "20 %"):
+            bad = int(share) if share.isdigit() else max(1, round(nodes * float(share.split()[0]) / 100))
+            for loss in (0.15, 0.5):
+                trials = asked.trials if nodes < 1024 else max(1, asked.trials // 4)
+                done = [trial(nodes, bad, max(2, nodes // 32), loss, seed) for seed in range(trials)]
+                total = {name: sum(vars(one)[name] for one in done) for name in vars(done[0])}
+                rows.append({"nodes": nodes, "share": share, "loss": loss, "trials": trials, **total})
+                if not asked.json:
+                    print(
+                        f"{nodes:5} nodes, {bad:3} bad by {loss:.0%}: recall {total['found']}/{total['bad']} "
+                        f"= {total['found'] / total['bad']:.4f}, healthy blamed {total['blamed']}, links "
+                        f"{total['links_found']}/{total['links_met']}, false links {total['false_links']} "
+                        f"({trials} trials)",
+                        flush=True,
+                    )
+    if asked.json:
+        print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

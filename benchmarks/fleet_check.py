@@ -2,10 +2,10 @@
 
 Simulated, no machine: every pair takes one second, longer by the worst fault on it, times noise of 2 % (a
 normal distribution of the logarithm). Faults of bandwidth are planted on nodes and on paths between two
-nodes; three random matchings and each node alone are judged as ``suites/fleet.yaml`` has them, then the second
-look's pairs with them. Recall: planted nodes that the verdict blames; blamed: healthy nodes that it names;
-links: planted paths between healthy nodes that met in one of the rounds, and how many of those are found
-(others were never used, so nobody can know). A path with a bad node at its end is no case of its own.
+nodes; three random matchings and each node alone are judged as ``suites/fleet.yaml`` has them, then the
+second look's pairs with them. Recall: planted nodes that the verdict blames; blamed: healthy nodes that it
+names; links: planted paths between healthy nodes that met in one of the rounds, and how many of those are
+found (others were never used, so nobody can know). A path with a bad node at its end is no case of its own.
 """
 
 from __future__ import annotations
@@ -52,8 +52,11 @@ class Trial:
 def plant(nodes: int, bad: int, links: int, loss: float, draw: random.Random) -> Planted:
     """Draw nodes and paths with ``loss`` of their bandwidth."""
     slow = 1 / (1 - loss)
-    pairs = sorted(sorted(draw.sample(range(nodes), 2)) for _ in range(links))
-    return Planted(dict.fromkeys(draw.sample(range(nodes), bad), slow), dict.fromkeys(pairs, slow))
+    paths: dict[tuple[int, int], float] = {}
+    for _ in range(links):
+        one, two = sorted(draw.sample(range(nodes), 2))
+        paths[one, two] = slow
+    return Planted(dict.fromkeys(draw.sample(range(nodes), bad), slow), paths)
 
 
 def judge(nodes: int, planted: Planted, draw: random.Random) -> tuple[FleetVerdict, set[tuple[int, ...]]]:

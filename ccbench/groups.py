@@ -354,7 +354,7 @@ def read_groups(text: str) -> str:
     if not found:
         raise UsageError(
             f"{text[:80]!r} does not say who belongs together; write 'rank // 4', 'rank % 2', 'rank & 3' or "
-            "lists such as [[0, 1], [2, 3]], or 'matching:3' and 'round_robin' for rounds of pairs"
+            "lists such as [[0, 1], [2, 3]]"
         )
     word = found.group(1).lower()
     operator, number = _SPELLINGS.get(word, word), int(found.group(2), 0)

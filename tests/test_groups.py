@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import UsageError
-from ccbench.groups import every_pair, format_ranks, parse_groups, parse_pair, read_groups
+from ccbench.groups import (
+    PAIRINGS,
+    PairingRound,
+    every_pair,
+    format_ranks,
+    parse_groups,
+    parse_pair,
+    parse_round,
+    read_groups,
+)
 
 
 @pytest.mark.parametrize(
@@ -85,3 +94,43 @@ def test_every_pair_comes_once(ranks: int) -> None:
     one_way = every_pair(ranks, both=False)
     assert len(set(one_way)) == len(one_way) == ranks * (ranks - 1)
     assert len(every_pair(ranks, both=True)) == ranks * (ranks - 1) // 2
+
+
+@given(st.sampled_from(PAIRINGS), st.integers(2, 40), st.integers(0, 5))
+def test_rounds_of_a_round_robin_have_every_pair_once(kind: str, units: int, seed: int) -> None:
+    rounds = units - 1 + units % 2
+    pairs = [pair for number in range(rounds) for pair in PairingRound(kind, number, seed).pairs(units)]
+    assert sorted(pairs) == [(one, two) for one in range(units) for two in range(one + 1, units)]
+
+
+@given(st.integers(2, 200), st.integers(0, 300), st.integers(0, 9))
+def test_nobody_is_in_two_pairs_and_of_an_odd_number_one_sits_out(units: int, number: int, seed: int) -> None:
+    met = [unit for pair in PairingRound("matching", number, seed).pairs(units) for unit in pair]
+    assert len(met) == len(set(met)) == units - units % 2
+
+
+@pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        ("round_robin 0 per 2 ranks", ((0, 1, 6, 7), (2, 3, 4, 5))),
+        ("round_robin 0 per 2 ranks by rail", ((0, 6), (1, 7), (2, 4), (3, 5))),
+        ("round_robin 0 within 4", ((0, 3), (1, 2), (4, 7), (5, 6))),
+        ("round_robin 1", ((0, 2), (1, 7), (3, 6), (4, 5))),
+    ],
+)
+def test_a_round_of_pairs_of_nodes_is_groups_of_their_ranks(
+    text: str, groups: tuple[tuple[int, ...], ...]
+) -> None:
+    assert parse_groups(text, 8) == groups
+    assert str(parse_round(text)) == read_groups(f" {text} ") == text
+
+
+def test_pairs_need_two_whole_nodes() -> None:
+    for text in ("matching 0 per 3 ranks", "matching 0 per 8 ranks", "round_robin 0 within 1"):
+        with pytest.raises(UsageError):
+            parse_groups(text, 8)
+
+
+def test_pairs_of_a_thousand_nodes_of_eight_ranks() -> None:
+    groups = parse_groups("matching 2 seed 7 per 8 ranks", 8192)
+    assert (len(groups), {len(one) for one in groups}) == (512, {16})

@@ -149,11 +149,26 @@ class FleetVerdict(HealthVerdict):
         return tuple(sorted((named | (set(range(len(self.names))) - self.cleared)) - set(self.lost)))
 
 
+def verdict_of(run: Run) -> FleetVerdict:
+    """The verdict on the nodes of ``run``, by their host names where it has them."""
+    observations = observations_of(run)
+    hosts = [str(host.get("name")) for host in run.manifest.mappings("hosts")]
+    nodes = max((node for one in observations for node in one.nodes), default=-1) + 1
+    return fleet_of(observations, hosts or [f"node {number}" for number in range(nodes)])
+
+
+def node_numbers(point: Point) -> tuple[int, ...]:
+    """Return the node of each rank of a point: where it was found, else spread evenly over ``nodes``."""
+    if len(point.node_of_rank) == point.ranks:
+        return point.node_of_rank
+    return tuple(rank * max(1, point.nodes) // point.ranks for rank in range(point.ranks))
+
+
 def observations_of(run: Run) -> list[Observation]:
     """Read the times of groups that are nodes, or pairs of nodes, of every case of ``run``."""
     found: list[Observation] = []
     for point in run.points:
-        if not point.groups or point.concurrent or len(point.node_of_rank) != point.ranks:
+        if not point.groups or point.concurrent:
             continue
         try:
             members = parse_groups(point.groups, point.ranks)
@@ -173,7 +188,7 @@ def observations_of(run: Run) -> list[Observation]:
 
 
 def _observed(point: Point, members: Sequence[int], seconds: float | None) -> Observation | None:
-    node_of_rank = point.node_of_rank
+    node_of_rank = node_numbers(point)
     nodes = tuple(sorted({node_of_rank[rank] for rank in members}))
     if len(nodes) > 2:
         return None
@@ -201,8 +216,8 @@ def usual_of(seconds: Sequence[float]) -> tuple[float, float]:
     """Return (usual, standard deviation) of the logarithms of the healthy among ``seconds``.
 
     The shortest interval that holds half of the values (the "shorth" of Andrews et al., Robust Estimates of
-    Location, 1972) is among the healthy as long as more than half of all are. Faults only make times longer, so
-    the scatter is that of the times below: their median distance is 0.6745 standard deviations.
+    Location, 1972) is among the healthy as long as more than half of all are. Faults only make times longer,
+    so the scatter is that of the times below: their median distance is 0.6745 standard deviations.
     """
     ordered = np.sort(np.log(np.asarray(seconds, dtype=float)))
     half = len(ordered) // 2 + 1
@@ -310,16 +325,16 @@ def smallest_causes(
     certain: list[Cause] = []
     unknown: list[tuple[Cause, ...]] = []
     for causes in _components(touched):
-        rows = {row for one in causes for row in touched[one]}
-        best = _cover(causes, touched, rows) or []
+        every = {row for one in causes for row in touched[one]}
+        best = _cover(causes, touched, every) or []
         # What no other set of that size can do without is certain.
         shared = []
         for one in best:
-            others = _cover([each for each in causes if each != one], touched, rows)
+            others = _cover([each for each in causes if each != one], touched, every)
             if others is None or len(others) > len(best):
                 shared.append(one)
         certain += shared
-        left = rows - {row for one in shared for row in touched[one]}
+        left = every - {row for one in shared for row in touched[one]}
         if left:
             unknown.append(tuple(sorted(one for one in causes if touched[one] & left and one not in shared)))
     return tuple(sorted(certain)), tuple(unknown)

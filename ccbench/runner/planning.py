@@ -114,6 +114,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     """
     from ccbench.suite.expansion import ExpansionContext, expand, left_out
 
+    _refuse_unequal_nodes(suite, options)
     if options.processes:
         models = PROCESSES if options.processes == "all" else (options.processes,)
         sweeps = tuple(one.model_copy(update={"processes": models}) for one in suite.sweep)
@@ -168,6 +169,22 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         notes=(*notes, *said),
         context=priced_on,
     )
+
+
+def _refuse_unequal_nodes(suite: Suite, options: RunOptions) -> None:
+    """UsageError where sweeps group ranks by node, and nodes have no equal numbers of consecutive ranks."""
+    by_node = any(one.per == "node" or one.within == "rail" or "node" in one.groups for one in suite.sweep)
+    if not by_node or options.launched is None:
+        return
+    hosts = options.launched.hosts
+    size = len(hosts) // options.launched.nodes
+    for rank, host in enumerate(hosts):
+        if hosts[rank - rank % size] != host or hosts.count(host) != size:
+            raise UsageError(
+                f"groups of nodes: rank {rank} is on {host}, which has {hosts.count(host)} of {len(hosts)} "
+                f"ranks, not {size} one after the other; start as many ranks on every host, host by host "
+                "(mpirun --map-by ppr:N:node, srun --distribution=block)"
+            )
 
 
 def as_launched(cases: Sequence[Case], options: RunOptions) -> tuple[Case, ...]:
@@ -363,11 +380,12 @@ def round_seconds(case: Case, sampling: Sampling) -> float:
     # The team's answer, then warm-up and samples, which end by time; then what grows with the size.
     touched_per_second = 2e9  # filling, poisoning, checking and measuring, on a slow machine
     one_round = 0.006 + (sampling.warmup_seconds + sampling.budget_seconds) / sampling.rounds
+    host_bytes = case_bytes(case) / max(1, case.nodes)  # hosts work at the same time
     if case.on_gpus:  # filled and measured there; what comes out is compared by the host
         compared = 0.5 * sampling.rounds / expected_rounds(sampling, 0)  # large ones are seldom unclear
-        return one_round + compared * case_bytes(case) / touched_per_second
+        return one_round + compared * host_bytes / touched_per_second
     samples = sampling.minimum_samples / sampling.rounds
-    return one_round + (8 + samples) * case_bytes(case) / touched_per_second
+    return one_round + (8 + samples) * host_bytes / touched_per_second
 
 
 def opening_seconds(case: Case, looks: NetworkLooks) -> float:

@@ -317,11 +317,11 @@ def _groupings(sweep: Sweep, ranks: int, nodes: int) -> Iterator[str]:
 def rounds_of(expression: str, sweep: Sweep, ranks: int, nodes: int) -> Iterator[str]:
     """Yield the expression of each round of ``matching:3`` or ``round_robin``; any other as it is.
 
-    Of ``node``, and of pairs of nodes, nothing where there is one node.
+    Of pairs of nodes nothing where there is one node, and of ``node`` all ranks then.
     """
     node_ranks = ranks // nodes
     if expression == NODE:
-        yield from [f"rank // {node_ranks}"] * (nodes > 1)
+        yield f"rank // {node_ranks}" if nodes > 1 else ""
         return
     found = _PAIRING.fullmatch(expression)
     if not found and expression != "round_robin":

@@ -214,3 +214,24 @@ def test_every_case_of_a_layout_is_one_that_its_ranks_can_run(
         assert case.group_ranks > 1
         assert set().union(*parse_groups(case.groups, ranks)) <= set(range(ranks))
         assert case.concurrent_case is None or case.concurrent_case.members
+
+
+def test_rounds_of_pairs_of_nodes_are_a_case_each_and_nodes_alone_one() -> None:
+    def groups(**sweep: Any) -> list[str]:
+        document = {"order": "written", "sweep": {"collective": "all_reduce", "size": "1 KiB", **sweep}}
+        found = expand(read_suite(json.dumps(document)), context(backends=("cpu",), ranks=16, nodes=4))
+        return [case.groups for case in found]
+
+    assert groups(groups="node") == ["rank // 4"]
+    assert groups(groups="matching:2:7", per="node") == [
+        "matching 0 seed 7 per 4 ranks", "matching 1 seed 7 per 4 ranks",
+    ]  # fmt: skip
+    assert len(groups(groups="matching:99", per="node")) == 3
+    assert len(groups(groups="round_robin")) == 15
+    assert groups(groups="matching:1", within="rail") == ["matching 0 per 4 ranks by rail"]
+    assert groups(groups="matching:1", per="node", within=2) == ["matching 0 per 4 ranks within 2"]
+
+
+def test_one_node_has_no_pairs_of_nodes() -> None:
+    with pytest.raises(SuiteError, match="1 node have no pairs; take two or more"):
+        cases_of({"groups": "matching:3", "per": "node"})

@@ -17,6 +17,7 @@ CASES = {
     "allreduce": (70, 80),
     "p2p": (30, 40),
     "health": (75, 110),
+    "fleet": (1, 1),
     "collectives": (1850, 2200),
     "algorithms": (200, 300),
     "scaling": (100, 150),

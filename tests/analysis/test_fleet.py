@@ -1,0 +1,173 @@
+"""Who is to blame on a fleet: planted faults are found, and nobody else is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.fleet_check import Planted, judge, trial
+from ccbench.analysis.fleet import Cause, FleetVerdict, Observation, fleet_of, second_look, usual_of
+from ccbench.groups import PairingRound
+
+NODES = 8
+NAMES = [f"n{number}" for number in range(NODES)]
+
+
+def pairs(slow: Sequence[tuple[int, ...]] = (), rounds: int = 3, factor: float = 1.5) -> list[Observation]:
+    """Rounds of pairs of eight nodes, of which those with all nodes of one of ``slow`` take longer."""
+    return [
+        Observation("pair", pair, factor if any(set(one) <= set(pair) for one in slow) else 1.0)
+        for number in range(rounds)
+        for pair in PairingRound("matching", number, 5).pairs(NODES)
+    ]
+
+
+def alone(slow: Sequence[int] = ()) -> list[Observation]:
+    return [Observation("alone", (node,), 1.5 if node in slow else 1.0) for node in range(NODES)]
+
+
+def verdict(seen: Sequence[Observation], leaf_of: dict[int, int] | None = None) -> FleetVerdict:
+    return fleet_of(seen, NAMES, leaf_of)
+
+
+def test_a_fleet_without_faults_is_healthy_and_needs_no_second_look() -> None:
+    found = verdict([*alone(), *pairs()])
+    assert (found.word, found.exit_code, found.exclude) == ("HEALTHY", 0, "")
+    assert second_look(found) == []
+
+
+def test_a_node_that_is_slow_alone_and_with_every_partner_is_the_one_cause() -> None:
+    found = verdict([*alone([3]), *pairs([(3,)])])
+    assert found.causes == (Cause("slow_node", (3,)),)
+    assert (found.word, found.exit_code, found.exclude) == ("NOT HEALTHY", 1, "--exclude=n3")
+    assert "Slow node: n3; 4 groups with it take 1.5x as long as usual" in found.lines()[1]
+
+
+def test_a_node_that_is_fast_alone_has_a_slow_network() -> None:
+    assert verdict([*alone(), *pairs([(3,)])]).causes == (Cause("slow_network", (3,)),)
+
+
+def test_a_pair_of_nodes_that_are_fast_with_others_has_a_slow_path() -> None:
+    pair = PairingRound("matching", 1, 5).pairs(NODES)[0]
+    found = verdict([*alone(), *pairs([pair])])
+    assert found.causes == (Cause("slow_link", pair),)
+    assert found.exclude == ""
+    assert found.suspects == pair
+    assert pair in [one for some in second_look(found) for one in some]
+
+
+def test_a_slow_pair_that_met_nobody_else_cannot_be_told_apart_and_is_looked_at_again() -> None:
+    pair = PairingRound("matching", 0, 5).pairs(NODES)[0]
+    found = verdict(pairs([pair], rounds=1))
+    assert found.causes == ()
+    assert set(found.unknown[0]) == {
+        Cause("slow_node", pair[:1]), Cause("slow_node", pair[1:]), Cause("slow_link", pair),
+    }  # fmt: skip
+    for partners in second_look(found)[:2]:
+        assert all(not set(pair) <= set(one) for one in partners)
+
+
+def test_a_path_that_was_slow_by_chance_is_cleared_by_the_second_look() -> None:
+    pair = PairingRound("matching", 1, 5).pairs(NODES)[0]
+    again = [Observation("pair", pair, 1.0)] * 2
+    assert verdict([*pairs([pair], factor=1.1), *again]).word == "HEALTHY"
+
+
+def test_one_rail_of_a_node_is_told_from_its_network() -> None:
+    seen = [
+        Observation("pair", pair, 1.5 if 3 in pair and rail == 1 else 1.0, rail=rail)
+        for number in range(3)
+        for pair in PairingRound("matching", number, 5).pairs(NODES)
+        for rail in range(4)
+    ]
+    assert verdict(seen).causes == (Cause("slow_rail", (3,), 1),)
+
+
+def test_what_crosses_a_leafs_uplinks_alone_is_slow_by_them() -> None:
+    leaf_of = {node: node // 2 for node in range(NODES)}
+    seen = [
+        Observation(
+            "pair", pair, 1.5 if len({1} & {leaf_of[node] for node in pair}) and set(pair) != {2, 3} else 1.0
+        )
+        for number in range(NODES - 1)
+        for pair in PairingRound("round_robin", number).pairs(NODES)
+    ]
+    assert verdict(seen, leaf_of).causes == (Cause("slow_leaf", (2, 3), 1),)
+
+
+def test_a_lost_group_blames_whom_no_partner_cleared() -> None:
+    lost = Observation("pair", (2, 5), None, detail="rank 5 hangs")
+    others = [one for one in pairs() if 5 not in one.nodes]
+    found = verdict([*others, lost])
+    assert found.lost == (5,)
+    assert (found.exit_code, found.exclude) == (1, "--exclude=n5")
+    assert "rank 5 hangs" in "\n".join(found.lines())
+
+
+def test_a_fleet_that_is_slow_as_a_whole_is_beyond_the_model() -> None:
+    seen = [Observation("pair", one.nodes, 2.0, limit_seconds=1.0) for one in pairs()]
+    assert [one.kind for one in verdict(seen).findings] == ["slow_fleet"]
+
+
+def test_too_few_groups_give_no_verdict() -> None:
+    found = verdict([Observation("pair", (0, 1), 1.0)])
+    assert (found.word, found.exit_code) == ("NO VERDICT", 3)
+
+
+@given(st.integers(0, 2**32), st.floats(0.0, 0.4))
+def test_the_usual_time_is_that_of_the_healthy_whatever_the_others_take(seed: int, share: float) -> None:
+    import numpy as np
+
+    draw = np.random.default_rng(seed)
+    healthy = np.exp(draw.normal(0.0, 0.02, 200))
+    slow = np.exp(draw.normal(0.4, 0.3, int(200 * share)).clip(0.2))
+    usual, sigma = usual_of([*healthy, *slow])
+    assert abs(usual) < 0.02
+    assert 0.01 < sigma < 0.04
+
+
+@given(st.integers(0, 10_000), st.integers(0, 4))
+@settings(max_examples=25, deadline=None)
+def test_a_second_look_pairs_every_node_at_most_once_and_suspects_with_the_fast(seed: int, bad: int) -> None:
+    import random
+
+    draw = random.Random(seed)
+    planted = Planted(dict.fromkeys(draw.sample(range(32), bad), 2.0), {})
+    seen = [
+        planted.seen("pairs", pair, draw)
+        for number in range(3)
+        for pair in PairingRound("matching", number, seed).pairs(32)
+    ]
+    found = fleet_of(seen, [str(node) for node in range(32)])
+    for some in second_look(found, seed):
+        met = [node for pair in some for node in pair]
+        assert len(met) == len(set(met))
+    assert set(found.excluded) == set(planted.nodes)
+
+
+def test_planted_faults_of_fifty_percent_are_found_on_64_nodes() -> None:
+    for seed in range(3):
+        one = trial(64, 3, 2, 0.5, seed)
+        assert (one.found, one.blamed) == (one.bad, 0)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("nodes", "bad", "least"), [(64, 1, 0.99), (256, 5, 0.99), (1024, 20, 0.99), (1024, 102, 0.95)]
+)
+def test_planted_faults_of_fifteen_percent_are_found_and_no_healthy_node_is_blamed(
+    nodes: int, bad: int, least: float
+) -> None:
+    done = [trial(nodes, bad, nodes // 32, 0.15, seed) for seed in range(30 if nodes < 1024 else 8)]
+    assert sum(one.found for one in done) >= least * sum(one.bad for one in done)
+    assert bad > 0.02 * nodes or sum(one.blamed for one in done) == 0
+
+
+def test_judging_is_repeatable() -> None:
+    import random
+
+    planted = Planted({3: 2.0}, {(4, 5): 2.0})
+    assert judge(64, planted, random.Random(1)) == judge(64, planted, random.Random(1))

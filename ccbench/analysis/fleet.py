@@ -56,6 +56,7 @@ ADVICE = {
     "slow_link": "look at what the path of the two alone has: a spine port, routing (ECMP), a cable",
     "unknown": "measure again with other partners; the pairs so far do not tell these apart",
     "lost": "drain the node (--exclude); look at its processes, its adapters and its kernel log",
+    "unstable": "measure this pair again",
     "slow_fleet": "all are slower than this topology gives: look at what they share, such as settings",
 }
 
@@ -121,12 +122,13 @@ class FleetVerdict(HealthVerdict):
     """What is bad, what cannot be told apart, and who was seen to be fast; nodes by number.
 
     causes: the one smallest set. unknown: possible causes of which nobody can tell which it is, by what they
-    would explain. lost: nodes whose groups hung or failed. cleared: nodes of a fast pair, or fast alone where
+    would explain. once: paths that were measured once, slow, which may be chance. lost: nodes whose groups hung or failed. cleared: nodes of a fast pair, or fast alone where
     there are no pairs. names: of the nodes.
     """
 
     causes: tuple[Cause, ...] = ()
     unknown: tuple[tuple[Cause, ...], ...] = ()
+    once: tuple[Cause, ...] = ()
     lost: tuple[int, ...] = ()
     cleared: frozenset[int] = frozenset()
     names: tuple[str, ...] = ()
@@ -143,9 +145,14 @@ class FleetVerdict(HealthVerdict):
         return f"--exclude={','.join(self.names[node] for node in self.excluded)}" if self.excluded else ""
 
     @property
+    def possible(self) -> tuple[Cause, ...]:
+        """All causes that are certain or possible."""
+        return (*self.causes, *self.once, *sum(self.unknown, ()))
+
+    @property
     def suspects(self) -> tuple[int, ...]:
         """Nodes to look at again: blamed, perhaps to blame, or in no fast pair; none that was lost."""
-        named = {node for one in (*self.causes, *sum(self.unknown, ())) for node in one.nodes}
+        named = {node for one in self.possible for node in one.nodes}
         return tuple(sorted((named | (set(range(len(self.names))) - self.cleared)) - set(self.lost)))
 
 
@@ -205,11 +212,12 @@ def _observed(point: Point, members: Sequence[int], seconds: float | None) -> Ob
 
 @dataclass(frozen=True)
 class _Judged:
-    """Observations of the same nodes as one. ratio: its time over the usual one; inf of what was lost."""
+    """Observations of the same nodes as one. ratio: its time over the usual one. times: how many they are."""
 
     seen: Observation
     ratio: float
     slow: bool
+    times: int
 
 
 def usual_of(seconds: Sequence[float]) -> tuple[float, float]:
@@ -244,7 +252,7 @@ def _judged(observations: Sequence[Observation], leaf_of: Mapping[int, int]) -> 
             repeated[one.nodes, one.rail].append(one)
         for same in repeated.values():
             excess = median(math.log(one.seconds or 1.0) for one in same) - usual
-            found.append(_Judged(same[-1], math.exp(excess), excess > least))
+            found.append(_Judged(same[-1], math.exp(excess), excess > least, len(same)))
     return found
 
 
@@ -264,7 +272,12 @@ def fleet_of(
     # Of a pair that was lost the one that is fast with others is not to blame.
     lost = tuple(sorted(lost_by.keys() - cleared)) or tuple(sorted(lost_by))
     causes, unknown = smallest_causes([one for one in judged if not set(one.seen.nodes) & set(lost)], leaves)
-    blank = FleetVerdict((), (), "", causes, unknown, lost, frozenset(cleared - set(lost)), tuple(names))
+    repeated = {one.seen.nodes for one in judged if one.times > 1}
+    once = tuple(one for one in causes if one.kind == "slow_link" and one.nodes not in repeated)
+    causes = tuple(one for one in causes if one not in once)
+    blank = FleetVerdict(
+        (), (), "", causes, unknown, once, lost, frozenset(cleared - set(lost)), tuple(names)
+    )
     findings = [
         _finding("lost", names[node], f"its groups did not end: {lost_by[node] or 'no reason given'}")
         for node in lost
@@ -277,6 +290,8 @@ def fleet_of(
     for some in unknown:
         what = " or ".join(cause.named(names) for cause in some)
         findings.append(_finding("unknown", what, "each of them explains what was slow"))
+    for cause in once:
+        findings.append(_finding("unstable", cause.named(names), "slow in the one round that measured it"))
     findings += _beyond_the_model(observations)
     doubt = "" if judged else "fewer than three groups of one kind were timed"
     return replace(blank, findings=tuple(findings), evidence=tuple(_evidence(judged, blank)), doubt=doubt)
@@ -284,7 +299,8 @@ def fleet_of(
 
 def _finding(kind: str, what: str, evidence: str) -> Finding:
     subject = f"{kind.replace('_', ' ').capitalize()}: {what}"
-    return Finding("problem", kind, (what,), evidence, ADVICE[kind], subject)
+    severity = "doubt" if kind == "unstable" else "problem"
+    return Finding(severity, kind, (what,), evidence, ADVICE[kind], subject)
 
 
 def _beyond_the_model(observations: Sequence[Observation]) -> Iterator[Finding]:
@@ -408,7 +424,7 @@ def second_look(verdict: FleetVerdict, seed: int = 0) -> list[list[tuple[int, in
     """
     suspects, draw = verdict.suspects, np.random.default_rng(seed)
     fast = sorted(verdict.cleared - set(suspects))
-    links = [one for one in (*verdict.causes, *sum(verdict.unknown, ())) if one.kind == "slow_link"]
+    links = [one for one in verdict.possible if one.kind == "slow_link"]
     if not suspects or not fast:
         return []
     rounds: list[list[tuple[int, ...]]] = []

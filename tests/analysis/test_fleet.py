@@ -53,10 +53,11 @@ def test_a_node_that_is_fast_alone_has_a_slow_network() -> None:
 def test_a_pair_of_nodes_that_are_fast_with_others_has_a_slow_path() -> None:
     pair = PairingRound("matching", 1, 5).pairs(NODES)[0]
     found = verdict([*alone(), *pairs([pair])])
-    assert found.causes == (Cause("slow_link", pair),)
-    assert found.exclude == ""
-    assert found.suspects == pair
+    assert (found.once, found.causes, found.exit_code) == ((Cause("slow_link", pair),), (), 3)
+    assert (found.exclude, found.suspects) == ("", pair)
     assert pair in [one for some in second_look(found) for one in some]
+    again = verdict([*alone(), *pairs([pair]), Observation("pair", pair, 1.5)])
+    assert (again.causes, again.once, again.exit_code) == ((Cause("slow_link", pair),), (), 1)
 
 
 def test_a_slow_pair_that_met_nobody_else_cannot_be_told_apart_and_is_looked_at_again() -> None:

@@ -122,8 +122,8 @@ class FleetVerdict(HealthVerdict):
     """What is bad, what cannot be told apart, and who was seen to be fast; nodes by number.
 
     causes: the one smallest set. unknown: possible causes of which nobody can tell which it is, by what they
-    would explain. once: paths that were measured once, slow, which may be chance. lost: nodes whose groups hung or failed. cleared: nodes of a fast pair, or fast alone where
-    there are no pairs. names: of the nodes.
+    would explain. once: paths that were measured once, slow, which may be chance. lost: nodes whose groups
+    hung or failed. cleared: nodes of a fast pair, or fast alone where there are no pairs. names: of the nodes.
     """
 
     causes: tuple[Cause, ...] = ()
@@ -290,8 +290,8 @@ def fleet_of(
     for some in unknown:
         what = " or ".join(cause.named(names) for cause in some)
         findings.append(_finding("unknown", what, "each of them explains what was slow"))
-    for cause in once:
-        findings.append(_finding("unstable", cause.named(names), "slow in the one round that measured it"))
+    chance = "slow in the one round that measured it"
+    findings += [_finding("unstable", cause.named(names), chance) for cause in once]
     findings += _beyond_the_model(observations)
     doubt = "" if judged else "fewer than three groups of one kind were timed"
     return replace(blank, findings=tuple(findings), evidence=tuple(_evidence(judged, blank)), doubt=doubt)

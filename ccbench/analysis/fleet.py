@@ -123,7 +123,7 @@ class FleetVerdict(HealthVerdict):
 
     causes: the one smallest set. unknown: possible causes of which nobody can tell which it is, by what they
     would explain. once: paths that were measured once, slow, which may be chance. lost: nodes whose groups
-    hung or failed. cleared: nodes of a fast pair, or fast alone where there are no pairs. names: of the nodes.
+    hung or failed. cleared: nodes of a fast pair, or fast alone where there are no pairs. names: of nodes.
     """
 
     causes: tuple[Cause, ...] = ()

@@ -35,10 +35,11 @@ test-exhaustive: ## what the quick tier leaves out
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "exhaustive and not alone"
 	$(BIN)/pytest -m "exhaustive and alone"
 
-# What ccbench says of NCCL, cuBLAS and CuPy against the real ones, which import without a driver; 1.5 GB of wheels.
+# What ccbench says of NCCL, cuBLAS and CuPy against the real ones, which import without a driver, and oneCCL between
+# processors; 3.3 GB of wheels.
 # In an environment of their own: where CuPy is, other tests take what they find for a machine with GPUs.
 CUPY ?= 13 14
-nccl-tables: ## the calls of CuPy and NCCL against installed ones; needs no GPU
+nccl-tables: ## the calls of CuPy, NCCL and oneCCL against installed ones; needs no GPU
 	$(PYTHON) -m venv $(VENV)-cupy
 	for cupy in $(CUPY); do \
 		$(VENV)-cupy/bin/pip install --quiet --disable-pip-version-check --no-compile "cupy-cuda12x==$$cupy.*" \
@@ -47,6 +48,12 @@ nccl-tables: ## the calls of CuPy and NCCL against installed ones; needs no GPU
 			| tee $(VENV)-cupy/tables.txt && \
 		grep -Eq '^([4-9][0-9]|[1-9][0-9]{2,}) passed' $(VENV)-cupy/tables.txt || exit 1; \
 	done
+
+	$(PYTHON) -m venv $(VENV)-oneccl
+	$(VENV)-oneccl/bin/pip install --quiet --disable-pip-version-check --no-compile hypothesis pytest pytest-timeout \
+		-e '.[oneccl]'
+	$(VENV)-oneccl/bin/pytest -q tests/faults/test_oneccl.py | tee $(VENV)-oneccl/tables.txt
+	grep -q '^8 passed' $(VENV)-oneccl/tables.txt
 
 # For a machine with a GPU, CuPy, NCCL, pytest and the usual scientific packages, which can download nothing.
 GPU_PYTHON ?= 3.12

@@ -26,7 +26,7 @@ CI_VARIABLE = "CCBENCH_CI"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-MAY_SKIP = {"gpu", "network", "browser"}
+MAY_SKIP = {"gpu", "network", "browser", "oneccl"}
 """Marks of tests that need what not every machine has."""
 
 ALONE = (

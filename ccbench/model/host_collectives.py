@@ -252,7 +252,7 @@ class HostNetwork:
         return max(*out, *into) if len(self.hosts) > 1 else 0
 
 
-GLOO_THREADS = 2
+RANK_THREADS = 2
 """Of a rank: the caller, and one that sends and receives (gloo/transport/tcp/loop.cc in
 github.com/pytorch/gloo)."""
 
@@ -321,9 +321,11 @@ def is_priced_on_one_host(backend: str, ranks: int, host: Machine | None) -> boo
     """True if times of a library on one host are those of its messages.
 
     Gloo's are not where its threads share processors: each message then waits for a time slice, or does not
-    (all_reduce of 256 KiB took 0.25 to 3.6 ms within one run on two processors).
+    (all_reduce of 256 KiB took 0.25 to 3.6 ms within one run on two processors). Nor are oneCCL's, of whose
+    two threads each polls.
     """
-    return not _is_gloo(backend) or host is None or GLOO_THREADS * ranks <= host.fabric.cores
+    shares = capabilities_of(backend).priced_by in (PricedBy.GLOO, PricedBy.ONECCL)
+    return not shares or host is None or RANK_THREADS * ranks <= host.fabric.cores
 
 
 def _is_gloo(backend: str) -> bool:

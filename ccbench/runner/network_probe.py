@@ -109,6 +109,12 @@ def probe_network(
     """
     if ranks < 2:
         return HostNetwork(backend, ("",), (0,) * ranks)
+    if not capabilities_of(backend).has("collective", "send_recv"):
+        own = measured
+
+        def measured(case: Case, sampling: Sampling) -> Measurement:
+            return own(without_messages(case) if case.collective == "send_recv" else case, sampling)
+
     # One small message shows whether there is anything to measure, and which rank is where.
     first = _ok(measured(_case(backend, ranks, SIZES_BYTES[0]), SAMPLING))
     node_of_rank = tuple(first.node_of_rank or (0,) * ranks)
@@ -217,6 +223,24 @@ def _cases(backend: str, node_of_rank: Sequence[int], hosts: int) -> dict[str, C
         one, two = pair
         found[_of_pair(pair)] = replace(plain, pair=f"{leaders[one]}<>{leaders[two]}")
     return found
+
+
+def without_messages(case: Case) -> Case:
+    """Return the collectives that stand for ``case``, messages, on a library that has none to offer.
+
+    Two ranks that gather from each other send what the other needs, both at once; a broadcast to one rank is
+    a message one way. The ring of all ranks is pairs of neighbours, who are as busy.
+    """
+    pair, size = case.one_pair, case.count
+    if pair and not pair.both:
+        groups = f"[[{pair.source},{pair.target}]]"
+        return replace(case, collective="broadcast", root=0, pair="", groups=groups)
+    if pair:
+        groups = f"[[{pair.source},{pair.target}]]"
+    else:
+        neighbours = [[rank, rank + 1] for rank in range(0, case.ranks - 1, 2)]
+        groups = case.groups or str(neighbours).replace(" ", "")
+    return replace(case, collective="all_gather", size_bytes=2 * size, pair="", groups=groups)
 
 
 def _of_pair(pair: tuple[int, int]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import cycle
 
 import pytest
 
+from ccbench.backends.base import lacked
 from ccbench.cases import Case, Measurement, Sampling, Status
-from ccbench.model.host_collectives import HostNetwork
+from ccbench.model.host_collectives import HostNetwork, is_priced_on_one_host, predict_host_library
 from ccbench.runner.network_probe import MOST_TRIES, ROUNDS, probe_network
 
 MESSAGE_SECONDS, BARRIER_SECONDS, DISTURBED_SECONDS = 5e-7, 2e-6, 3e-2
@@ -50,6 +52,33 @@ def test_what_disturbs_most_tries_of_a_point_spoils_no_figure(
     assert found.call_seconds == pytest.approx(BARRIER_SECONDS - MESSAGE_SECONDS)
     assert asked.pop("barrier  0") == times
     assert set(asked.values()) == {ROUNDS, ROUNDS + 1}  # the first message is asked for once more
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_collectives_of_two_ranks_stand_for_messages_where_a_library_has_none(ranks: int) -> None:
+    asked: dict[str, Case] = {}
+
+    def measured(case: Case, sampling: Sampling) -> Measurement:
+        asked.setdefault(f"{case.collective} {case.groups} {case.count}", case)
+        quick = case.collective == "barrier"
+        return Measurement(
+            case, Status.OK, samples_seconds=(1e-6 if quick else 1e-6 + case.count * 1e-9,) * 5
+        )
+
+    found = probe_network(measured, "oneccl", ranks, 1 << 20)
+    assert {case.collective for case in asked.values()} == {"all_gather", "broadcast", "barrier"}
+    assert all(lacked("oneccl", case) is None for case in asked.values())
+    gathers = [case for case in asked.values() if case.collective == "all_gather"]
+    assert {case.groups for case in gathers} == {"[[0,1],[2,3]]" if ranks == 4 else "[[0,1]]", "[[0,1]]"}
+    assert all(case.size_bytes == 2 * case.count for case in gathers)
+    assert found.together is not None
+    assert found.together.bytes_per_second == pytest.approx(1e9, rel=0.01)
+    case = next(iter(asked.values()))
+    wanted = replace(case, collective="all_reduce", op="sum", dtype="float32", groups="", count=256, root=-1)
+    expected = predict_host_library(wanted, found)
+    assert expected is not None
+    assert expected.predicted_seconds > 1e-6
+    assert is_priced_on_one_host("oneccl", ranks, None)
 
 
 def test_a_point_that_no_try_finds_quiet_is_given_up_after_a_few() -> None:

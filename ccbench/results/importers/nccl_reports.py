@@ -66,6 +66,13 @@ _COLUMNS = Columns(
 )
 _NAMES = {"collective": "name", "#wrong": "wrong", "errors": "wrong"}
 _NEEDED = {"name", "size", "inplace", "time", "algbw", "busbw"}
+_WITHOUT_NODES = (
+    *("numcycle", "name", "ranks", "rankspernode", "gpusperrank", "size", "type", "redop", "inplace"),
+    *("time", "algbw", "busbw", "wrong"),
+)
+_WITH_NODES = (*_WITHOUT_NODES[:2], "nodes", *_WITHOUT_NODES[2:])
+"""Builds with MPI until May 2026 leave nodes out of the header of their CSV, and have it in each row
+(github.com/ROCm/rocm-systems/pull/6004)."""
 _LONGEST_RECORD = 4096
 _FIRST_LINES = 20
 """Lines before the first record that may hold something else."""
@@ -242,12 +249,13 @@ def read_records(text: str) -> ImportedLog:
     header: tuple[str, ...] = ()
     for number, raw in enumerate(text.split("\n"), start=1):
         line = raw.strip()
-        if named := _csv_header(line):
-            header = named
-        if not line or line in "[]" or named or not (line.startswith("{") or header):
+        if is_header := _csv_header(line):
+            header = is_header
+        if not line or line in "[]" or is_header or not (line.startswith("{") or header):
             continue
         words = _csv_cells(line)
-        listed = dict(zip(header, words, strict=True)) if len(words) == len(header) else {}
+        named = _WITH_NODES if header == _WITHOUT_NODES and len(words) == len(_WITH_NODES) else header
+        listed = dict(zip(named, words, strict=True)) if len(words) == len(named) else {}
         record = _record(line) if line.startswith("{") else listed
         cells = cells_of(_COLUMNS.each(list(record)), list(record.values()))
         if cells is None or record["inplace"] not in ("0", "1", "true", "false"):

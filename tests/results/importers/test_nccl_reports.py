@@ -43,6 +43,7 @@ def as_lines(found: list[dict[str, Any]]) -> str:
 
 MPI = {"nodes": 2, "ranks": 16, "ranksPerNode": 8, "gpusPerRank": 1}
 REPORTS = tuple(form(records(MPI, 1.875)) for form in (as_csv, as_list, as_lines))
+REPORTS += (as_csv(records(MPI, 1.875)).replace("nodes,", "", 1),)  # MPI builds until May 2026
 
 
 @pytest.mark.parametrize("text", REPORTS)

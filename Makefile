@@ -6,21 +6,24 @@ BIN := $(VENV)/bin
 # Tests start some thousand processes, each of which would compile ccbench anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install check check-all lint types test install-exhaustive test-exhaustive nccl-tables gpu-day-bundle format clean
+.PHONY: install check check-all install-lint lint types test install-exhaustive test-exhaustive nccl-tables gpu-day-bundle format clean
 
 install: ## a virtual environment with ccbench from this checkout and what the quick tests need
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
 
-check: lint types test ## everything a change must pass, in five minutes on two cores
+check: test ## what a change must pass, with 'make install-lint lint types'
 
-check-all: check install-exhaustive test-exhaustive nccl-tables ## and what repeats: every mutant, cut, instance, torch, CuPy
+check-all: install-lint lint types check install-exhaustive test-exhaustive nccl-tables ## and what repeats: every mutant, cut, instance, torch, CuPy
 
-lint:
+install-lint: ## ruff, mypy and the types of libraries: 90 MB
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev,lint]'
+
+lint: ## style, of all files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types:
+types: ## of all files
 	$(BIN)/mypy
 
 SIDE_BY_SIDE := --numprocesses auto --dist worksteal
@@ -32,7 +35,7 @@ install-exhaustive: ## torch (its CPU build, where pip is told of it) and NVRTC:
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev,exhaustive]'
 
 test-exhaustive: ## what the quick tier leaves out
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m "exhaustive and not alone"
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "(exhaustive or hypothesis) and not alone" --hypothesis-profile exhaustive
 	$(BIN)/pytest -m "exhaustive and alone"
 
 # What ccbench says of NCCL, cuBLAS and CuPy against the real ones, which import without a driver, and oneCCL between

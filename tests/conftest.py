@@ -3,7 +3,8 @@
 The quick tier (``make check``) is what every change is tried with: each thing that can fail by itself, once.
 The exhaustive one (``make check-all``) adds the tests marked ``exhaustive``: every truncation point, mutant,
 instance and pair of parameters, and what needs large packages. ``@pytest.mark.thinned(n)`` leaves n of a
-test's combinations in the quick tier, in which as many values of each parameter appear as can.
+test's combinations in the quick tier, in which as many values of each parameter appear as can. Properties are
+tried on 30 examples there, and on 200 with ``--hypothesis-profile exhaustive``.
 
 Under ``CCBENCH_CI=1`` a skipped test fails the session unless it is marked ``gpu``, ``network`` or
 ``browser``: a machine that builds ccbench must be able to test all of it, but not every one has a GPU, a
@@ -97,19 +98,22 @@ def left_to_the_exhaustive_tier(combinations: list[pytest.Function]) -> list[pyt
 _skipped: list[str] = []
 
 # Examples are not timed: a busy machine would fail them, and speed is no subject of these tests.
-settings.register_profile("ccbench", deadline=None)
-settings.load_profile("ccbench")
+settings.register_profile("quick", deadline=None, max_examples=30)
+settings.register_profile("exhaustive", deadline=None, max_examples=200)
+settings.load_profile("quick")  # unless an option names another, which hypothesis loads after this
 
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No setting of the person who runs the tests reaches them."""
+    """No setting of the person who runs the tests reaches them, nor their disk's speed."""
     for name in list(os.environ):
         if name.startswith(("CCBENCH_", "_CCBENCH_", "NCCL_")) and name != CI_VARIABLE:
             monkeypatch.delenv(name)
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MPLBACKEND", "Agg")
+    # Nobody cuts the power, and waiting for the disk took most of the time of writing a run's files.
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

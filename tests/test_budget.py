@@ -10,8 +10,6 @@ code holds a token other than a comment, and no docstring; a function's length i
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,15 +49,6 @@ MEDIAN_FUNCTION, LONGEST_FUNCTION = 12, 54
 # A floor, not a ceiling: comment lines per 100 lines of code that say why; to reach: 3 to 6.
 COMMENTS_PER_100 = 3.0
 
-NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -74,21 +63,19 @@ class Source:
     helpers_used_once: int
 
 
-def lines_of_code(text: str) -> tuple[frozenset[int], int]:
+def lines_of_code(text: str, tree: ast.Module) -> tuple[frozenset[int], int]:
     """The numbers of the lines that hold code, and how many hold a comment alone."""
-    code: set[int] = set()
-    comments: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            comments.add(token.start[0])
-        elif token.type not in NO_CODE:
-            code.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
-        # Any expression that is a bare string documents something: a module, a class, a constant.
+    lines = dict(enumerate(map(str.strip, text.splitlines()), 1))
+    comments = {number for number, line in lines.items() if line.startswith("#")}
+    code, documents = {number for number, line in lines.items() if line} - comments, set[int]()
+    for node in ast.walk(tree):
         match node:
-            case ast.Expr(value=ast.Constant(value=str())):
-                code -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return frozenset(code), len(comments - code)
+            # Any expression that is a bare string documents something: a module, a class, a constant.
+            case ast.Expr(value=ast.Constant(value=str()), lineno=first, end_lineno=last):
+                documents |= set(range(first, (last or first) + 1))
+            case ast.Constant(value=str(value), lineno=first, end_lineno=last) if last != first:
+                code |= {number for number in range(first, (last or first) + 1) if lines[number] in value}
+    return frozenset(code - documents), len(comments - code - documents)
 
 
 def helpers_used_once(tree: ast.Module) -> int:
@@ -109,7 +96,7 @@ def helpers_used_once(tree: ast.Module) -> int:
 
 def read(text: str, part: str = FLAT) -> Source:
     tree = ast.parse(text)
-    code, comments = lines_of_code(text)
+    code, comments = lines_of_code(text, tree)
     lengths = (
         sum(line in code for line in range(node.lineno, (node.end_lineno or node.lineno) + 1))
         for node in ast.walk(tree)

@@ -102,22 +102,27 @@ ALSO_MEANING = {
 
 
 @cache
-def modules() -> dict[Path, ast.AST]:
-    """All others; in ``topology`` and ``machine`` a backend's name is a kind of device."""
+def written() -> list[tuple[str, str, bool]]:
+    """(where, name, compared) of all others; in ``topology`` and ``machine`` it is a kind of device."""
     apart = ("backends", "topology", "machine")
-    others = [file.relative_to(PACKAGE) for file in sorted(PACKAGE.rglob("*.py"))]
-    others = [file for file in others if file.parts[0] not in apart]
-    return {file: ast.parse((PACKAGE / file).read_text(encoding="utf-8")) for file in others}
+    files = [file.relative_to(PACKAGE) for file in sorted(PACKAGE.rglob("*.py"))]
+    trees = [
+        (file, ast.parse((PACKAGE / file).read_text(encoding="utf-8")))
+        for file in files
+        if file.parts[0] not in apart
+    ]
+    return [
+        (f"{file}:{node.lineno}", str(node.value), compared)
+        for file, tree in trees
+        for compared in (False, True)
+        for node in constants(tree, compared)
+        if node.value in DECLARED
+    ]
 
 
 def quoted(word: str) -> list[str]:
     """Where ``word`` is a text by itself."""
-    return [
-        f"{file}:{node.lineno}"
-        for file, tree in modules().items()
-        for node in constants(tree, compared=word == "simulated")
-        if node.value == word
-    ]
+    return [place for place, name, compared in written() if (name, compared) == (word, word == "simulated")]
 
 
 def constants(tree: ast.AST, compared: bool) -> Iterator[ast.Constant]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,9 +41,14 @@ def sources(package: Path) -> Iterator[tuple[str, Path]]:
         yield ".".join(names[:-1] if names[-1] == "__init__" else names), file
 
 
-def imported(file: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imported(file: Path) -> tuple[tuple[int, str], ...]:
     """(line, module) of every import of ccbench in ``file``; ``__version__`` is the root's to give."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    return tuple(_imported(ast.parse(file.read_text(encoding="utf-8"))))
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             if node.level:
                 yield node.lineno, "a relative import"

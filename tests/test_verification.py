@@ -162,7 +162,6 @@ def test_the_data_repeat_beyond_one_period_and_are_checked_there() -> None:
     count=st.sampled_from([1, 7, 1000, 2 * PERIOD_ELEMENTS + 3]),
     chooser=st.randoms(use_true_random=False),
 )
-@settings(max_examples=60)
 def test_one_wrong_element_of_any_matrix_is_reported_and_none_that_is_right(
     matrix: tuple[tuple[float, ...], ...], dtype: str, count: int, chooser: random.Random
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.backends import simulated
@@ -46,7 +46,6 @@ def run(case: Case, sampling: Sampling | None = None, seed: int = 0) -> Measurem
     return team.run(case, sampling or Sampling())
 
 
-@settings(max_examples=80)
 @given(st.data())
 def test_every_algorithm_computes_the_right_result(data: st.DataObject) -> None:
     collective = data.draw(st.sampled_from(sorted(COLLECTIVES)))
@@ -249,7 +248,6 @@ GROUPINGS: tuple[dict[str, object], ...] = (
 )
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_every_group_gets_its_own_result_and_parts_end_with_the_launch(data: st.DataObject) -> None:
     collective = data.draw(st.sampled_from(sorted(COLLECTIVES)))

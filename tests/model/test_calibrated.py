@@ -170,7 +170,6 @@ def test_text_that_is_no_such_file_is_refused_in_one_line(tmp_path: Path, text: 
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
 def test_a_file_with_a_few_bytes_changed_is_read_or_refused_in_one_line(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -229,7 +228,6 @@ def machine_like(place: int, factor: float, collective: str) -> CalibratedCluste
     collective=st.sampled_from(COLLECTIVES),
     sizes=st.lists(st.integers(1, 1 << 36), min_size=1, max_size=5),
 )
-@settings(max_examples=300, deadline=None)
 def test_calibrated_is_never_below_the_bound(
     place: int, factor: float, measured: str, collective: str, sizes: list[int]
 ) -> None:

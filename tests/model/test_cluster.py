@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from ccbench.errors import MachineError, ScheduleError
@@ -85,7 +85,6 @@ def test_a_machine_without_gpus_is_refused() -> None:
         cluster_of(load_catalog("cpu-shared-memory"))
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     machine=some.sampled_from(PRICED),
     nodes=some.integers(1, 5),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError, ScheduleError
@@ -132,7 +132,6 @@ def test_a_rank_with_many_messages_waits_for_these_or_for_their_bytes(
 
 
 @given(seed=st.integers(0, 10**6), index=st.integers(0, len(ALGORITHMS) - 1))
-@settings(max_examples=150, deadline=None)
 def test_without_bytes_a_price_grows_by_the_messages_of_each_steps_busiest_rank(
     seed: int, index: int
 ) -> None:
@@ -162,7 +161,6 @@ def test_without_bytes_a_price_grows_by_the_messages_of_each_steps_busiest_rank(
     seed=st.integers(0, 10**6),
     flows=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=40),
 )
-@settings(max_examples=150, deadline=None)
 def test_another_message_is_never_cheaper(seed: int, flows: list[tuple[int, int]]) -> None:
     fabric, random = random_fabric(seed), np.random.default_rng(seed)
     costs = FabricCosts(message_seconds=random.uniform(0, 1e-6, fabric.links))
@@ -202,7 +200,6 @@ def test_a_ring_on_a_torus_waits_for_its_longest_way_only() -> None:
 
 
 @given(n=st.floats(1e3, 1e11), ranks=st.integers(3, 40))
-@settings(max_examples=60, deadline=None)
 def test_the_best_chain_is_within_two_percent_of_its_square_root_form(n: float, ranks: int) -> None:
     fabric = single_switch(ranks, Wire(1 / B, A / 2))
     prices = price_algorithm("broadcast", "chain", fabric, n)
@@ -226,7 +223,6 @@ def test_two_trees_send_every_byte_up_and_down_twice_at_most_and_beat_one() -> N
 
 
 @given(seed=st.integers(0, 10**6), index=st.integers(0, len(ALGORITHMS) - 1))
-@settings(max_examples=150, deadline=None)
 def test_all_sizes_at_once_are_what_each_alone_is_and_all_are_explained(seed: int, index: int) -> None:
     fabric, row = random_fabric(seed), ALGORITHMS[index]
     sizes = [0.0, 1.0, 1e3, 1e5, 1e7, 1e9, 1e11]
@@ -248,7 +244,6 @@ def test_all_sizes_at_once_are_what_each_alone_is_and_all_are_explained(seed: in
     share=st.floats(0.1, 1.0),
     slower=st.floats(1.0, 10.0),
 )
-@settings(max_examples=150, deadline=None)
 def test_more_of_anything_that_is_fast_is_never_slower(
     seed: int, index: int, share: float, slower: float
 ) -> None:
@@ -346,7 +341,6 @@ COSTS = st.lists(st.floats(0.1, 5), min_size=5, max_size=5)
 
 
 @given(events=EVENTS, costs=COSTS, pieces=st.integers(1, 70))
-@settings(max_examples=300, deadline=None)
 def test_overlaps_give_the_worst_place_of_every_step(
     events: list[tuple[int, int]], costs: list[float], pieces: int
 ) -> None:

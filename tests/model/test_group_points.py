@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as some
 
 from ccbench.collectives import COLLECTIVES, collective
@@ -132,7 +132,6 @@ def asked(draw: some.DrawFn) -> tuple[Cluster, str, str, int, str]:
     return cluster, groups, name, draw(some.sampled_from((8, 1 << 14, 1 << 20, 1 << 28))), traffic
 
 
-@settings(max_examples=120, deadline=None)
 @given(asked())
 def test_together_takes_at_least_as_long_as_alone_and_at_most_as_often_as_there_are_groups(
     what: tuple[Cluster, str, str, int, str],

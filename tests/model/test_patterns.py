@@ -49,7 +49,7 @@ def assert_the_same(one: FabricPrices, other: FabricPrices) -> None:
 
 @pytest.mark.parametrize("row", ALGORITHMS, ids=lambda row: f"{row.collective}-{row.name}")
 @given(seed=st.integers(0, 10**6), root=st.integers(0, 1000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_patterns_cost_what_their_schedule_costs_flow_by_flow(row: Algorithm, seed: int, root: int) -> None:
     """Both as they are read off the schedule, and as they are made directly where there is no schedule."""
     fabric = random_fabric(seed)
@@ -67,7 +67,6 @@ def test_patterns_cost_what_their_schedule_costs_flow_by_flow(row: Algorithm, se
 
 @pytest.mark.parametrize(("collective", "algorithm"), list(PIPELINES))
 @given(seed=st.integers(0, 10**6), pieces=st.integers(1, 40), root=st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
 def test_a_pipeline_costs_what_its_schedule_costs_for_any_number_of_pieces(
     collective: str, algorithm: str, seed: int, pieces: int, root: int
 ) -> None:

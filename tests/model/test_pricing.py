@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import Case
@@ -241,7 +241,6 @@ def any_schedule(data: st.DataObject) -> Schedule | None:
         return None
 
 
-@settings(max_examples=40, deadline=None)
 @given(machines(), st.data())
 def test_more_bytes_never_cost_less(machine: Machine, data: st.DataObject) -> None:
     schedule = any_schedule(data)
@@ -261,7 +260,6 @@ def scaled(rates: Rates, factor: float) -> Rates:
     )
 
 
-@settings(max_examples=40, deadline=None)
 @given(machines(), st.data(), st.floats(1.0, 10.0))
 def test_more_bandwidth_is_never_slower(machine: Machine, data: st.DataObject, factor: float) -> None:
     schedule = any_schedule(data)
@@ -313,7 +311,6 @@ def test_one_rank_has_no_bound_above_zero() -> None:
     assert bound_seconds(COLLECTIVES["all_reduce"], 1, 1024, 4, toy()) == 0.0
 
 
-@settings(max_examples=40, deadline=None)
 @given(machines(), st.sampled_from(sorted(COLLECTIVES)), st.integers(1, 9), st.data(), st.booleans())
 def test_no_schedule_is_priced_below_the_bound(
     machine: Machine, name: str, ranks: int, data: st.DataObject, in_place: bool

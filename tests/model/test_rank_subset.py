@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as some
 
 from ccbench.cases import UNEVEN, Case
@@ -52,7 +52,6 @@ def sent(step: Step) -> list[tuple[int, ...]]:
     return [*zip(*(column.tolist() for column in columns), strict=True)]
 
 
-@settings(deadline=None)
 @given(
     some.sampled_from([(name, algorithm) for name in COLLECTIVES for algorithm in algorithms_of(name)]),
     some.integers(2, 5),
@@ -142,7 +141,6 @@ def _no_core_gains_from_others(machine: Machine) -> bool:
 PLAIN = some.sampled_from((toy(1), toy(2), toy(3), toy(8), load_machine("cpu-shared-memory")))
 
 
-@settings(max_examples=150, deadline=None)
 @given(machines() | PLAIN, parties(), some.data())
 def test_no_bound_of_a_host_exceeds_a_price_and_all_groups_take_between_one_and_all_of_them(
     machine: Machine, case: Case, data: some.DataObject
@@ -162,7 +160,6 @@ def test_no_bound_of_a_host_exceeds_a_price_and_all_groups_take_between_one_and_
             assert one.predicted_seconds <= together.predicted_seconds * (1 + 1e-9)
 
 
-@settings(max_examples=80, deadline=None)
 @given(parties(), some.data())
 def test_the_same_on_links(case: Case, data: some.DataObject) -> None:
     case = replace(case, ranks=16)
@@ -204,7 +201,6 @@ def test_uneven_flows_on_links_are_as_wide_as_what_they_carry() -> None:
     assert point.prediction.bound_seconds <= point.prediction.predicted_seconds
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     machines(), parties(), some.sampled_from(("all_gather", "all_reduce on all", "broadcast on rank // 4"))
 )

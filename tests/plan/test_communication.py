@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import UsageError
@@ -324,7 +324,6 @@ LAYOUTS = [
 ]
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from(LAYOUTS),
     st.sampled_from(["gpt3-175b", "mixtral-8x7b", "llama-3-70b"]),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.groups import Layout
@@ -127,7 +127,6 @@ def drawn_strategy(drawn: Drawn) -> tuple[Strategy, ModelShape]:
     return strategy, MOE if moe else SHAPE
 
 
-@settings(max_examples=60, deadline=None)
 @given(_strategies, st.sampled_from([1e9, 1e11]))
 def test_a_step_is_the_sum_of_its_parts_and_hides_only_what_there_is(drawn: Drawn, rate: float) -> None:
     strategy, shape = drawn_strategy(drawn)
@@ -168,7 +167,6 @@ def test_gradients_do_not_hide_behind_waits_for_messages_on_the_same_links() -> 
     assert exposed(across=True) > exposed(across=False)
 
 
-@settings(max_examples=100, deadline=None)
 @given(_strategies, st.sampled_from([1e9, 1e10, 1e11]), st.floats(1.01, 4))
 def test_faster_computing_and_faster_links_never_make_a_step_longer(
     drawn: Drawn, rate: float, faster: float
@@ -179,7 +177,6 @@ def test_faster_computing_and_faster_links_never_make_a_step_longer(
     assert step(strategy, ByRate(rate), 0.01 / faster, shape).seconds <= base
 
 
-@settings(max_examples=100, deadline=None)
 @given(_strategies, st.sampled_from([1e9, 1e10, 1e11]), st.sampled_from(OVERLAPS))
 def test_what_may_hide_never_makes_a_step_longer(drawn: Drawn, rate: float, overlap: str) -> None:
     strategy, shape = drawn_strategy(drawn)
@@ -191,7 +188,6 @@ def test_what_may_hide_never_makes_a_step_longer(drawn: Drawn, rate: float, over
     assert hidden <= waited * (1 + 1e-9)
 
 
-@settings(max_examples=100, deadline=None)
 @given(_strategies, st.sampled_from([1e9, 1e10, 1e11]))
 def test_a_step_is_no_shorter_than_the_one_link_of_all_its_messages_is_busy(
     drawn: Drawn, rate: float

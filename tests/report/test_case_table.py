@@ -159,7 +159,7 @@ def test_empty_all_failed_and_mixed_runs_have_tables(tmp_path: Path) -> None:
     assert "mpi" in text
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(text=st.sampled_from(["a|b", "<script>", "x\ny", "`", "$", "=1+1"]) | st.text(max_size=20))
 def test_no_name_breaks_markdown_or_csv(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     text = text.encode("utf-8", "replace").decode()

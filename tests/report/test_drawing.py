@@ -126,7 +126,7 @@ def test_hostile_names_are_drawn_as_they_are(tmp_path: Path, text: str) -> None:
         ElementTree.fromstring(render(figure, "svg"))
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(max_size=80))
 def test_any_title_is_drawn(text: str, figures: tuple[Figure, ...]) -> None:
     from ccbench.units import plain

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.machine.detection import load_topology
@@ -27,7 +27,6 @@ def labels(topology: Topology) -> list[str]:
     return [box.label for box in boxes(topology)]
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.sampled_from([1.0, 2.0, 4.0]))
 def test_no_device_of_a_tree_is_lost_and_each_class_has_the_links_of_its_first(
     children: list[int], oversubscription: float
@@ -44,7 +43,6 @@ def test_no_device_of_a_tree_is_lost_and_each_class_has_the_links_of_its_first(
             assert sum(line.count for line in lines if line.source == box.name) == leaving
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.permutations(range(4)), st.integers(0, 3))
 def test_a_switch_with_a_slower_link_is_not_hidden_among_its_like(order: list[int], slow: int) -> None:
     gpus = [Device(f"gpu{one}", DeviceKind.GPU) for one in range(4)]

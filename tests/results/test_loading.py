@@ -29,7 +29,7 @@ def _written(path: Path, *all_measured: Measurement) -> Path:
     return path
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(one=measurements)
 def test_any_measurement_comes_back_as_it_was(
     one: Measurement, tmp_path_factory: pytest.TempPathFactory
@@ -47,7 +47,7 @@ def test_any_measurement_comes_back_as_it_was(
 
 
 @given(lost=st.text(st.characters(categories=["Cs"]), min_size=1, max_size=3))
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_text_that_utf8_cannot_hold_costs_its_odd_characters_only(
     lost: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

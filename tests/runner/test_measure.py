@@ -325,7 +325,7 @@ def test_waiting_is_that_of_one_launch_of_the_last_warm_up_turn() -> None:
 
 
 @given(minimum=st.integers(1, 12), maximum=st.integers(1, 30))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_numbers_of_samples_are_within_the_rules(minimum: int, maximum: int) -> None:
     sampling = Sampling(
         rounds=1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import ScheduleError
@@ -48,7 +48,6 @@ def test_every_golden_is_used() -> None:
     assert {path.name for path in GOLDENS.iterdir()} == {golden(name).name for name in TOLD}
 
 
-@settings(max_examples=80)
 @given(row=st.sampled_from(ALGORITHMS), ranks=st.integers(1, 40), drawn=st.data())
 def test_any_schedule_can_be_told_in_plain_ascii_lines(
     row: Algorithm, ranks: int, drawn: st.DataObject

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import ScheduleError
@@ -85,7 +85,6 @@ def test_every_mutant_with_another_result_is_rejected(row: Algorithm, ranks: int
     assert len(wrong) >= max(1, len(found) // 8)
 
 
-@settings(max_examples=300)
 @given(row=st.sampled_from(ALGORITHMS), ranks=st.integers(2, 7), drawn=st.data())
 def test_a_changed_index_is_rejected_or_changes_nothing(
     row: Algorithm, ranks: int, drawn: st.DataObject
@@ -101,7 +100,6 @@ def test_a_changed_index_is_rejected_or_changes_nothing(
     assert is_right(mutant) or rejected(mutant)
 
 
-@settings(max_examples=200)
 @given(row=st.sampled_from(ALGORITHMS), ranks=st.integers(2, 7), drawn=st.data())
 def test_a_changed_repetition_or_advance_is_rejected_or_changes_nothing(
     row: Algorithm, ranks: int, drawn: st.DataObject

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.collectives import COLLECTIVES, collective
@@ -36,7 +36,6 @@ def test_the_schedule_is_proven_for_any_number_of_ranks(row: Algorithm) -> None:
     assert schedule_for(row.collective, row.name, 1).steps == 0
 
 
-@settings(max_examples=150)
 @given(row=st.sampled_from(ALGORITHMS), ranks=st.integers(1, 40), drawn=st.data())
 def test_the_schedule_is_proven_for_any_root_and_parameter(
     row: Algorithm, ranks: int, drawn: st.DataObject
@@ -51,7 +50,6 @@ def test_the_schedule_is_proven_for_any_root_and_parameter(
         assert parameter is None or built.parameter == parameter
 
 
-@settings(max_examples=60)
 @given(row=st.sampled_from(ALGORITHMS), ranks=st.integers(1, 9), drawn=st.data())
 def test_counting_with_multisets_agrees_with_the_proof(
     row: Algorithm, ranks: int, drawn: st.DataObject

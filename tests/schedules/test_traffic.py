@@ -6,7 +6,7 @@ from math import ceil, log2
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.schedules import ALGORITHMS, Algorithm, schedule_for
@@ -168,7 +168,6 @@ def test_thousands_of_millions_of_flows_are_not_counted_one_by_one() -> None:
     assert set(sent_pieces(schedule).tolist()) == {ranks - 1}
 
 
-@settings(max_examples=80)
 @given(row=st.sampled_from(ALGORITHMS), ranks=st.integers(1, 14), drawn=st.data())
 def test_counting_in_closed_form_agrees_with_counting_flow_by_flow(
     row: Algorithm, ranks: int, drawn: st.DataObject

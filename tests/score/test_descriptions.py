@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.score.descriptions import described
@@ -286,7 +286,6 @@ GPUS = (
 )
 
 
-@settings(max_examples=400)
 @given(
     st.sampled_from(GPUS),
     st.sampled_from([(2, 1), (4, 1), (8, 1), (16, 1), (4, 2), (4, 18)]),

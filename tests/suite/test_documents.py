@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError, SuiteError
 from ccbench.suite.documents import MOST_BYTES, MOST_NODES, PACKAGE, read_document, read_installed
-
-patient = settings(deadline=None)  # shared machines pause at will
 
 
 def read(text: str) -> Any:
@@ -129,7 +127,6 @@ plain = st.recursive(
 )  # fmt: skip
 
 
-@patient
 @given(plain)
 def test_what_json_can_say_is_read_as_json_says_it(value: object) -> None:
     text = json.dumps({"key": value}, ensure_ascii=False)
@@ -137,7 +134,6 @@ def test_what_json_can_say_is_read_as_json_says_it(value: object) -> None:
     assert found == value or (isinstance(value, float) and math.isclose(found, value))
 
 
-@patient
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_tree_or_a_suite_error(content: bytes) -> None:
     problem = ""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import AXIS, NO_OP, NO_ROOT, OPS, PLACEMENTS, Case
@@ -19,14 +19,11 @@ from ccbench.suite.model import IN_PLACE_COLLECTIVES, Suite, load_suite, read_su
 
 from .offers import ALGORITHMS, algorithms_of, context
 
-patient = settings(deadline=None)  # shared machines pause at will
-
 
 def cases(sweep: str, **changes: object) -> tuple[Case, ...]:
     return expand(read_suite(f"order: written\nsweep: {sweep}"), context(**changes))
 
 
-@patient
 @given(
     collective=st.lists(st.sampled_from(list(COLLECTIVES)), min_size=1, max_size=4, unique=True),
     algorithm=st.sampled_from([["default"], ["all"], ["default", "all"]]),
@@ -57,7 +54,6 @@ def test_counts_follow_from_the_axes_that_mean_something(**axes: Sequence[object
     assert len(found) == len({case.case_id for case in found}) == expected
 
 
-@patient
 @given(
     st.sampled_from(sorted(COLLECTIVES)),
     st.sampled_from(CPU_DTYPES),

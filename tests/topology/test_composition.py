@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
@@ -340,7 +340,6 @@ def test_links_without_a_rate_are_named_with_the_cure() -> None:
     assert compose(replace(HOSTED, links=links), 1, "ib-ndr-400x8").of_kind(DeviceKind.NIC)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 40), st.integers(1, 3))
 def test_nics_are_dealt_evenly_in_order_and_every_gpu_has_one(gpus: int, nics: int, nodes: int) -> None:
     made = compose(nvswitch(gpus, 2, 25e9).topology(), nodes, f"roce-100x{nics}")

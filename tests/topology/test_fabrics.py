@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
@@ -118,7 +118,6 @@ def test_every_level_is_a_cut_that_no_set_of_that_size_beats_on_symmetric_fabric
         assert level.groups in {0, fabric.ranks // level.ranks}
 
 
-@settings(max_examples=40)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=3), st.data())
 def test_any_torus_routes_by_the_shorter_way_round(sizes: list[int], data: st.DataObject) -> None:
     ranks = int(np.prod(sizes))
@@ -134,7 +133,6 @@ def test_any_torus_routes_by_the_shorter_way_round(sizes: list[int], data: st.Da
     assert (torus(sizes, WIRE).route([source], [target]) >= 0).sum() == hops
 
 
-@settings(max_examples=40)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.sampled_from([0.5, 1.0, 2.5]))
 def test_any_fat_tree_climbs_to_the_nearest_common_switch(children: list[int], over: float) -> None:
     fabric = fat_tree(children, WIRE, over)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
@@ -74,7 +74,6 @@ FORMS = [(topology_json, read_json), (topology_yaml, read_yaml)]
 
 
 @pytest.mark.parametrize(("write", "read"), FORMS)
-@settings(max_examples=50, deadline=None)
 @given(topologies())
 def test_a_file_gives_back_what_was_written(
     write: Callable[[Topology], str], read: Callable[[str], Topology], topology: Topology
@@ -159,7 +158,6 @@ def test_text_that_looks_like_something_else_stays_text(text: str) -> None:
     assert parse_yaml(yaml_text({text or "empty": text}), "box.yaml") == {text or "empty": text}
 
 
-@settings(max_examples=200)
 @given(st.data())
 def test_damaged_files_never_raise_anything_but_a_machine_error(data: st.DataObject) -> None:
     write, read = data.draw(st.sampled_from(FORMS))

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
@@ -79,7 +79,6 @@ def test_a_nic_hangs_on_the_switch_of_its_gpus_or_the_processor_of_most(
     assert [place(made, f"nic{number}") for number in range(nics)] == places
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(1, 6), st.randoms(use_true_random=False)
 )

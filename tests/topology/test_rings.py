@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
@@ -74,7 +74,6 @@ def test_behind_switches_any_order_runs_once_per_link(name: str, lanes: int) -> 
     assert (plan.method, plan.used, only.lanes) == ("switch", Fraction(1), lanes)
 
 
-@settings(max_examples=30)
 @given(st.integers(3, 7), st.data())
 def test_on_any_mesh_rings_fit_into_the_links(size: int, data: st.DataObject) -> None:
     rows = [[0] * size for _ in range(size)]

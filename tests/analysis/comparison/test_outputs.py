@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from defusedxml import ElementTree  # type: ignore[import-untyped]  # ships no types
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.analysis.verdicts import Cause, Compared, Comparison, Settings, Verdict
@@ -129,7 +129,6 @@ def test_a_hostile_name_executes_nothing_in_markdown(verdict: Verdict) -> None:
     assert rows[0].replace("\\|", "").count("|") == 8
 
 
-@settings(max_examples=50)
 @given(st.text(max_size=40))
 def test_any_text_is_well_formed_xml_and_one_line_of_the_screen(text: str) -> None:
     compared = some(replace(MISSING, reason=text, point=replace(POINT, algorithm=text)), notes=(text,))

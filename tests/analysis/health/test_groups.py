@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.analysis.pair_matrix import joined_by
@@ -37,7 +37,6 @@ def nested(seed: int, around: tuple[int, ...], factor: float = 2.0, ranks: int =
     ]
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 15), st.integers(0, 1000), st.sampled_from([1.5, 2.0, 10.0]))
 def test_halving_ends_at_the_two_neighbours_of_a_slow_rank(rank: int, seed: int, factor: float) -> None:
     (one,) = found(nested(seed, (rank,), factor))
@@ -53,7 +52,6 @@ def test_a_slow_way_between_sound_parts_ends_at_the_group_around_it(
     assert one.name == named
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10_000))
 def test_no_group_of_a_healthy_machine_is_named(seed: int) -> None:
     assert found(nested(seed, (0,), 1.0)) == []

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.analysis.history import LONGEST_SERIES, find_levels
@@ -89,7 +89,6 @@ def test_of_a_long_series_the_newest_values_are_looked_at() -> None:
     assert [(level.start, level.end) for level in levels] == [(100, 100 + LONGEST_SERIES)]
 
 
-@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(st.integers(4, 9), st.floats(1.0, 2.0)), min_size=1, max_size=4
@@ -114,7 +113,6 @@ def test_planted_steps_are_found_exactly_and_the_unit_does_not_matter(
             assert change == pytest.approx(after / before - 1)
 
 
-@settings(max_examples=40)
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=40))
 def test_levels_cover_the_series_once_and_in_order(values: list[float]) -> None:
     levels = find_levels(values)

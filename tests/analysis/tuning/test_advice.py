@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.analysis.tuning import Band, Choice, Rules, Timing, advise, everywhere
@@ -135,7 +135,6 @@ SPEEDS = st.dictionaries(
 )
 
 
-@settings(max_examples=60)
 @given(SPEEDS, st.sampled_from([0.0, 0.02]))
 def test_bands_hold_every_measured_size_once_and_advice_is_never_told_apart_as_slower(
     speeds: dict[int, dict[Choice, float]], noise: float
@@ -166,7 +165,6 @@ def test_bands_hold_every_measured_size_once_and_advice_is_never_told_apart_as_s
                 assert by_place[size, band.choice] <= (default or min(rivals)) / 1.03 * (1 + 1e-9)
 
 
-@settings(max_examples=30)
 @given(SPEEDS)
 def test_the_order_of_timings_does_not_matter(speeds: dict[int, dict[Choice, float]]) -> None:
     timings = [

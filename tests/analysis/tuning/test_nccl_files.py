@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.analysis.tuning import SIZE_NOT_STATED, Choice, Timing, advise
@@ -103,7 +103,6 @@ def test_both_say_that_they_were_never_run_on_nccl() -> None:
 CHOICES = [NCCL, RING, TREE, NVLS, Choice("nccl", "ring", "ll128", 8), Choice("nccl", "nvlstree")]
 
 
-@settings(max_examples=40)
 @given(
     st.dictionaries(
         st.integers(1, 2**40),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.backends.cpu.program import compile_case
@@ -50,7 +50,6 @@ def test_results_are_right_in_random_orders(name: str, algorithm: str, in_place:
     in_place=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=150)
 def test_results_are_right_for_any_ranks_counts_and_roots(
     pair: tuple[str, str], ranks: int, root: int, count: int, in_place: bool, seed: int
 ) -> None:
@@ -64,7 +63,6 @@ def test_results_are_right_for_any_ranks_counts_and_roots(
     algorithm=st.sampled_from(["direct", "pairwise"]),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=80)
 def test_blocks_of_different_sizes_arrive_in_any_order(
     sent: tuple[tuple[int, ...], ...], algorithm: str, seed: int
 ) -> None:

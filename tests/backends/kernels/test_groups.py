@@ -107,7 +107,7 @@ def test_two_groups_may_interpret_schedules_at_once(name: str) -> None:
     run_in_groups(KernelCase("schedule", name, count=61, ranks=4), 3, groups=((0, 3, 5, 6), (7, 4, 2, 1)))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.permutations(range(6)), st.sampled_from([1, 2, 3, 6]), st.integers(0, 1000))
 def test_any_groups_of_any_ranks_are_right(order: list[int], size: int, seed: int) -> None:
     groups = [tuple(order[first : first + size]) for first in range(0, 6, size)]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.backends.kernels.abi import OPS, TYPES
@@ -130,7 +130,6 @@ def any_case(file: str) -> st.SearchStrategy[KernelCase]:
 
 
 @pytest.mark.parametrize("file", [*FILES, "schedule.cu"])
-@settings(max_examples=40)
 @given(data=st.data(), seed=st.integers(0, 1 << 32))
 def test_any_case_gives_what_numpy_gives(file: str, data: st.DataObject, seed: int) -> None:
     run_in_a_row(data.draw(any_case(file)), seed)

@@ -61,7 +61,7 @@ def test_uneven_blocks_arrive_in_every_mode(four: WorkerTeam, traffic: str, mode
 @given(
     st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=4, max_size=4), st.integers(0, 99)
 )
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_traffic_arrives(four: WorkerTeam, matrix: list[list[int]], count: int) -> None:
     matrix[3][0] += 1  # a matrix of zeros is none
     ran(four, UNEVEN, traffic=str(matrix), count=count)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.model.library import Generation, Host, Intra, LibrarySystem, NetworkPorts
@@ -191,7 +191,6 @@ def test_one_core_of_sockets_gives_its_measured_payload_and_no_less() -> None:
     )
 
 
-@settings(max_examples=150)
 @given(
     systems(),
     st.sampled_from(COLLECTIVES),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
@@ -121,7 +121,6 @@ def test_the_choice_is_the_least_of_what_is_taken_unasked(case: tuple[LibrarySys
     np.testing.assert_allclose([point.seconds for point in points], np.min(every, axis=0), rtol=1e-12)
 
 
-@settings(max_examples=150)
 @given(
     systems(), st.sampled_from(COLLECTIVES), st.dictionaries(st.sampled_from([*LEVELS]), st.floats(0.05, 20))
 )
@@ -374,7 +373,6 @@ def test_as_a_matrix_of_equal_amounts_it_is_the_even_one(system: LibrarySystem) 
     assert (found.port_bytes, found.node_bytes) == pytest.approx((even.port_bytes, even.node_bytes))
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 9), min_size=8, max_size=8), min_size=8, max_size=8))
 def test_no_rank_moves_less_than_it_must_and_the_busiest_counts(rows: list[list[int]]) -> None:
     amounts = np.array(rows, dtype=float)

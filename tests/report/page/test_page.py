@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.machine.flags import Flag
@@ -42,7 +42,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return write_run(tmp_path_factory.mktemp("runs") / "run", sweep("all_reduce", ("ring", "tree")))
 
 
-@settings(max_examples=40)
 @given(st.recursive(st.text() | st.floats(allow_nan=False, allow_infinity=False), st.lists))
 def test_json_in_the_page_means_the_same_and_can_end_no_element(value: object) -> None:
     text = json_for_html(value)

@@ -96,7 +96,7 @@ def test_a_published_output_with_flipped_bits_is_read_or_refused(entry: dict[str
 
 
 @given(form=st.sampled_from(sorted(FORMS)), data=st.data())
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_flipped_bytes_are_read_or_refused(form: str, data: st.DataObject) -> None:
     damaged = bytearray(FORMS[form].encode())
     for _ in range(data.draw(st.integers(1, 8), label="flips")):
@@ -106,7 +106,6 @@ def test_flipped_bytes_are_read_or_refused(form: str, data: st.DataObject) -> No
 
 
 @given(form=st.sampled_from(sorted(FORMS)), data=st.data())
-@settings(max_examples=150, deadline=None)
 def test_lines_that_are_lost_doubled_or_swapped_are_read_or_refused(form: str, data: st.DataObject) -> None:
     lines = FORMS[form].split("\n")
     places = st.lists(st.integers(0, len(lines) - 1), max_size=2 * len(lines))
@@ -120,7 +119,6 @@ WORDS = [
 
 
 @given(st.text(max_size=400) | st.lists(st.sampled_from(WORDS), max_size=80).map(" ".join))
-@settings(max_examples=200, deadline=None)
 def test_any_text_is_read_or_refused_by_every_reader(text: str) -> None:
     for reader in readers().values():
         assert reader.recognises(text) in (True, False)

@@ -234,7 +234,7 @@ _logs = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(one=_logs)
 def test_every_row_becomes_a_case_or_is_named_or_counted(
     one: ImportedLog, tmp_path_factory: pytest.TempPathFactory

@@ -201,7 +201,7 @@ def with_byte(data: bytes, at: int, value: int) -> bytes:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("form", SMALL)
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(data=st.data())
 def test_any_part_of_a_small_trace_may_be_anything(
     form: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -105,7 +105,7 @@ def test_a_dump_cut_anywhere_claims_no_more_than_the_whole(entry: dict[str, Any]
 
 @pytest.mark.thinned(12)
 @pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(changes=st.lists(st.tuples(st.integers(0, 10_000), st.characters()), min_size=1, max_size=12))
 def test_a_dump_with_changed_characters_is_read_or_refused(
     entry: dict[str, Any], changes: list[tuple[int, str]]

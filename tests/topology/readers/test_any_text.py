@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
@@ -40,7 +40,6 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-@settings(max_examples=120, deadline=None)
 @given(
     changes=st.lists(
         st.tuples(st.integers(0, 20_000), st.characters() | st.sampled_from('019afx,.:- >/"\n[]')),
@@ -63,7 +62,6 @@ def test_a_text_cut_anywhere_is_read_or_refused(name: str) -> None:
         read_or_refused(reader(name.partition(" ")[0]).read, TEXTS[name][:length])
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.text(alphabet="GPUNICXVSY019 \t\n-,/:_[m", max_size=300)
     | st.text(alphabet="GPULinkB/s 0192:,.<>ative\n\t()", max_size=300)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
@@ -157,7 +157,6 @@ def test_own_nics_are_not_counted_beside_those_of_the_network(tmp_path: Path) ->
     assert (len(found.gpus), len(found.devices)) == (900, 900 * 4 + 1)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.one_of(st.text(max_size=300), st.text(max_size=100).map(lambda text: "{" + text)))
 def test_any_text_gives_a_topology_or_a_machine_error(text: str) -> None:
     with contextlib.suppress(MachineError):

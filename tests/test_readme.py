@@ -63,4 +63,6 @@ def test_the_two_commands_use_what_the_checkout_has() -> None:
     assert "\nmake install check\n" in README
     targets = set(re.findall(r"^(\w+):", (CHECKOUT / "Makefile").read_text(), flags=re.MULTILINE))
     assert {"install", "check"} <= targets
-    assert "make install check" in (CHECKOUT / ".ci/run").read_text()
+    ci = (CHECKOUT / ".ci/run").read_text()
+    assert "make install check" in ci
+    assert "make install-lint lint types" in ci

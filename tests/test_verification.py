@@ -374,6 +374,7 @@ MOST_STALE = {
 """Most elements that two seeds may have in common: of one byte, of bfloat16, of float16, of what is wider."""
 
 
+@pytest.mark.thinned(60)
 @pytest.mark.parametrize("dtype", CPU_DTYPES)
 @pytest.mark.parametrize("op", MOST_STALE)
 @pytest.mark.parametrize("ranks", [2, 5, 8, 17, 64])

@@ -150,7 +150,8 @@ def test_without_a_compiler_python_launches_and_the_result_says_so(
     assert measurement.detail.startswith(f"{FROM_PYTHON} (rank 0: no C compiler was found")
 
 
-@pytest.mark.parametrize("spoiled", ["all_reduce", "all_gather"])
+@pytest.mark.thinned(1)
+@pytest.mark.parametrize("spoiled", ["all_gather", "all_reduce"])
 def test_of_two_collectives_at_once_the_one_that_a_fault_hits_is_named(
     monkeypatch: pytest.MonkeyPatch, spoiled: str
 ) -> None:
@@ -236,6 +237,7 @@ def test_a_killed_rank_is_named() -> None:
     assert not opened.usable()
 
 
+@pytest.mark.exhaustive  # of a whole run in tests/faults/test_launched_runs.py
 def test_a_stopped_rank_is_named_and_ended() -> None:
     opened = team()
     limited = Sampling(

@@ -129,6 +129,7 @@ class Capabilities:
     entry_point: a library whose results are only imported. workers: process model (a value of the axis
     ``processes``) -> ``module:name`` of its worker group; a backend with one model has it as the default.
     lacks: (axis, value) -> axes that cases with that value have at their default. library: its name in words.
+    library_file: beginning of the name of its library's file, which a variant may replace; '' for none.
     values: axis of a case -> the values that the backend has besides the axis' default; not_in_place:
     collectives that it has out of place only.
     own_schedules, own_kernels: its algorithms are ccbench's schedules, or kernels.
@@ -146,6 +147,7 @@ class Capabilities:
     name: str
     entry_point: str = ""
     library: str = ""
+    library_file: str = ""
     values: Mapping[str, Container[object]] = field(default_factory=dict)
     lacks: Mapping[tuple[str, object], tuple[str, ...]] = field(default_factory=dict)
     not_in_place: tuple[str, ...] = ()
@@ -291,6 +293,17 @@ class Status(str, Enum):
 
 
 @dataclass(frozen=True)
+class Variant:
+    """Another way to start the ranks, by a suite's name for it. library: what stands in for the backend's
+    own, a file or a folder that it is installed in; '' for none. environment: variables of the ranks.
+    """
+
+    name: str = ""
+    library: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Case:
     """One point of a suite; a field with ``axis`` is a row of AXES, and nothing else has to know of it.
 
@@ -299,7 +312,8 @@ class Case:
     "count"); of the mean block that the busiest rank of an all_to_all_v sends. ``size_bytes`` is nccl-tests'
     "size": the largest buffer of one rank (of an all_to_all_v, the largest input).
     ``algorithm`` is a name, a name with a parameter (``hierarchical:4``), or ``default``. With groups, count
-    and size are those of one group.
+    and size are those of one group. ``started_with`` is what the name ``variant`` stands for; a case that was
+    read back has the name alone.
     """
 
     # fmt: off
@@ -375,7 +389,11 @@ class Case:
     memory: str = field(default=DEFAULT, metadata=axis(
         "of the buffers: `device` for memory of GPUs where the backend's own is the host's, or `default`",
         "{} memory", "memory default", needs="moves_data", values=(DEFAULT, DEVICE_MEMORY)))
+    variant: str = field(default="", metadata=axis(
+        "library and variables that the ranks were started with, by the suite's name for them",
+        "variant {}", "no variant", choice=True, key="variants"))
     # fmt: on
+    started_with: Variant = field(default=Variant(), compare=False)
 
     @property
     def case_id(self) -> str:
@@ -393,6 +411,11 @@ class Case:
     def identity(self) -> tuple[Any, ...]:
         """Values of the axes IDENTITY, in their order, which distinguish points."""
         return tuple(getattr(self, axis.name) for axis in IDENTITY)
+
+    @property
+    def point(self) -> Case:
+        """The work without its means: cases that share it are measured one right after the other."""
+        return replace(self, backend="", processes="", variant="", suite="")
 
     @property
     def one_pair(self) -> Pair | None:
@@ -599,7 +622,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class CaseFacts:
-    """Facts that an endpoint knows about the case just measured, besides its samples; see Measurement.
+    """Facts that a rank knows about the case just measured, besides its samples; see Measurement.
 
     devices: JSON of the devices' state before and after the case. flags: of this case alone.
     blocked_launches: of a sample, those enqueued behind a blocking kernel; None where devices have no clock.
@@ -613,6 +636,9 @@ class CaseFacts:
     devices: str = ""
     flags: tuple[str, ...] = ()
     blocked_launches: int | None = None
+    library_version: str = ""
+    library_path: str = ""
+    library_sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -639,6 +665,7 @@ class Measurement:
     ``blocked_launches``: of a sample, launches enqueued before the devices were released; None where
     times are the host's.
     ``device_readings``: JSON of the devices' state before and after; ``machine.readings`` writes it.
+    ``library_path``, ``library_sha256``: the file of the backend's library that rank 0 had loaded.
     """
 
     case: Case
@@ -669,4 +696,6 @@ class Measurement:
     node_of_rank: tuple[int, ...] = ()
     blocked_launches: int | None = None
     device_readings: str = ""
+    library_path: str = ""
+    library_sha256: str = ""
     conditions: Conditions = field(default_factory=Conditions)

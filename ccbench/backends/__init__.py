@@ -82,6 +82,7 @@ BY_NCCL: dict[str, Any] = {
     "misalignment_bytes": EVERY,
     "pair": EVERY,
     **SHARED,
+    "variant": EVERY,
 }
 
 
@@ -116,6 +117,7 @@ declare(
         workers={ONE_PROCESS: "ccbench.backends.xccl.bootstrap:NcclWorkerGroup"},
         launched="ccbench.backends.xccl.bootstrap:open_launched_rank",
         library="NCCL",
+        library_file="libnccl.so",
         values={**BY_NCCL, "processes": (PER_GPU,)},
         not_in_place=OUT_OF_PLACE,
         device=Device.GPU,
@@ -163,6 +165,7 @@ declare(
         "mpi",
         entry_point="ccbench.backends.mpi:BACKEND",
         launched="ccbench.backends.mpi.endpoint:MpiEndpoint",
+        library_file="libmpi",
         not_in_place=OUT_OF_PLACE,
         values={
             **ON_HOSTS,
@@ -174,6 +177,7 @@ declare(
             "pair": EVERY,
             **SHARED,
             "memory": (DEVICE_MEMORY,),
+            "variant": EVERY,
         },
         lacks={("memory", DEVICE_MEMORY): ("overlap_with", "concurrent", "traffic")},
         device=Device.PROCESS,
@@ -194,6 +198,7 @@ declare(
             **COMPUTED,
             "pair": EVERY,
             **SHARED,
+            "variant": EVERY,
         },
         not_in_place=OUT_OF_PLACE,
         most_ranks=1024,

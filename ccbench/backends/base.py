@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ccbench.cases import AXES, AXIS, ONE_PROCESS, Case, Measurement, Sampling, backends_with, capabilities_of
+from ccbench.cases import (
+    AXES,
+    AXIS,
+    ONE_PROCESS,
+    Case,
+    Measurement,
+    Sampling,
+    Variant,
+    backends_with,
+    capabilities_of,
+)
 from ccbench.collectives import collective
 from ccbench.errors import CcbenchError
 
@@ -82,6 +93,10 @@ class Team(Protocol):
         """End every worker, by force where asking is not enough; safe to call twice."""
 
 
+Environment = tuple[tuple[str, str], ...]
+"""Names of variables and their values."""
+
+
 class Backend(ABC):
     """One way to run collectives; its row of ``ccbench.cases`` rules out most of what cannot run."""
 
@@ -110,14 +125,47 @@ class Backend(ABC):
     def unsupported(self, case: Case) -> str | None:
         """Return the reason why ``case`` cannot run on this backend, or None."""
         other = case.concurrent_case
-        return lacked(self.name, case) or self.refused(case) or (self.refused(other) if other else None)
+        return (
+            lacked(self.name, case)
+            or self.variant_refused(case)
+            or self.refused(case)
+            or (self.refused(other) if other else None)
+        )
+
+    def variant_refused(self, case: Case) -> str | None:
+        """Return the reason why ranks cannot be started with the variant of ``case``, or None."""
+        variant = case.started_with
+        if variant.library and not capabilities_of(self.name).library_file:
+            return (
+                f"variant {variant.name}: {self.name} has no library that another can replace; leave it out"
+            )
+        names = Counter(name for name, _ in self.environment(case))
+        twice = [name for name, times in names.items() if times > 1]
+        if twice and variant.name:
+            return (
+                f"variant {variant.name}: {twice[0]} is set by the library or the case already; leave it out"
+            )
+        return None
 
     def refused(self, case: Case) -> str | None:
         """Return the reason why a case that the capabilities allow cannot run, or None."""
         return None
 
-    def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
-        """Return variables of the environment that a team must be started with to run ``case``."""
+    def environment(self, case: Case) -> Environment:
+        """Return variables that a team is started with to run ``case``: its variant's and its own."""
+        return (*self.variant_settings(case.started_with), *self.team_settings(case))
+
+    def variant_settings(self, variant: Variant) -> Environment:
+        """Return the variables of a variant, with those by which ranks load its library."""
+        library = self.library_settings(variant.library) if variant.library else ()
+        return (*library, *variant.environment)
+
+    def library_settings(self, library: str) -> Environment:
+        """Return variables with which ranks load ``library``, a path, in place of the usual one."""
+        return ()
+
+    def team_settings(self, case: Case) -> Environment:
+        """Return variables that ``case`` needs besides those of its variant."""
         return ()
 
     def launch(self, request: TeamRequest) -> Launch | None:

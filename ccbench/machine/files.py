@@ -75,6 +75,17 @@ def has_kept_value(name: str) -> bool:
     return name in _kept()[1]
 
 
+def is_variable_of_library(name: str) -> bool:
+    """True for variables of libraries, whether their values are kept or not."""
+    return name.startswith(_kept()[0])
+
+
+def is_secret(name: str, value: str) -> bool:
+    """True where a variable's name or its value looks like a secret."""
+    named = re.search(_SECRET_WORD, name, re.IGNORECASE) and not has_kept_value(name)
+    return bool(named or _SECRET_VALUE.search(value))
+
+
 def kept_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return those of a library and of the job, sorted; values off the list and secrets are blanked."""
     return {

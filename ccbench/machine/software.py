@@ -6,10 +6,12 @@ import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 
-from ccbench.machine.files import Files
+from ccbench.machine.files import Files, without_names
 
 LIBRARIES = (
     "ccbench", "click", "cupy", "cupy-cuda12x", "cupy-cuda13x", "matplotlib", "ml_dtypes", "mpi4py",
@@ -92,6 +94,25 @@ LIBRARY_FOLDERS = (
     "/usr/local/cuda/lib64",
 )
 _VERSIONED = re.compile(r"(lib(?:nccl|cudart|rccl))\.so\.([0-9]+(?:\.[0-9]+)+)")
+
+
+@cache
+def loaded_file(beginning: str) -> tuple[str, str]:
+    """Return path and SHA-256 of the first loaded file whose name begins so; twice '' where there is none.
+
+    Asked once a library is loaded: the answer stays what it was.
+    """
+    lines = (line.split(maxsplit=5) for line in (Files().text("/proc/self/maps") or "").splitlines())
+    paths = (Path(fields[5]) for fields in lines if len(fields) == 6)
+    path = next((one for one in paths if one.name.startswith(beginning)), None) if beginning else None
+    digest = sha256()
+    try:
+        with open(path or "", "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError:  # deleted meanwhile
+        return (without_names(str(path)) if path else "", "")
+    return without_names(str(path)), digest.hexdigest()
 
 
 def cuda_version(number: int) -> str:

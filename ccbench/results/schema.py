@@ -261,6 +261,11 @@ SCHEMA: tuple[Column, ...] = (
         "after the case; else empty",
     ),
     Column(
+        "library_path", "string", "",
+        "file of the backend's library that the ranks had loaded; empty where they load none",
+    ),
+    Column("library_sha256", "string", "", "its SHA-256, in hex digits; else empty"),
+    Column(
         "overlap_efficiency", "double", "",
         "(computation alone + collective alone - both together) / the shorter of the two alone: 1 hides it "
         "wholly, 0 not at all; median over samples", _NO_OVERLAP,

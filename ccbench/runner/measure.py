@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from typing import Protocol
 
 import numpy as np
@@ -444,6 +445,15 @@ def blocks(
     # The second half in the reverse order: steady drift hits all alike, and what is at hand comes first.
     half, parts = -(-sampling.rounds // 2), list(kinds.values())
     return [*((part, half) for part in parts), *((part, most) for part in reversed(parts))]
+
+
+def turned(cases: Iterable[Case]) -> list[Case]:
+    """Return cases with the variants of each point in reverse: A B in a round, B A in the next.
+
+    Steady drift then hits all of them alike.
+    """
+    neighbours = ([*group] for _, group in groupby(cases, lambda case: case.point if case.variant else case))
+    return [case for group in neighbours for case in reversed(group)]
 
 
 def merged(before: Measurement | None, now: Measurement) -> Measurement:

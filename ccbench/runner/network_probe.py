@@ -80,14 +80,15 @@ class NetworkLooks:
         for case in cases:
             kind = case.backend, case.ranks
             priced = several_hosts or is_priced_on_one_host(*kind, host)
-            asked = case.ranks > 1 and case.memory == DEFAULT
+            # Messages of another library say nothing about the usual one.
+            asked = case.ranks > 1 and case.memory == DEFAULT and not case.started_with.library
             if capabilities_of(case.backend).priced_by_messages and asked and priced:
                 self._largest_bytes[kind] = max(case.size_bytes, self._largest_bytes.get(kind, 0))
 
     def cases(self, case: Case) -> list[Case]:
         """Return what is measured before ``case``, as if on one host; nothing once all was seen."""
         kind = case.backend, case.ranks
-        if kind not in self._largest_bytes or case.memory != DEFAULT:
+        if kind not in self._largest_bytes or case.memory != DEFAULT or case.started_with.library:
             return []
         asked = _cases(case.backend, (0,) * case.ranks, 1).values()
         sizes = _up_to(self._largest_bytes[kind])

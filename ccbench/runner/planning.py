@@ -33,6 +33,7 @@ from ccbench.model.context import PredictionContext, named_context
 from ccbench.runner.measure import expected_rounds
 from ccbench.runner.network_probe import SAMPLING as LOOKING
 from ccbench.runner.network_probe import NetworkLooks
+from ccbench.runner.variants import refuse_variants
 from ccbench.schedules import algorithm_row, parse_algorithm
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
@@ -148,6 +149,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         only=options.only,
         nodes=nodes,
     )
+    refuse_variants(suite, elsewhere=bool(options.launch or options.launched_by or elsewhere))
     cases = as_launched(expand(suite, context), options)
     _refuse_impossible(cases)
     refused = refusals(cases, "" if elsewhere else devices_missing(options))
@@ -400,8 +402,8 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
     for case in cases:
         settings: tuple[tuple[str, str], ...] = ()
         with suppress(BackendUnavailable):
-            settings = open_backend(case.backend).team_settings(case)
-        teams.setdefault((case.backend, case.ranks, settings, case.processes), case)
+            settings = open_backend(case.backend).environment(case)
+        teams.setdefault((case.backend, case.ranks, settings, case.processes, case.variant), case)
     looks, nothing = NetworkLooks(cases, several_hosts=False, host=None), NetworkLooks((), False, None)
     looking = {(case.backend, case.ranks): case for case in teams.values()}
     found: dict[str, float] = defaultdict(float)

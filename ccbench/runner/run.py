@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccbench.backends import open_backend
-from ccbench.backends.base import Backend, CannotRun, Team, TeamRequest
+from ccbench.backends.base import Backend, CannotRun, Environment, Team, TeamRequest
 from ccbench.backends.faults import fault_from_environment
 from ccbench.cases import (
     DEVICE_MEMORY,
@@ -32,7 +32,7 @@ from ccbench.machine.host import Terminated, terminated_by_signals
 from ccbench.model import Prediction
 from ccbench.model.context import PredictionContext
 from ccbench.results import RunFolder, arrow_schema, load_run
-from ccbench.runner.measure import blocks, expected_rounds, judged, merged, rounds_of
+from ccbench.runner.measure import blocks, expected_rounds, judged, merged, rounds_of, turned
 from ccbench.runner.network_probe import NetworkLooks
 from ccbench.runner.planning import (
     MOST_COSTLY_TEAMS,
@@ -61,8 +61,8 @@ from ccbench.topology.files import to_plain
 if TYPE_CHECKING:
     from ccbench.suite.model import Suite
 
-TeamKey = tuple[str, int, tuple[tuple[str, str], ...], str]
-"""Backend, ranks, the environment a team was started with, and its process model."""
+TeamKey = tuple[str, int, Environment, str, str]
+"""Backend, ranks, the environment a team was started with, its process model and its variant."""
 
 TEAM_FAILURES_LIMIT = 3
 """After so many teams of one kind could not even start, its other cases fail at once; after so many were lost
@@ -189,6 +189,10 @@ class _Run:
         self._no_devices = devices_missing(options) if on_devices else ""
         self._forecast = Forecast()
         self._opening_seconds = 0.0
+        self._variants: dict[Case, list[str]] = defaultdict(list)
+        for case in cases:
+            if case.variant:
+                self._variants[case.point].append(case.case_id)
         # A launcher's MPI comes up only once: what keeps it from that is told before any case.
         for case in cases:
             if self._in_process(case) and not self._not_there(case):
@@ -289,7 +293,8 @@ class _Run:
             while left := [
                 case for case in block if self._rounds_of(case) < rounds and self._wants_more(case)
             ]:
-                for case in left:
+                made = min(map(self._rounds_of, left))
+                for case in turned(left) if made % 2 else left:
                     if deadline is not None and time.monotonic() >= deadline:
                         missing = sum(case.case_id not in self._results for case in cases)
                         self._progress.note(
@@ -307,7 +312,14 @@ class _Run:
 
     def _wants_more(self, case: Case) -> bool:
         result = self._results.get(case.case_id)  # None: the run's time limit cut its first round short
-        return result is None or (result.stop_reason == MORE_ROUNDS and not self._given_up(case))
+        if result is None:
+            return True
+        # Variants of a point have as many rounds: what passes later must not be one's alone.
+        beside = self._variants[case.point] if case.variant and result.status is Status.OK else ()
+        unclear = any(
+            one.stop_reason == MORE_ROUNDS for one in (result, *filter(None, map(self._results.get, beside)))
+        )
+        return unclear and not self._given_up(case)
 
     def _round(self, case: Case, number: int, deadline: float | None) -> None:
         """Measure a case once more and write what is known of it by now, or that it was given up."""
@@ -328,10 +340,10 @@ class _Run:
         measurement = judged(merged(before, now), self._sampling)
         prediction = None
         # Where ranks shared a device, or it was emulated, no link was used, and the model prices links. What
-        # the load of others does to ranks is priced by nobody.
+        # the load of others does to ranks is priced by nobody, nor is another library than the usual one.
         on_processors = capabilities_of(case.backend).priced_on_processors
         unpriced = NO_LINK_FLAGS | {Flag.CPU_CONTENTION} if on_processors else NO_LINK_FLAGS
-        if not unpriced & set(measurement.conditions.flags):
+        if not (unpriced & set(measurement.conditions.flags) or case.started_with.library):
             ran = measurement.algorithm_used, measurement.protocol_used
             prediction = self._context.predict(case, *ran)
         measurement = self._keep(measurement, prediction)
@@ -344,9 +356,13 @@ class _Run:
     def _keep(self, measurement: Measurement, prediction: Prediction | None) -> Measurement:
         """Write a measurement, completed by what a team that died could not say; return it."""
         case = measurement.case
-        version = measurement.backend_version or self._backends[case.backend].version()
+        usual = "" if case.started_with.library else self._backends[case.backend].version()
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        whole = replace(measurement, backend_version=version, started_at=measurement.started_at or now)
+        whole = replace(
+            measurement,
+            backend_version=measurement.backend_version or usual,
+            started_at=measurement.started_at or now,
+        )
         self._folder.write(whole, prediction, self._sampling.confidence)
         self._results[case.case_id] = whole
         return whole
@@ -405,7 +421,7 @@ class _Run:
 
     def _not_there(self, case: Case) -> str:
         """Return why ranks on several hosts cannot be had of a backend."""
-        settings = self._backends[case.backend].team_settings(case) if self._in_process(case) else ()
+        settings = self._backends[case.backend].environment(case) if self._in_process(case) else ()
         if settings:
             needed = " ".join(f"{name}={value}" for name, value in settings)
             return (
@@ -478,8 +494,8 @@ class _Run:
         return True
 
     def _team_key(self, case: Case) -> TeamKey:
-        settings = self._backends[case.backend].team_settings(case)
-        return case.backend, case.ranks, settings, case.processes
+        settings = self._backends[case.backend].environment(case)
+        return case.backend, case.ranks, settings, case.processes, case.variant
 
     def _close(self) -> None:
         for team in self._teams.values():

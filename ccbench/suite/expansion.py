@@ -17,7 +17,17 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from ccbench.cases import AXIS, NO_ROOT, OVERLAP, Axis, Case, backend_names, backends_of_auto, capabilities_of
+from ccbench.cases import (
+    AXIS,
+    NO_ROOT,
+    OVERLAP,
+    Axis,
+    Case,
+    Variant,
+    backend_names,
+    backends_of_auto,
+    capabilities_of,
+)
 from ccbench.collectives import SETUPS, Collective, collective
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
@@ -67,7 +77,7 @@ def _parted(lacks: Mapping[Any, str]) -> _Values:
     )
 
 
-INNER = ("mode", "algorithm", "root", "dtype", "op", "in_place", "work")
+INNER = ("mode", "algorithm", "root", "dtype", "op", "in_place", "work", "variant")
 """Axes that a case gets after who communicates is known: the others vary slowest."""
 
 
@@ -121,9 +131,10 @@ class _Block:
             # Nothing else runs while something is computed, and everybody computes.
             plain = varied.everybody and not varied.concurrent
             modes = [one for one in values["mode"] if plain or one[0] != OVERLAP]
-            for algorithm, op, root, in_place, (mode, computing), (size_bytes, count) in product(
-                values["algorithm"], values["op"], values["root"], values["in_place"], modes, points
-            ):
+            for algorithm, op, root, in_place, (mode, computing), (size_bytes, count), variant in product(
+                values["algorithm"], values["op"], values["root"], values["in_place"], modes, points,
+                values["variant"],
+            ):  # fmt: skip
                 if root < group_ranks:
                     yield replace(
                         varied,
@@ -135,6 +146,8 @@ class _Block:
                         in_place=in_place,
                         mode=mode,
                         overlap_with=computing,
+                        variant=variant.name,
+                        started_with=variant,
                     )
 
 
@@ -209,6 +222,8 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
         # A barrier waits: there is nothing to hide. What is set up is given back between samples.
         asked = [mode for mode in sweep.values_of("mode") if mode != OVERLAP or row.moves_data]
         asked = ["isolated"] if name in SETUPS else asked
+        named = suite.variants or (Variant(),)
+        variants = _parted({one: "" if offers(backend, "variant", one.name) else "variants" for one in named})
         modes = _parted({mode: "" if offers(backend, "mode", mode) else f"mode {mode}" for mode in asked})
         meanwhile = {OVERLAP: sweep.values_of("overlap_with")}
         modes = replace(modes, has=[(mode, one) for mode in modes.has for one in meanwhile.get(mode, ("",))])
@@ -242,6 +257,7 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
                 "root": roots,
                 **values,
                 "work": _works(sweep, backend, row, ranks, context.nodes),
+                "variant": variants,
             }
             yield _Block(sweep, backend, row, ranks, every)
 
@@ -342,8 +358,7 @@ def _interleaved(cases: tuple[Case, ...], seed: int) -> tuple[Case, ...]:
     chance = random.Random(seed)
     points: dict[Case, list[Case]] = {}
     for case in cases:
-        key = replace(case, backend="", processes="", suite="")
-        points.setdefault(key, []).append(case)
+        points.setdefault(case.point, []).append(case)
     groups = list(points.values())
     chance.shuffle(groups)
     for group in groups:

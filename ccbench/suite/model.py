@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from ccbench.cases import AXES, AXIS, Axis, Sampling, backend_names
+from ccbench.cases import AXES, AXIS, Axis, Sampling, Variant, backend_names
 from ccbench.collectives import COLLECTIVES, SETUPS
 from ccbench.errors import CcbenchError, SuiteError
 from ccbench.groups import LAYOUT_AXES, MEGATRON_ORDER, ORDERS
@@ -49,6 +49,7 @@ from ccbench.suite.readers import (
     whole_number,
     words,
 )
+from ccbench.suite.variants import VARIANTS
 from ccbench.units import parse_duration, parse_fraction, shown, suggestion
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -285,6 +286,7 @@ class Suite(StrictModel):
     question: Annotated[str, Reads(_read_question, {"type": "string", "maxLength": LONGEST_QUESTION})] = ""
     backends: Annotated[tuple[str, ...], _words(read_backends, "auto", *backend_names())] = ("auto",)
     where_installed: Annotated[tuple[str, ...], _words(read_joining_backends, *backend_names())] = ()
+    variants: Annotated[tuple[Variant, ...], VARIANTS] = ()
     sweep: Annotated[tuple[Sweep, ...], BeforeValidator(_listed)]
     sampling_rules: SamplingRules = Field(default=SamplingRules(), alias="sampling")
     verdict: Annotated[str, _one_of("verdict", "speed", "health", "fleet")] = "speed"

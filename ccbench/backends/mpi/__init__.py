@@ -16,14 +16,27 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from ccbench.backends.base import Backend, Launch, TeamRequest
+from ccbench.backends.base import Backend, Environment, Launch, TeamRequest
 from ccbench.backends.mpi.calls import NONBLOCKING, PERSISTENT, refusal
-from ccbench.backends.mpi.library import PREFIX, Library, installed, local_launch, names_of, settings
+from ccbench.backends.mpi.library import (
+    CHOOSING,
+    PREFIX,
+    Library,
+    installed,
+    loading,
+    local_launch,
+    names_of,
+    settings,
+)
 from ccbench.cases import DEVICE_MEMORY, OVERLAP, Case
 from ccbench.errors import BackendUnavailable
 
 RANKS_LIMIT = 256
 """Ranks that share the processors of one machine."""
+
+
+def _installed_with(environment: Environment) -> Library | str:
+    return installed(tuple(one for one in environment if one[0] in CHOOSING))
 
 
 class MpiBackend(Backend):
@@ -36,11 +49,21 @@ class MpiBackend(Backend):
         library = installed()
         return library if isinstance(library, str) else None
 
-    def _library(self) -> Library:
-        library = installed()
+    def _library(self, environment: Environment = ()) -> Library:
+        library = _installed_with(environment)
         if isinstance(library, str):
             raise BackendUnavailable(f"backend {self.name}: {library}")
         return library
+
+    def library_settings(self, library: str) -> Environment:
+        """Return what mpi4py finds the library by, and the system its parts and tools."""
+        return loading(library)
+
+    def variant_refused(self, case: Case) -> str | None:
+        """Return the reason why ranks cannot be started with the variant of ``case``, or None."""
+        found = _installed_with(self.variant_settings(case.started_with))
+        wrong = f"variant {case.variant}: {found}" if isinstance(found, str) else None
+        return wrong or super().variant_refused(case)
 
     def version(self) -> str:
         """Return the library and mpi4py."""
@@ -52,7 +75,7 @@ class MpiBackend(Backend):
 
     def refused(self, case: Case) -> str | None:
         """Return the reason why ``case`` cannot run here."""
-        library = self._library()
+        library = self._library(self.variant_settings(case.started_with))
         refused = refusal(case, library)
         if refused or case.algorithm == "default":
             return refused
@@ -64,18 +87,21 @@ class MpiBackend(Backend):
             return f"{library.name} takes {case.algorithm} for blocking calls only"
         return None
 
-    def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
+    def team_settings(self, case: Case) -> Environment:
         """Return what lets the library take addresses of GPUs, and what forces an algorithm."""
         from ccbench.backends.mpi.device import MEMORY_VARIABLE, device_settings  # which loads what GPUs need
 
-        needed: tuple[tuple[str, str], ...] = ()
+        library = _installed_with(self.variant_settings(case.started_with))
+        if isinstance(library, str):
+            return ()  # the case is refused
+        needed: Environment = ()
         if case.memory == DEVICE_MEMORY:
-            needed = ((MEMORY_VARIABLE, DEVICE_MEMORY), *device_settings(self._library().name))
+            needed = ((MEMORY_VARIABLE, DEVICE_MEMORY), *device_settings(library.name))
         # What is set already is not asked for: a library that a launcher has started can be given no more.
         missing = tuple((name, value) for name, value in needed if os.environ.get(name) != value)
         if not case.algorithm.startswith(PREFIX):
             return missing
-        return (*missing, *settings(self._library(), case.collective, case.algorithm))
+        return (*missing, *settings(library, case.collective, case.algorithm))
 
     def launch(self, request: TeamRequest) -> Launch | None:
         """Return the user's own launcher, or the library's mpiexec."""
@@ -88,7 +114,7 @@ class MpiBackend(Backend):
                     f"{self.name}: {request.ranks} ranks; at most {RANKS_LIMIT} share one machine's "
                     "processors here; start ranks on more machines with --launch"
                 )
-            launch = local_launch(self._library(), request.ranks)
+            launch = local_launch(self._library(request.environment), request.ranks)
         # A rank's number says nothing about which processors are near its GPU.
         memory = dict(request.environment).get(MEMORY_VARIABLE) or os.environ.get(MEMORY_VARIABLE)
         return replace(launch, pinned=memory != DEVICE_MEMORY)

@@ -41,7 +41,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ccbench.backends.base import Launch
+from ccbench.backends.base import Environment, Launch
 from ccbench.machine.host import usable_cores
 from ccbench.machine.software import install_line
 
@@ -209,15 +209,40 @@ def find_launcher(library_path: str, of: str) -> tuple[str, str]:
     )
 
 
-@lru_cache(maxsize=1)
-def installed() -> Library | str:
-    """Return the MPI that works here, or the reason why there is none and what to do."""
+CHOOSING = ("LD_LIBRARY_PATH", "LD_PRELOAD", "MPI4PY_LIBMPI", "MPI4PY_MPIABI")
+"""Variables on which it depends which library is loaded."""
+
+LIBRARY_FOLDERS = ("lib", "lib64", "lib/release")
+"""Of an MPI, below the folder that it is installed in; the last is Intel's (2021.1 to 2021.12)."""
+
+
+def loading(library: str) -> Environment:
+    """Return variables with which mpi4py loads ``library``: its file, or the folder that it is installed in.
+
+    Wheels of mpi4py from 4.1 on know MPI4PY_LIBMPI ("MPI ABI" in its documentation); one that was built for
+    a make finds others of that make by LD_LIBRARY_PATH.
+    """
+    path = Path(library)
+    below = (one for folder in LIBRARY_FOLDERS for one in sorted((path / folder).glob("libmpi.so*")))
+    # Wheels have links as text files.
+    file = next((one for one in below if one.open("rb").read(4) == b"\x7fELF"), path)
+    folders = [str(file.parent), os.environ.get("LD_LIBRARY_PATH", "")]
+    return ("LD_LIBRARY_PATH", ":".join(filter(None, folders))), ("MPI4PY_LIBMPI", str(file))
+
+
+@lru_cache(maxsize=64)
+def installed(environment: Environment = ()) -> Library | str:
+    """Return the MPI that works here, or the reason why there is none and what to do.
+
+    environment: those variables of its ranks that are among CHOOSING.
+    """
+    asked = dict(environment).get("MPI4PY_LIBMPI")
     if importlib.util.find_spec("mpi4py") is None:
         return f"mpi4py is not installed; {INSTALL}"
     try:
         said = subprocess.run(
             [sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=PROBE_SECONDS,
-            check=False, stdin=subprocess.DEVNULL,
+            check=False, stdin=subprocess.DEVNULL, env={**os.environ, **dict(environment)},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"mpi4py did not load its MPI in {PROBE_SECONDS:.0f} s; look at 'python -m mpi4py --version'"
@@ -226,6 +251,8 @@ def installed() -> Library | str:
         return f"mpi4py finds no MPI ({last[:200]}); {INSTALL}"
     text, mpi4py, loaded, (persistent, large) = json.loads(said.stdout.strip().splitlines()[-1])
     name, path = library_name(text), loaded[0] if loaded else ""
+    if asked and os.path.realpath(asked) != os.path.realpath(path):
+        return f"mpi4py {mpi4py} loads {path or name}, not {asked}; install mpi4py 4.1 or newer as a wheel"
     launcher, reason = find_launcher(path, vendor(name))
     return reason or Library(name, mpi4py, path, launcher, persistent, large)
 

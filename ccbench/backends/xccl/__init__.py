@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 from ccbench.backends import CUPY, CUPY_ROCM, NCCL, RCCL
-from ccbench.backends.base import Backend, Launch, TeamRequest
+from ccbench.backends.base import Backend, Environment, Launch, TeamRequest
 from ccbench.backends.cuda import cupy_missing, driver_missing
 from ccbench.cases import OVERLAP, PER_GPU, Case
 from ccbench.collectives import collective
@@ -113,9 +113,15 @@ class NcclBackend(Backend):
             return f"{case.op} over {case.group_ranks} ranks cannot be checked: {exact}"
         return refused_beforehand(case)
 
-    def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
+    def library_settings(self, library: str) -> Environment:
+        """CuPy takes the libnccl that is loaded already, whatever wheel is installed."""
+        return (("LD_PRELOAD", library),)
+
+    def team_settings(self, case: Case) -> Environment:
         """NCCL reads algorithm, protocol, channels and transport from the environment that it starts in."""
-        return environment_of(case, wheel_version() if self.name == "nccl" else ())
+        # Of another library the version is not known here, and of none each algorithm has a team.
+        usual = self.name == "nccl" and not case.started_with.library
+        return environment_of(case, wheel_version() if usual else ())
 
     def launch(self, request: TeamRequest) -> Launch | None:
         """Return the user's own launcher where there is one, else how ranks of this host are started."""
@@ -143,7 +149,7 @@ def wheel_version() -> tuple[int, ...]:
     return ()
 
 
-def environment_of(case: Case, version: tuple[int, ...] = ()) -> tuple[tuple[str, str], ...]:
+def environment_of(case: Case, version: tuple[int, ...] = ()) -> Environment:
     """Return the variables that a team for ``case`` is started with; () where NCCL chooses everything.
 
     version: of NCCL, () where it is not known. From 2.31 on the algorithm is said with each call, so that
@@ -151,7 +157,8 @@ def environment_of(case: Case, version: tuple[int, ...] = ()) -> tuple[tuple[str
     in the guide). Channels are not: a call has at most those that its communicator was made with.
     """
     wanted = dict(TRANSPORTS[case.transport])
-    set_already = not {"NCCL_ALGO", "NCCL_PROTO"}.isdisjoint(os.environ)
+    set_by = {*os.environ, *dict(case.started_with.environment)}
+    set_already = not {"NCCL_ALGO", "NCCL_PROTO"}.isdisjoint(set_by)
     per_call = version >= PER_CALL_VERSION and case.protocol == DEFAULT and not set_already
     if case.algorithm != DEFAULT and not per_call:
         wanted["NCCL_ALGO"] = nccl_algorithms(case)

@@ -223,7 +223,6 @@ class LaunchedRank(PerProcessEndpoint, NcclRanks):
         control = Control(exchange.ranks, SAMPLE_CAPACITY)
         devices, side = {exchange.rank: device}, side_of_host(exchange) if blocked else None
         super().__init__(control, cuda, nccl, devices, exchange.ranks, exchange, blocked, shared, side)
-        self.version = f"{nccl.dialect.label} {nccl.version_text}"
         self._cuda = cuda
         self._meeting = 0
 

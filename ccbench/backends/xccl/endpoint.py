@@ -83,6 +83,7 @@ class NcclRanks(SingleProcessEndpoint):
     ) -> None:
         super().__init__(control)
         self.nccl = nccl
+        self.version = f"{nccl.dialect.label} {nccl.version_text}"
         self.exchange = exchange
         self.rank, self.ranks = exchange.rank, exchange.ranks
         self.where = f"rank {self.rank} on {exchange.hosts[self.rank]}"

@@ -34,7 +34,7 @@ from multiprocessing.connection import Connection
 from ccbench.backends.base import CannotRun, OutOfMemory, Position
 from ccbench.backends.cpu.memory import Word
 from ccbench.backends.endpoint import TeamEndpoint, open_launched
-from ccbench.cases import Case, Conditions, Sampling, Status
+from ccbench.cases import Case, Conditions, Sampling, Status, capabilities_of
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.machine.files import Files
 from ccbench.machine.host import (
@@ -45,6 +45,7 @@ from ccbench.machine.host import (
     single_threaded,
 )
 from ccbench.machine.readings import queued_seconds, read_cpu_times, watched
+from ccbench.machine.software import loaded_file
 from ccbench.runner.measure import measure
 from ccbench.runner.workers import messages
 from ccbench.runner.workers.channel import Channel, connect, hang_up, report_unreadable
@@ -118,6 +119,9 @@ def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRep
     all_cpu = sum(endpoint.control.read(rank, Word.CPU_NANOSECONDS) for rank in range(endpoint.ranks)) / 1e9
     conditions = watched(times_began, times_ended, all_cpu) if times_began and times_ended else Conditions()
     facts = endpoint.facts()
+    if not endpoint.rank:
+        path, digest = loaded_file(capabilities_of(case.backend).library_file)
+        facts = replace(facts, library_version=endpoint.version, library_path=path, library_sha256=digest)
     endpoint.finish()
     detail = str(result.mismatch) if result.mismatch else endpoint.remark()
     if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough

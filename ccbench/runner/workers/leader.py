@@ -307,7 +307,7 @@ class Leader:
         injected = (Flag.FAULT_INJECTED,) if self.fault else ()
         conditions = replace(seen, flags=(*dict.fromkeys(flags), *seen.flags, *injected))
         found = measurement_of(case, reports, self.hosts, self.single_process)
-        found = replace(found, conditions=conditions, backend_version=self._version)
+        found = replace(found, conditions=conditions, backend_version=self._version or found.backend_version)
         if not self._one_clock:
             found = replace(found, skew_seconds=())
         return self._placed(found)

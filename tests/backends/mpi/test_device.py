@@ -219,7 +219,7 @@ def test_settings_that_a_library_needs_come_before_those_of_an_algorithm(
     assert device_settings("Cray MPICH 8.1") == (("MPICH_GPU_SUPPORT_ENABLED", "1"),)
     assert device_settings("Open MPI 5.0.1") == ()
     intel = Library("Intel MPI 2021.18", "4.1", "/opt/libmpi.so", "/opt/mpiexec")
-    monkeypatch.setattr("ccbench.backends.mpi.installed", lambda: intel)
+    monkeypatch.setattr("ccbench.backends.mpi.installed", lambda _: intel)
     monkeypatch.setenv("I_MPI_OFFLOAD", "0")
     assert BACKEND.team_settings(device_case("all_reduce")) == (*ON_DEVICES, ("I_MPI_OFFLOAD", "1"))
     monkeypatch.setenv("I_MPI_OFFLOAD", "1")

@@ -31,7 +31,8 @@ from ccbench.analysis.significance import (
     tested,
 )
 from ccbench.analysis.verdicts import Cause, Compared, Comparison, Settings, Thresholds, Verdict
-from ccbench.cases import NO_OP, WORK, Status, moves_alike
+from ccbench.cases import IDENTITY, NO_OP, WORK, Axis, Status, moves_alike
+from ccbench.errors import UsageError
 from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run, open_run
 from ccbench.results.importers.pricing import is_other_model
@@ -39,7 +40,7 @@ from ccbench.results.importers.runs import UNKNOWN_COLLECTIVE
 from ccbench.results.loading import PREFIX
 from ccbench.results.points import BOUND_TOLERANCE
 from ccbench.topology.node_nics import is_other_network
-from ccbench.units import format_change
+from ccbench.units import format_change, shown, suggestion
 
 BY_RATIO_ALONE = "printed averages: the ratio against the threshold, nothing is known of their spread"
 
@@ -301,9 +302,70 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
     if str(base.path).startswith(PREFIX):
         faces = facing_published(base, by_identity(new).values())
     else:
-        olds, news = by_identity(base), by_identity(new)
-        # The base's order; what only the new run has comes last.
-        faces = [(olds.get(case, ()), news.get(case, ()), "") for case in dict.fromkeys((*olds, *news))]
+        faces = facing(by_identity(base), by_identity(new))
+    results, left_out = _verdicts(faces, settings, other)
+    notes = [*base.problems, *new.problems, *notes_on(base, new)]
+    # Imports of several logs hold points several times.
+    several = sum(len(old_points) > 1 or len(new_points) > 1 for old_points, new_points, _ in faces)
+    if several:
+        notes.append(f"{several} points were measured several times in a run; each time counts as a round")
+    return Compared(
+        str(base.path), str(new.path), settings, results, tuple(notes), _left_out(left_out),
+        unread=len(base.problems) + len(new.problems),
+    )  # fmt: skip
+
+
+def compare_by(
+    run: Run | Path | str, axis: Axis, base: str = "", settings: Settings | None = None
+) -> Compared:
+    """Compare points of one run that differ in ``axis`` alone: those of one value with those of each other.
+
+    base: that value, as columns have it; '' for the axis' default, else the first that the suite lists. The
+    correction for many points is over all values together. Raises UsageError where there are no two.
+    """
+    run = as_run(run)
+    sides: dict[str, dict[tuple[object, ...], list[Point]]] = defaultdict(lambda: defaultdict(list))
+    versions: dict[str, set[str]] = defaultdict(set)
+    for point in run.points:
+        value = str(getattr(point, axis.name))
+        others = tuple(getattr(point, one.name) for one in IDENTITY if one is not axis)
+        sides[value][others].append(point)
+        versions[value].add(point.backend_version)
+    if len(sides) < 2:
+        only = ", ".join(map(shown, sides)) or "no case"
+        raise UsageError(f"--by {axis.key}: {run.path} has {only}; name an axis with several values there")
+    if base and base not in sides:
+        raise UsageError(f"--base: {shown(base)} is no value of {axis.key} there; {suggestion(base, sides)}")
+    first = base or next(
+        one for one in (str(axis.default), *run.manifest.mapping("suite", axis.key), *sides) if one in sides
+    )
+    new = [one for one in sides if one != first]
+    faces = [face for value in new for face in facing(sides[first], sides[value])]
+    settings = settings or Settings()
+    results, left_out = _verdicts(faces, settings)
+    notes = [
+        f"{axis.name} {value}: {', '.join(sorted(filter(None, versions[value])))}"
+        for value in (first, *new)
+        if versions[value] != versions[first] or value == first
+    ]
+    return Compared(
+        f"{run.path}, {axis.name} {first}", ", ".join(new), settings, results,
+        (*run.problems, *notes), _left_out(left_out), unread=len(run.problems),
+    )  # fmt: skip
+
+
+Cases = Mapping[tuple[object, ...], Sequence[Point]]
+
+
+def facing(olds: Cases, news: Cases) -> list[Face]:
+    """Every case of either side, in the base's order; what only the new one has comes last."""
+    return [(olds.get(case, ()), news.get(case, ()), "") for case in dict.fromkeys((*olds, *news))]
+
+
+def _verdicts(
+    faces: Sequence[Face], settings: Settings, other: str = ""
+) -> tuple[tuple[Comparison, ...], int]:
+    """Return a verdict on each pair, and how many neither side supports; other: words for other hardware."""
     results: list[Comparison] = []
     testable: dict[int, tuple[Rounds, Rounds]] = {}
     left_out = 0
@@ -332,15 +394,7 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
     tests = _by_test([results[place] for place in testable], list(testable.values()), settings)
     for place, one in zip(testable, tests, strict=True):
         results[place] = one
-    notes = [*base.problems, *new.problems, *notes_on(base, new)]
-    # Imports of several logs hold points several times.
-    several = sum(len(old_points) > 1 or len(new_points) > 1 for old_points, new_points, _ in faces)
-    if several:
-        notes.append(f"{several} points were measured several times in a run; each time counts as a round")
-    return Compared(
-        str(base.path), str(new.path), settings, tuple(results), tuple(notes), _left_out(left_out),
-        unread=len(base.problems) + len(new.problems),
-    )  # fmt: skip
+    return tuple(results), left_out
 
 
 def compare_with_model(run: Run | Path | str, settings: Settings | None = None) -> Compared:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccbench.cases import IDENTITY, Axis
 from ccbench.cli.output import (
     NO_VERDICT_EXIT_CODE,
     check_writable,
@@ -46,6 +47,8 @@ MODEL = "model"
     "--accept-flags", default="", metavar="LIST", help="Flags that do not make a point doubtful: steal,..."
 )
 @click.option("--across-machines", is_flag=True, help="Compare although hardware differs.")
+@click.option("--by", "axis", metavar="AXIS", help="Of one RUN: its values of an axis, such as variant.")
+@click.option("--base", default="", metavar="VALUE", help="Of --by: what the others are compared with.")
 @click.option("--aa", "self_check", is_flag=True, help="A=A: false alarms of RUN, or two of one machine.")
 @click.option(
     "--aa-resamples", "splits", type=click.IntRange(1, 100_000), default=200, show_default=True,
@@ -60,15 +63,16 @@ MODEL = "model"
 )
 def compare(
     runs: tuple[str, ...], threshold: float | None, thresholds: Path | None, confidence: float,
-    undecided: float, accept_flags: str, across_machines: bool, self_check: bool, splits: int, form: str,
-    output: Path | None,
+    undecided: float, accept_flags: str, across_machines: bool, axis: str | None, base: str,
+    self_check: bool, splits: int, form: str, output: Path | None,
 ) -> int:  # fmt: skip
     """Compare NEW with BASE (run folders): slower, faster, the same, or why there is no verdict.
 
-    BASE may be 'published:hgx-h100', or 'model' for NEW's own predictions. Exit code 1: something is slower,
+    BASE may be 'published:hgx-h100', or 'model' for NEW's own predictions; with --by AXIS one run is named,
+    and the base is one of its values of the axis. Exit code 1: something is slower,
     or wrong; 3: nothing is, but something was not decided, or BASE is missing; 0: nothing is slower.
     """
-    from ccbench.analysis.comparison import MODEL_THRESHOLD, compare_with_model
+    from ccbench.analysis.comparison import MODEL_THRESHOLD, compare_by, compare_with_model
     from ccbench.analysis.comparison import compare as compare_runs
     from ccbench.analysis.verdicts import DEFAULT_THRESHOLD, Settings, Thresholds, load_thresholds
     from ccbench.report.comparison_text import document, junit, markdown, screen
@@ -90,23 +94,35 @@ def compare(
         confidence=confidence, undecided=undecided, across_machines=across_machines,
         accepted_flags=accepted,
     )  # fmt: skip
-    if self_check:
+    if self_check and not axis:
         return _self_check(runs, settings, splits, form, output)
-    _refuse_unless(len(runs) == 2, "compare", "name two runs: BASE NEW, or model RUN")
-    new = open_run(runs[1], details=False)
-    if against_model:
+    _refuse_unless(bool(axis) or not base, "--base", "say of what: --by variant")
+    several = 1 if axis else 2
+    cure = "name one run" if axis else "name two runs: BASE NEW, or model RUN"
+    _refuse_unless(len(runs) == several and not self_check, "compare", cure)
+    new = open_run(runs[-1], details=False)
+    if axis:
+        compared = compare_by(new, _axis(axis), base, settings)
+    elif against_model:
         compared = compare_with_model(new, settings)
     else:
         try:
-            base = open_run(runs[0], details=False)
+            old = open_run(runs[0], details=False)
         except RunFolderError as error:
             say(f"ccbench: no verdict: nothing to compare with: {' '.join(str(error).split())}")
             return NO_VERDICT_EXIT_CODE
-        compared = compare_runs(base, new, settings)
+        compared = compare_runs(old, new, settings)
     writers = {"json": document, "md": markdown, "junit": junit}
     text = writers[form](compared) if form in writers else screen(compared, screen_width())
     _leave(text, output, compared.sentence, compared.unused_rules)
     return compared.exit_code
+
+
+def _axis(word: str) -> Axis:
+    named = {name: axis for axis in IDENTITY for name in (axis.key, axis.name)}
+    if word not in named:
+        raise UsageError(f"--by: {shown(word)} is no axis; {suggestion(word, named)}")
+    return named[word]
 
 
 def _refuse_unless(fine: bool, where: str, cure: str) -> None:

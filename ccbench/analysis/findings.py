@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import replace
+from itertools import groupby, pairwise
 from statistics import median
 
 from ccbench.analysis.health import ADVICE, health_of, wants_health
 from ccbench.analysis.speed_verdict import Word, speed_verdicts
-from ccbench.cases import NO_OP, OVERLAP, WORK, Status
+from ccbench.cases import AXIS, NO_OP, OVERLAP, WORK, Status
 from ccbench.machine.flags import Flag, advice_on
 from ccbench.results import Manifest, Point, Run
 from ccbench.stats import CHANCE, chance_of_most
@@ -76,6 +77,7 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
     told = frozenset(case_id for one in judged for case_id in one.case_ids)
     of_cases = findings_of(points, told)
     beaten = any(one.kind == "beats_bound" for one in of_cases)
+    of_cases += variant_findings(points, [*run.manifest.mapping("suite", AXIS["variant"].key)])
     spoken = (one.finding for one in verdicts if not (beaten and one.word is Word.FAST))
     found += [*filter(None, spoken), *of_cases, *machine_findings(run.manifest)]
     if run.problems:
@@ -568,7 +570,7 @@ def default_loses(points: Points) -> Iterator[Finding]:
     groups: dict[tuple[object, ...], tuple[list[Point], list[Point]]] = defaultdict(lambda: ([], []))
     for one in _judged(points):
         forced = one.algorithm != "default" or one.protocol != "default" or bool(one.channels)
-        work = (*_work(one), one.collective, one.op, one.root, one.in_place, one.registration)
+        work = (*_work(one), one.collective, one.op, one.root, one.in_place, one.registration, one.variant)
         groups[work][forced].append(one)
     lost: dict[tuple[str, str], list[tuple[float, Point, Point]]] = defaultdict(list)
     for defaults, forced_ones in groups.values():
@@ -586,6 +588,52 @@ def default_loses(points: Points) -> Iterator[Finding]:
             f"most: {default.label} takes {format_seconds(_seconds(default))}, {format_ratio(ratio)} {words}",
             f"force {words} around {format_size(default.size_bytes)}, or tune the choice", len(cases),
         )  # fmt: skip
+
+
+def variant_findings(points: Points, order: Sequence[str]) -> tuple[Finding, ...]:
+    """Sizes at which a variant is slower or faster than the first of ``order``, and what it chose there."""
+    lines: dict[tuple[object, ...], dict[str, dict[int, Point]]] = defaultdict(lambda: defaultdict(dict))
+    for one in _judged(points):
+        if one.variant in order:
+            asked = replace(one.point, size_bytes=0, count=0, backend=one.backend, processes=one.processes)
+            lines[one.run, asked.identity][one.variant][one.size_bytes] = one
+    found = []
+    for line in lines.values():
+        base = line.get(order[0], {})
+        for name in order[1:]:
+            pairs = [(base[size], one) for size, one in sorted(line.get(name, {}).items()) if size in base]
+            for sign, band in groupby(pairs, lambda pair: _clearly_slower(pair[1], [pair[0]])
+                                      - _clearly_slower(pair[0], [pair[1]])):  # fmt: skip
+                if sign:
+                    found.append(_band_finding(pairs, [*band], sign > 0))
+    return tuple(found)
+
+
+def _band_finding(
+    pairs: Sequence[tuple[Point, Point]], band: Sequence[tuple[Point, Point]], slower: bool
+) -> Finding:
+    """pairs: of base and variant at each size; band: those between which the same one is clearly slower."""
+    first, last = band[0][1], band[-1][1]
+    where = f"from {format_size(first.size_bytes)} to {format_size(last.size_bytes)}"
+    if len(band) == 1:
+        where = f"at {format_size(last.size_bytes)}"
+    elif band[0] == pairs[0]:
+        where = f"up to {format_size(last.size_bytes)}"
+    elif band[-1] == pairs[-1]:
+        where = f"from {format_size(first.size_bytes)} on"
+    where = "at every size" if len(band) == len(pairs) else where
+    change = median(_seconds(new) / _seconds(old) for old, new in band) - 1
+    chosen = [tuple(f"{one.algorithm_used} {one.protocol_used}".strip() for one in pair) for pair in band]
+    (was, now), times = Counter(chosen).most_common(1)[0]
+    switch = f": {was} became {now}" * (was != now and 2 * times > len(band))
+    old, new = max(band, key=lambda pair: abs(math.log(_seconds(pair[1]) / _seconds(pair[0]))))
+    return _finding(
+        "doubt" if slower else "note", "variant",
+        f"{new.variant} is {percent(abs(change))} {'slower' if slower else 'faster'} {where}{switch}",
+        f"most: {new.label} takes {format_seconds(_seconds(new))}, {old.variant} "
+        f"{format_seconds(_seconds(old))} ({old.backend_version} -> {new.backend_version})",
+        f"'ccbench compare RUN --by variant --base {old.variant}' tests every point", len(band),
+    )  # fmt: skip
 
 
 Rule = Callable[[Points], Iterator[Finding]]

@@ -64,6 +64,7 @@ _NOT_IMPORTED = "ccbench measured the case"
 _AS_PRINTED = "as the source prints it, whatever the status"
 _NO_GROUPS = "one collective ran alone, or what ran at the same time was not timed apart"
 _NO_OVERLAP = "mode is not overlap, or status is not ok"
+_NO_LIBRARY = "nothing was measured, or the backend has no library of its own"
 _ONE_HOST = "all ranks ran on the host of the run"
 _NOT_PRINTED = "ccbench measured the case, or the output does not print it"
 
@@ -262,9 +263,9 @@ SCHEMA: tuple[Column, ...] = (
     ),
     Column(
         "library_path", "string", "",
-        "file of the backend's library that the ranks had loaded; empty where they load none",
+        "file of the backend's library that the ranks had loaded", _NO_LIBRARY,
     ),
-    Column("library_sha256", "string", "", "its SHA-256, in hex digits; else empty"),
+    Column("library_sha256", "string", "", "its SHA-256, in hex digits", _NO_LIBRARY),
     Column(
         "overlap_efficiency", "double", "",
         "(computation alone + collective alone - both together) / the shorter of the two alone: 1 hides it "

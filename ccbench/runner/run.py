@@ -348,7 +348,9 @@ class _Run:
             prediction = self._context.predict(case, *ran)
         measurement = self._keep(measurement, prediction)
         took_seconds = time.monotonic() - began - self._opening_seconds
-        self._forecast.seen(kind, planned_seconds / rounds, took_seconds)
+        # A case that was done had this round because another variant of its point was not.
+        planned_round = planned_seconds / rounds if rounds else round_seconds(case, self._sampling)
+        self._forecast.seen(kind, planned_round, took_seconds)
         _, rounds_left, seconds_left = self._left_of(case)
         self._forecast.change(kind, rounds_left - rounds, seconds_left - planned_seconds)
         self._progress.case_finished(measurement, prediction, self._forecast.left())

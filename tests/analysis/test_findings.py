@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.analysis.findings import PREDICTION_ERROR_LIMIT, SEVERITIES, findings_of, run_findings
+from ccbench.analysis.findings import (
+    PREDICTION_ERROR_LIMIT,
+    SEVERITIES,
+    findings_of,
+    run_findings,
+    variant_findings,
+)
 from ccbench.cases import Measurement, Status
 from ccbench.machine.flags import Flag
 from ccbench.report.wording import points_of
@@ -180,3 +186,25 @@ def test_exactly_the_far_ones_are_counted(points: tuple[Point, ...], ratios: lis
     )
     found = [one for one in findings_of(some) if one.kind.endswith("_than_predicted")]
     assert sum(one.cases for one in found) == expected
+
+
+def test_a_variant_that_differs_is_told_with_sizes_and_what_it_chose(points: tuple[Point, ...]) -> None:
+    line = [one for one in quiet(points) if one.curve == points[0].curve]
+    assert len(line) > 3
+
+    def new(place: int, one: Point) -> Point:
+        factor, ran = (1.31, "ring") if place < 2 else (1.0, "tree")
+        slower = timed(one, factor * (one.median_seconds or 0), 1e-6)
+        return replace(slower, variant="new", algorithm_used=ran)
+
+    old = [
+        replace(timed(one, one.median_seconds or 0, 1e-6), variant="old", algorithm_used="tree")
+        for one in line
+    ]
+    both = [*old, *(new(place, one) for place, one in enumerate(line))]
+    (finding,) = variant_findings(both, ["old", "new"])
+    assert finding.subject == f"new is 31 % slower up to {line[1].size}: tree became ring"
+    assert (finding.severity, finding.cases) == ("doubt", 2)
+    (other,) = variant_findings(both, ["new", "old"])
+    assert other.subject == f"old is 24 % faster up to {line[1].size}: ring became tree"
+    assert variant_findings(line, []) == ()

@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.backends.base import Environment, Launch
+from ccbench.machine.files import Files
 from ccbench.machine.host import usable_cores
 from ccbench.machine.software import install_line
 
@@ -225,7 +226,7 @@ def loading(library: str) -> Environment:
     path = Path(library)
     below = (one for folder in LIBRARY_FOLDERS for one in sorted((path / folder).glob("libmpi.so*")))
     # Wheels have links as text files.
-    file = next((one for one in below if one.open("rb").read(4) == b"\x7fELF"), path)
+    file = next((one for one in below if Files().content(str(one), 4) == b"\x7fELF"), path)
     folders = [str(file.parent), os.environ.get("LD_LIBRARY_PATH", "")]
     return ("LD_LIBRARY_PATH", ":".join(filter(None, folders))), ("MPI4PY_LIBMPI", str(file))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -196,3 +198,31 @@ def test_the_user_s_own_launcher_is_read_as_a_shell_would(tmp_path: Path) -> Non
         users_launch("mpirun 'x")
     with pytest.raises(UsageError, match="is empty"):
         users_launch(" ")
+
+
+# -- another library --------------------------------------------------------------------------------------
+
+
+def test_a_folder_stands_for_the_library_in_it_and_never_for_a_text_that_links_to_it(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libmpi.so").write_text("libmpi.so.40")
+    real = tmp_path / "lib" / "libmpi.so.40"
+    real.write_bytes(b"\x7fELF...")
+    settings = dict(library.loading(str(tmp_path)))
+    assert settings["MPI4PY_LIBMPI"] == str(real)
+    assert settings["LD_LIBRARY_PATH"].split(":")[0] == str(tmp_path / "lib")
+    assert dict(library.loading(str(real)))["MPI4PY_LIBMPI"] == str(real)
+
+
+def test_a_library_that_mpi4py_does_not_load_is_refused_with_the_cure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = json.dumps(["Open MPI v4.1.4", "4.0.3", ["/usr/lib/libmpi.so.40"], [True, True]])
+    done = subprocess.CompletedProcess([], 0, said, "")
+    monkeypatch.setattr("ccbench.backends.mpi.library.importlib.util.find_spec", lambda name: object())
+    monkeypatch.setattr("ccbench.backends.mpi.library.subprocess.run", lambda *_, **__: done)
+    assert library.installed((("MPI4PY_LIBMPI", "/opt/other/libmpi.so"),)) == (
+        "mpi4py 4.0.3 loads /usr/lib/libmpi.so.40, not /opt/other/libmpi.so; "
+        "install mpi4py 4.1 or newer as a wheel"
+    )
+    library.installed.cache_clear()

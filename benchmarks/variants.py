@@ -1,0 +1,146 @@
+"""Trials of variants: ``python -m benchmarks.variants [--runs 20] [--rounds 12] [--library MPI]``.
+
+Each run measures all_reduce of an MPI with four variants, in turn: ``base``; ``same``, which is no different;
+``late``, in which every call takes 2 us longer; ``slower``, in which calls of 1 MiB and more take 5 % longer.
+The last two are the same library under a preloaded MPI_Allreduce (slow_allreduce.c). ``compare --by variant``
+judges each run, and what it finds is counted: false alarms of what does not differ, slow-downs that it names.
+The exit code is 1 where a figure is missed: false alarms at 1 % of points at most, the 2 us named at 8 B in
+every run, the 5 % in nine of ten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccbench.analysis.comparison import compare_by
+from ccbench.analysis.verdicts import Compared, Settings, Thresholds, Verdict
+from ccbench.backends.mpi.library import Library, installed, loading
+from ccbench.cases import AXIS
+from ccbench.machine.flags import Flag
+
+SOURCE = Path(__file__).with_name("slow_allreduce.c")
+LATE_SECONDS, LATE_SHARE = 2e-6, 0.05
+SLOW_FROM_BYTES = 1 << 20
+SIZES_BYTES = (8, 1024, SLOW_FROM_BYTES, 4 * SLOW_FROM_BYTES)
+BASE, SAME, LATE, SLOWER = ("base", "same", "late", "slower")
+
+THRESHOLD = 0.02
+"""Below the slow-down that is looked for: a change of exactly the threshold is found half of the time."""
+
+FALSE_ALARMS, FOUND_LATE, FOUND_SLOWER = "false alarms", "2 us at 8 B named", "5 % from 1 MiB on found"
+WANTED = {FALSE_ALARMS: (0.0, 0.01), FOUND_LATE: (1.0, 1.0), FOUND_SLOWER: (0.9, 1.0)}
+"""Least and largest share."""
+
+
+@dataclass
+class Tally:
+    """Points of one kind, and those of them that compare called slower (of false alarms: or faster)."""
+
+    points: int = 0
+    called: int = 0
+
+    @property
+    def share(self) -> float:
+        """Called ones among all."""
+        return self.called / self.points if self.points else 0.0
+
+
+def expected(variant: str, size_bytes: int) -> str | None:
+    """What a point counts for; None where the truth is no change, but not none."""
+    if variant == LATE and size_bytes == SIZES_BYTES[0]:
+        return FOUND_LATE
+    if variant == SLOWER and size_bytes >= SLOW_FROM_BYTES:
+        return FOUND_SLOWER
+    # 2 us are much of 1 KiB, and nothing of a megabyte.
+    return None if variant == LATE and size_bytes < SLOW_FROM_BYTES else FALSE_ALARMS
+
+
+def count(compared: Compared, tallies: Mapping[str, Tally]) -> None:
+    """Add the points of one run."""
+    for one in compared.points:
+        kind = expected(one.point.variant, one.point.size_bytes)
+        if kind is not None:
+            called = (Verdict.SLOWER, Verdict.FASTER) if kind == FALSE_ALARMS else (Verdict.SLOWER,)
+            tallies[kind].points += 1
+            tallies[kind].called += one.verdict in called
+
+
+def missed(tallies: Mapping[str, Tally]) -> list[str]:
+    """The figures that are not reached."""
+    return [kind for kind, (low, high) in WANTED.items() if not low <= tallies[kind].share <= high]
+
+
+def compiled(folder: Path, library: Library, name: str, seconds: float, share: float) -> Path:
+    """The preloaded library of one variant."""
+    target = folder / f"{name}.so"
+    defined = {
+        "LIBRARY": f'"{library.path}"',
+        "LATE_SECONDS": seconds,
+        "LATE_SHARE": share,
+        "FROM_COUNT": SLOW_FROM_BYTES // 4,
+    }
+    options = [f"-D{key}={value}" for key, value in defined.items()]
+    command = ["gcc", "-O2", "-shared", "-fPIC", *options, "-o", str(target), str(SOURCE), "-ldl"]
+    subprocess.run(command, check=True)
+    return target
+
+
+def suite(folder: Path, named: str, rounds: int) -> str:
+    """The suite of all variants; named: the library or its folder, '' for the usual one."""
+    library = installed(loading(named) if named else ())
+    if isinstance(library, str):
+        raise SystemExit(f"benchmarks.variants: {library}")
+    of_all = f"library: {named}" if named else ""
+    late = compiled(folder, library, LATE, LATE_SECONDS, 0)
+    slower = compiled(folder, library, SLOWER, 0, LATE_SHARE)
+    return f"""\
+suite: variants
+backends: [mpi]
+variants:
+  {BASE}: {{{of_all}}}
+  {SAME}: {{{of_all}}}
+  {LATE}: {{{of_all}{", " * bool(named)}env: {{LD_PRELOAD: {late}}}}}
+  {SLOWER}: {{{of_all}{", " * bool(named)}env: {{LD_PRELOAD: {slower}}}}}
+sweep: {{collective: all_reduce, ranks: 2, size: [{", ".join(map(str, SIZES_BYTES))}]}}
+sampling: {{rounds: {rounds}, budget: {30 * rounds} ms, max_ci_width: 100%, minimum_sample: 0.5 ms}}
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the trials, print what was counted after each, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="benchmarks.variants", description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--library", default="", help="MPI: its file or the folder that it is installed in")
+    options = parser.parse_args(arguments)
+    # Variants of a point meet the same load, so that load alone makes none of them doubtful.
+    accepted = frozenset((Flag.OTHER_LOAD, Flag.CPU_CONTENTION, Flag.STEAL))
+    settings = Settings(thresholds=Thresholds(THRESHOLD), accepted_flags=accepted)
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    with tempfile.TemporaryDirectory(prefix="ccbench-variants-") as made:
+        folder = Path(made)
+        (folder / "variants.yaml").write_text(suite(folder, options.library, options.rounds))
+        for number in range(options.runs):
+            run = folder / f"run{number}"
+            command = [sys.executable, "-m", "ccbench", "run", str(folder / "variants.yaml"), "-o", str(run)]
+            subprocess.run([*command, "--no-report", "--quiet"], check=True, stdout=subprocess.DEVNULL)
+            compared = compare_by(run, AXIS["variant"], BASE, settings)
+            count(compared, tallies)
+            counts = (f"{kind} {one.called} of {one.points}" for kind, one in sorted(tallies.items()))
+            load = os.getloadavg()[0]
+            print(f"run {number + 1}, load {load:.1f}: {'; '.join(counts)}", flush=True)
+    for kind in missed(tallies):
+        print(f"not reached: {kind}: {tallies[kind].share:.1%} of {tallies[kind].points} points")
+    return int(bool(missed(tallies)))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

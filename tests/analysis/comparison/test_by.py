@@ -1,0 +1,66 @@
+"""One value of an axis against the others of the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from ccbench.analysis.comparison import compare_by
+from ccbench.analysis.verdicts import Cause, Verdict
+from ccbench.cases import AXIS
+from ccbench.errors import UsageError
+from ccbench.results import Run
+
+from .synthetic import MANIFEST, case, measured, run_of
+
+VARIANT = AXIS["variant"]
+
+
+def run_with(seconds: Mapping[str, float], **suite: object) -> Run:
+    """Points of two sizes; each variant takes so long, its rounds differ by a permille."""
+    every = [
+        measured(
+            case(place, algorithm="default", variant=name), [[each * (1 + 1e-3 * step)] for step in range(6)],
+            backend_version=f"library of {name}",
+        )
+        for name, each in seconds.items()
+        for place in (0, 1)
+    ]  # fmt: skip
+    return run_of(every, manifest={**MANIFEST, "suite": suite})
+
+
+def test_each_other_value_is_judged_against_the_first_that_the_suite_lists() -> None:
+    run = run_with({"new": 1.2e-5, "fast": 0.8e-5, "old": 1e-5}, variants={"old": {}, "new": {}, "fast": {}})
+    compared = compare_by(run, VARIANT)
+    verdicts = {(one.point.variant, one.verdict) for one in compared.points}
+    assert verdicts == {("new", Verdict.SLOWER), ("fast", Verdict.FASTER)}
+    assert compared.exit_code == 1
+    assert (compared.base, compared.new) == ("run, variant old", "fast, new")
+    assert "variant fast: library of fast" in compared.notes
+
+
+def test_the_base_may_be_named() -> None:
+    run = run_with({"a": 1e-5, "b": 1e-5})
+    assert compare_by(run, VARIANT, "b").base == "run, variant b"
+    assert {one.verdict for one in compare_by(run, VARIANT, "b").points} == {Verdict.SAME}
+    with pytest.raises(UsageError, match="--base: 'c' is no value of variants there; write one of a, b"):
+        compare_by(run, VARIANT, "c")
+
+
+def test_any_axis_will_do_and_its_default_is_the_base() -> None:
+    points = [measured(case(0, protocol=one), [[1e-5]] * 6) for one in ("ll", "default", "simple")]
+    assert compare_by(run_of(points), AXIS["protocol"]).base == "run, protocol default"
+
+
+def test_a_point_that_one_value_lacks_is_told() -> None:
+    points = [measured(case(place, variant="a", algorithm="x"), [[1e-5]] * 6) for place in (0, 1)]
+    points += [measured(case(0, variant="b", algorithm="x"), [[1e-5]] * 6)]
+    assert [one.cause for one in compare_by(run_of(points), VARIANT).points] == [None, Cause.MISSING_IN_NEW]
+
+
+def test_an_axis_with_one_value_has_nothing_to_compare() -> None:
+    with pytest.raises(
+        UsageError, match="--by variants: run has 'a'; name an axis with several values there"
+    ):
+        compare_by(run_with({"a": 1e-5}), VARIANT)

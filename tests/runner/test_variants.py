@@ -1,0 +1,149 @@
+"""What a variant may set, what is refused before anything starts, and how its teams and rounds are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.backends import open_backend
+from ccbench.cases import Case, Measurement, Sampling, Variant
+from ccbench.errors import SuiteError
+from ccbench.results import load_run
+from ccbench.runner.measure import turned
+from ccbench.runner.planning import RunOptions, plan_suite, starting_seconds
+from ccbench.runner.progress import Progress
+from ccbench.runner.run import run_suite
+from ccbench.runner.variants import refuse_variants
+from ccbench.suite.model import Suite, read_suite
+from tests.runner.test_run import Teams, good
+
+CASE = Case("s", "mpi", "all_reduce", "default", "float32", "sum", 8, 2, 2)
+
+
+def suite(variants: str, sweep: str = "collective: all_reduce, size: [8, 64], ranks: 2") -> Suite:
+    return read_suite(f"backends: [mpi]\nvariants: {variants}\nsweep: {{{sweep}}}")
+
+
+def named(name: str, size: int = 8, **changes: object) -> Case:
+    variant = Variant(name, **changes)  # type: ignore[arg-type]  # the caller names fields of Variant
+    return replace(CASE, variant=name, started_with=variant, size_bytes=size, count=size // 4)
+
+
+# -- what may be set --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["NCCL_ALGO", "OMPI_MCA_pml", "I_MPI_ADJUST_ALLREDUCE", "NCCL_IB_PKEY", "LD_PRELOAD", "UCX_TLS"]
+)
+def test_variables_of_libraries_and_the_loaders_may_be_set(name: str) -> None:
+    refuse_variants(suite(f"{{a: {{env: {{{name}: x}}}}}}"))
+
+
+@pytest.mark.parametrize("name", ["PATH", "HOME", "CCBENCH_LEADER", "PYTHONPATH", "SLURM_JOB_ID", "RANK"])
+def test_other_variables_are_refused_with_their_place_and_the_cure(name: str) -> None:
+    with pytest.raises(SuiteError) as told:
+        refuse_variants(suite(f"{{a: {{env: {{{name}: x}}}}}}"))
+    assert str(told.value) == (
+        f"suite:2: variants.a.env.{name}: is no variable of a library of communication; "
+        "write one such as NCCL_BUFFSIZE or OMPI_MCA_pml, or LD_LIBRARY_PATH or LD_PRELOAD"
+    )
+
+
+@given(
+    st.sampled_from(["NCCL_TOKEN", "UCX_API_KEY", "OMPI_MCA_password", "FI_SECRET_ID", "GLOO_AUTH"]),
+    st.text("abcdef0123456789", min_size=6, max_size=20),
+)
+def test_what_is_called_a_secret_is_refused_and_not_repeated(name: str, value: str) -> None:
+    with pytest.raises(SuiteError, match=f"variants.a.env.{name}: looks like a secret") as told:
+        refuse_variants(suite(f"{{a: {{env: {{{name}: 'x{value}'}}}}}}"))
+    assert value not in str(told.value)
+
+
+@pytest.mark.parametrize("value", ["ghp_0123456789abcdef", "https://me:word@host/x", "token=abcdefgh"])
+def test_what_looks_like_a_secret_is_refused_and_not_repeated(value: str) -> None:
+    with pytest.raises(SuiteError, match="looks like a secret; leave it out") as told:
+        refuse_variants(suite(f"{{a: {{env: {{NCCL_NET_PLUGIN: '{value}'}}}}}}"))
+    assert value not in str(told.value)
+
+
+def test_a_library_is_there_by_its_whole_path_unless_ranks_are_elsewhere(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match=r"variants\.a\.library: is no whole path; write the whole path"):
+        refuse_variants(suite("{a: {library: libnccl.so}}"))
+    absent = suite(f"{{a: {{library: {tmp_path / 'none.so'}}}}}")
+    with pytest.raises(SuiteError, match=r"variants\.a\.library: is not there; write the path of a library"):
+        refuse_variants(absent)
+    refuse_variants(absent, elsewhere=True)
+
+
+def test_a_backend_without_a_library_file_refuses_one_in_one_line() -> None:
+    gloo = replace(named("new", library="/opt/x.so"), backend="gloo")
+    said = "variant new: gloo has no library that another can replace; leave it out"
+    assert open_backend("gloo").unsupported(gloo) == said
+    assert open_backend("gloo").unsupported(replace(gloo, started_with=Variant("new"))) is None
+
+
+def test_what_the_case_sets_no_variant_may_set() -> None:
+    ring = replace(named("a", environment=(("NCCL_ALGO", "Tree"),)), backend="nccl", algorithm="ring")
+    said = "variant a: NCCL_ALGO is set by the library or the case already; leave it out"
+    assert open_backend("nccl").unsupported(ring) == said
+    assert open_backend("nccl").unsupported(replace(ring, algorithm="default")) is None
+
+
+def test_ranks_of_nccl_load_the_variants_library_before_any_other() -> None:
+    new = replace(named("new", library="/opt/libnccl.so.2"), backend="nccl")
+    assert open_backend("nccl").environment(new) == (("LD_PRELOAD", "/opt/libnccl.so.2"),)
+
+
+# -- teams and rounds -------------------------------------------------------------------------------------
+
+
+def test_each_variant_has_ranks_of_its_own_even_where_nothing_differs() -> None:
+    alike = [named("a"), named("b")]
+    one, two = (starting_seconds(cases, Sampling())["mpi"] for cases in (alike[:1], alike))
+    assert two > one
+
+
+names = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True)
+
+
+@given(st.lists(names, min_size=1, max_size=5))
+def test_a_turn_reverses_variants_of_a_point_and_nothing_else(points: Sequence[Sequence[str]]) -> None:
+    cases = [named(name, 8 * (place + 1)) for place, those in enumerate(points) for name in those]
+    assert [one.size_bytes for one in turned(cases)] == [one.size_bytes for one in cases]
+    assert [one.variant for one in turned(cases)] == [name for those in points for name in reversed(those)]
+    assert turned(turned(cases)) == cases
+    plain = [replace(one, variant="", size_bytes=place) for place, one in enumerate(cases)]
+    assert turned(plain) == plain
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Case]:
+    """The cases that teams made of answers were asked, in order; interval: as narrow as can be, but of b."""
+    found: list[Case] = []
+
+    def answer(case: Case, sampling: Sampling) -> Measurement:
+        found.append(case)
+        rounds = sum(one == case for one in found)
+        seconds = 1e-6 * (1 + rounds * (case.variant == "b"))
+        return replace(good(case, sampling), samples_seconds=(seconds,) * 5)
+
+    made = Teams(tmp_path, {"all_reduce": answer}, name="mpi")
+    monkeypatch.setattr("ccbench.runner.run.open_backend", lambda _: made)
+    monkeypatch.setattr("ccbench.runner.planning.open_backend", lambda _: made)
+    monkeypatch.setattr("ccbench.runner.run.NetworkLooks.cases", lambda *_: [])
+    return found
+
+
+def test_rounds_go_a_b_b_a_and_variants_of_a_point_have_as_many(asked: list[Case], tmp_path: Path) -> None:
+    text = "backends: [mpi]\nvariants: {a: {}, b: {}}\nsampling: {rounds: 4}\norder: written\n"
+    found = read_suite(text + "sweep: {collective: all_reduce, size: 8, ranks: 2}")
+    options = RunOptions(output=tmp_path / "run", machine="cpu-shared-memory")
+    assert len(plan_suite(found, options).cases) == 2
+    run_suite(found, options, Progress())
+    assert "".join(one.variant for one in asked) == "abba" * 4
+    assert {len(point.round_samples) for point in load_run(tmp_path / "run").points} == {8}

@@ -229,6 +229,7 @@ declare(
         workers={ONE_PROCESS: "ccbench.backends.xccl.bootstrap:RcclWorkerGroup"},
         launched="ccbench.backends.xccl.bootstrap:open_launched_rccl_rank",
         library="RCCL",
+        library_file="librccl.so",
         values={**BY_NCCL, "mode": ON_DEVICES, "overlap_with": (), "processes": (PER_GPU,)},
         not_in_place=OUT_OF_PLACE,
         device=Device.GPU,

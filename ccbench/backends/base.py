@@ -135,10 +135,11 @@ class Backend(ABC):
     def variant_refused(self, case: Case) -> str | None:
         """Return the reason why ranks cannot be started with the variant of ``case``, or None."""
         variant = case.started_with
-        if variant.library and not capabilities_of(self.name).library_file:
-            return (
-                f"variant {variant.name}: {self.name} has no library that another can replace; leave it out"
-            )
+        try:
+            if variant.library:
+                self.library_version(variant.library)
+        except CannotRun as error:
+            return f"variant {variant.name}: {error}"
         names = Counter(name for name, _ in self.environment(case))
         twice = [name for name, times in names.items() if times > 1]
         if twice and variant.name:
@@ -159,6 +160,10 @@ class Backend(ABC):
         """Return the variables of a variant, with those by which ranks load its library."""
         library = self.library_settings(variant.library) if variant.library else ()
         return (*library, *variant.environment)
+
+    def library_version(self, library: str) -> str:
+        """Return name and version of a library that a variant names; CannotRun where it cannot be loaded."""
+        raise CannotRun(f"{self.name} has no library that another can replace; leave it out")
 
     def library_settings(self, library: str) -> Environment:
         """Return variables with which ranks load ``library``, a path, in place of the usual one."""

@@ -160,6 +160,10 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     said = [f"{count} more cases left out: {why}" for why, count in absent.items()]
     unsupported = Counter(f"unsupported by {case.backend}: {reason}" for case, reason in refused.items())
     said += [f"{count} cases {why}" for why, count in unsupported.items()]
+    named = dict.fromkeys((case.backend, case.started_with) for case in able if case.started_with.library)
+    for backend, variant in named:
+        version = open_backend(backend).library_version(variant.library)
+        said.append(f"variant {variant.name}: {version} ({variant.library})")
     if gpus and unpriced:
         said.append(f"no predictions: {unpriced}")
     return Plan(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from ccbench.backends.base import Backend, Environment, Launch, TeamRequest
+from ccbench.backends.base import Backend, CannotRun, Environment, Launch, TeamRequest
 from ccbench.backends.mpi.calls import NONBLOCKING, PERSISTENT, refusal
 from ccbench.backends.mpi.library import (
     CHOOSING,
@@ -54,6 +54,13 @@ class MpiBackend(Backend):
         if isinstance(library, str):
             raise BackendUnavailable(f"backend {self.name}: {library}")
         return library
+
+    def library_version(self, library: str) -> str:
+        """Return the library and mpi4py."""
+        found = _installed_with(loading(library))
+        if isinstance(found, str):
+            raise CannotRun(found)
+        return found.version
 
     def library_settings(self, library: str) -> Environment:
         """Return what mpi4py finds the library by, and the system its parts and tools."""

@@ -12,12 +12,16 @@ without a word, so that the case would be measured under a wrong name.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from ccbench.backends import CUPY, CUPY_ROCM, NCCL, RCCL
-from ccbench.backends.base import Backend, Environment, Launch, TeamRequest
+from ccbench.backends.base import Backend, CannotRun, Environment, Launch, TeamRequest
 from ccbench.backends.cuda import cupy_missing, driver_missing
-from ccbench.cases import OVERLAP, PER_GPU, Case
+from ccbench.cases import OVERLAP, PER_GPU, Case, capabilities_of
 from ccbench.collectives import collective
 from ccbench.dtypes import EXACT_LIMIT, item_bytes
 from ccbench.machine.accelerators import cuda_install
@@ -117,11 +121,17 @@ class NcclBackend(Backend):
         """CuPy takes the libnccl that is loaded already, whatever wheel is installed."""
         return (("LD_PRELOAD", library),)
 
+    def library_version(self, library: str) -> str:
+        """Return the version that it says, for which no GPU is needed."""
+        return f"{capabilities_of(self.name).library} {'.'.join(map(str, version_of(library)))}"
+
     def team_settings(self, case: Case) -> Environment:
         """NCCL reads algorithm, protocol, channels and transport from the environment that it starts in."""
-        # Of another library the version is not known here, and of none each algorithm has a team.
-        usual = self.name == "nccl" and not case.started_with.library
-        return environment_of(case, wheel_version() if usual else ())
+        library = case.started_with.library
+        with suppress(CannotRun):
+            found = version_of(library) if library else wheel_version()
+            return environment_of(case, found if self.name == "nccl" else ())
+        return ()  # the case is refused
 
     def launch(self, request: TeamRequest) -> Launch | None:
         """Return the user's own launcher where there is one, else how ranks of this host are started."""
@@ -147,6 +157,28 @@ def wheel_version() -> tuple[int, ...]:
         if parts[0].isdigit():
             return tuple(int(part) for part in parts if part.isdigit())
     return ()
+
+
+_ASK_VERSION = """
+import ctypes, sys
+found = ctypes.c_int()
+ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(found))
+print(found.value)
+"""
+
+
+@lru_cache(maxsize=64)
+def version_of(library: str) -> tuple[int, ...]:
+    """Version of the NCCL in a file, as a process of its own finds it; CannotRun where it finds none."""
+    done = subprocess.run(
+        [sys.executable, "-c", _ASK_VERSION, library], capture_output=True, text=True, check=False,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise CannotRun(f"{library} is no NCCL that can be loaded ({said[:200]}); name another file")
+    number = int(done.stdout)  # 22809 is 2.28.9
+    return number // 10000, number // 100 % 100, number % 100
 
 
 def environment_of(case: Case, version: tuple[int, ...] = ()) -> Environment:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ccbench.backends.xccl import algorithms_for, environment_of, refused_beforehand
+from ccbench.backends.xccl import BACKEND, algorithms_for, environment_of, refused_beforehand
 from ccbench.backends.xccl.diagnostics import Choice, other_than_asked
+from ccbench.cases import Variant
 from ccbench.collectives import COLLECTIVES
 
 from .measuring import case_of
@@ -111,3 +115,23 @@ def test_what_is_set_already_would_override_a_call_and_is_overridden(
     monkeypatch.setenv(variable, "Tree")
     case = case_of("all_reduce", algorithm="ring")
     assert environment_of(case, (2, 32, 3)) == (("NCCL_ALGO", "Ring"),)
+
+
+def test_a_file_says_its_version_without_a_gpu_or_why_it_does_not(tmp_path: Path) -> None:
+    (tmp_path / "nccl.c").write_text("int ncclGetVersion(int *found) { *found = 23203; return 0; }")
+    library = tmp_path / "libnccl.so.2"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "nccl.c"], check=True)
+    assert BACKEND.library_version(str(library)) == "NCCL 2.32.3"
+    new = replace(case_of("all_reduce", algorithm="ring"), variant="new")
+    new = replace(new, started_with=Variant("new", str(library)))
+    assert BACKEND.environment(new) == (("LD_PRELOAD", str(library)),)  # the algorithm goes with each call
+    absent = replace(new, started_with=Variant("new", "/none.so"))
+    assert str(BACKEND.unsupported(absent)).startswith("variant new: /none.so is no NCCL that can be loaded")
+
+
+def test_an_algorithm_that_a_variant_sets_is_refused_beside_one_that_the_case_asks_for() -> None:
+    tree = Variant("tree", environment=(("NCCL_ALGO", "Tree"),))
+    case = replace(case_of("all_reduce", algorithm="ring"), variant="tree", started_with=tree)
+    assert str(BACKEND.unsupported(case)).startswith(
+        "variant tree: NCCL_ALGO is set by the library or the case"
+    )

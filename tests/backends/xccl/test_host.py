@@ -16,9 +16,12 @@ import pytest
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import CannotRun
-from ccbench.backends.xccl import ascend, dialects
+from ccbench.backends.cpu.memory import Control
+from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.xccl import amd_missing, ascend, dialects
+from ccbench.backends.xccl.bootstrap import opened
 from ccbench.backends.xccl.collectives import Call, prepared
-from ccbench.backends.xccl.dialects import HCCL, ONECCL, Dialect, functions
+from ccbench.backends.xccl.dialects import HCCL, ONECCL, RCCL, Dialect, functions
 from ccbench.backends.xccl.host import LibraryRank
 from ccbench.backends.xccl.library import Library, LibraryFailed, open_by_loader
 from ccbench.cases import NO_OP, NO_ROOT, Case
@@ -27,6 +30,7 @@ from ccbench.dtypes import item_bytes
 from ccbench.errors import MissingDependency
 from tests.backends.measuring import measured
 
+from .double import Process, World
 from .spoken import Spoken
 from .test_processes import Meeting
 
@@ -279,3 +283,22 @@ def test_tables_of_ours_agree_with_each_other() -> None:
             if "stream" in row.arguments:
                 assert row.arguments[-2:] == ("comm", "stream") or row.name.endswith("Config")
     assert SimpleNamespace(**ONECCL.dtypes).bfloat16 == dialects.NCCL.dtypes["bfloat16"]
+
+
+# -- RCCL --------------------------------------------------------------------------------------------------
+
+
+def test_rccl_runs_as_nccl_does_under_its_own_name(tmp_path: Path) -> None:
+    process = Process(World(devices=2, version=22703))
+    cuda = Cuda(process.runtime, process.runtime)
+    library = Library(RCCL, process.native, process.module, process.runtime)
+    endpoint = opened(Control(1, 64), cuda, library, {0: 0, 1: 1})
+    result, _ = measured(endpoint, case_of("all_gather", backend="rccl", ranks=2))
+    assert result.mismatch is None
+    assert endpoint.remark().startswith("RCCL 2.27.3, device time")
+    endpoint.close()
+    assert "no /dev/kfd" in str(amd_missing(tmp_path))
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/kfd").touch()
+    assert str(amd_missing(tmp_path)).startswith("CuPy for ROCm is not installed; pip install '.[rocm7]'")
+    assert open_backend("rccl").version() == "RCCL of the system, CuPy unknown"

@@ -40,12 +40,13 @@ def test_the_library_has_every_function_of_the_table_and_words_for_every_result(
 
 
 @pytest.mark.parametrize(
-    ("ranks", "sizes", "points"), [(2, ["0 B", "8 B", "8008 B"], 90), (4, ["1 MiB"], 40)]
+    ("ranks", "sizes", "dtypes"),
+    [(2, ["0 B", "8008 B"], ["float32", "bfloat16"]), (4, ["1 MiB"], ["float64", "int32"])],
 )
-def test_every_element_is_right(bench: Bench, ranks: int, sizes: list[str], points: int) -> None:
+def test_every_element_is_right(bench: Bench, ranks: int, sizes: list[str], dtypes: list[str]) -> None:
     sweep = {
-        "collective": COLLECTIVES, "ranks": ranks, "size": sizes,
-        "dtype": ["float32", "float64", "bfloat16", "int32"], "placement": ["in_place", "out_of_place"],
+        "collective": COLLECTIVES, "ranks": ranks, "size": sizes, "dtype": dtypes,
+        "placement": ["in_place", "out_of_place"],
     }  # fmt: skip
     groups = {"collective": "all_reduce", "ranks": ranks, "groups": "rank // 2", "op": ["prod", "max", "min"]}
     suite = bench.suite(sweep, groups, backends=["oneccl"], rounds=1, budget="5 ms")
@@ -53,7 +54,7 @@ def test_every_element_is_right(bench: Bench, ranks: int, sizes: list[str], poin
     assert ended.code == 0, ended.err
     assert {row["status"] for row in ended.rows} == {"ok"}
     assert {row["collective"] for row in ended.rows} == set(COLLECTIVES)
-    assert len(ended.rows) > points
+    assert len(ended.rows) > 20
     assert sum(row["wrong_elements"] or 0 for row in ended.rows) == 0
 
 

@@ -116,12 +116,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     from ccbench.suite.expansion import ExpansionContext, expand, left_out
 
     _refuse_unequal_nodes(suite, options)
-    if options.processes:
-        models = PROCESSES if options.processes == "all" else (options.processes,)
-        sweeps = tuple(one.model_copy(update={"processes": models}) for one in suite.sweep)
-        suite = suite.model_copy(update={"sweep": sweeps})
-    joining = [name for name in suite.where_installed if not unavailable(open_backend(name), options)]
-    suite = suite.model_copy(update={"backends": tuple(dict.fromkeys((*suite.backends, *joining)))})
+    suite = as_asked(suite, options)
     nodes = options.nodes or 1
     unpriced = ""
     if options.network is not None:
@@ -175,6 +170,16 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         notes=(*notes, *said),
         context=priced_on,
     )
+
+
+def as_asked(suite: Suite, options: RunOptions) -> Suite:
+    """Return ``suite`` with the process models of the command line and the backends that join it."""
+    if options.processes:
+        models = PROCESSES if options.processes == "all" else (options.processes,)
+        sweeps = tuple(one.model_copy(update={"processes": models}) for one in suite.sweep)
+        suite = suite.model_copy(update={"sweep": sweeps})
+    joining = [name for name in suite.where_installed if not unavailable(open_backend(name), options)]
+    return suite.model_copy(update={"backends": tuple(dict.fromkeys((*suite.backends, *joining)))})
 
 
 def _refuse_unequal_nodes(suite: Suite, options: RunOptions) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ccbench.backends import open_backend
 from ccbench.cases import DECLARED, Case, Sampling, capabilities_of
 from ccbench.errors import MachineError, SuiteError, UsageError
 from ccbench.machine.host import usable_cores
@@ -271,3 +272,15 @@ def test_launched_ranks_have_a_process_each() -> None:
     options = RunOptions(backends=("nccl", "mpi"), launch="mpirun -n 2")
     cases = plan_suite(read_suite(text, "s"), options).cases
     assert sorted((case.backend, case.processes) for case in cases) == [("mpi", "one"), ("nccl", "per_gpu")]
+
+
+@pytest.mark.parametrize(("reason", "planned"), [(None, ["cpu", "oneccl"]), ("not here", ["cpu"])])
+def test_a_backend_joins_a_suite_where_nothing_of_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch, reason: str | None, planned: list[str]
+) -> None:
+    monkeypatch.setattr(open_backend("oneccl"), "unavailable", lambda elsewhere=False: reason)
+    text = (
+        "backends: [cpu]\nwhere_installed: [oneccl]\nsweep: {collective: all_reduce, size: 4 KiB, ranks: 2}\n"
+    )
+    plan = plan_suite(read_suite(text), RunOptions())
+    assert sorted({case.backend for case in plan.cases}) == planned

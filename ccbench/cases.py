@@ -392,6 +392,10 @@ class Case:
     variant: str = field(default="", metadata=axis(
         "library and variables that the ranks were started with, by the suite's name for them",
         "variant {}", "no variant", choice=True, key="variants"))
+    cta_policy: str = field(default=DEFAULT, metadata=axis(
+        "multiprocessors that NCCL may take: default, efficiency (few), zero (copy engines)",
+        "CTA policy {}", "CTA policy default", choice=True, needs="moves_data", noun="CTA policy",
+        values=(DEFAULT, "efficiency", "zero")))
     # fmt: on
     started_with: Variant = field(default=Variant(), compare=False)
 
@@ -626,6 +630,7 @@ class CaseFacts:
 
     devices: JSON of the devices' state before and after the case. flags: of this case alone.
     blocked_launches: of a sample, those enqueued behind a blocking kernel; None where devices have no clock.
+    library_settings: JSON of variables and their values in effect, as the library tells them.
     """
 
     protocol_used: str = ""
@@ -639,6 +644,7 @@ class CaseFacts:
     library_version: str = ""
     library_path: str = ""
     library_sha256: str = ""
+    library_settings: str = ""
 
 
 @dataclass(frozen=True)
@@ -659,6 +665,7 @@ class Measurement:
     ``wrong_elements``: None when nothing was checked (the case did not run to its end).
     ``protocol_used``, ``channels_used``: what the library says it chose; empty and 0 when it does not.
     ``library_estimate_seconds``: what the library itself expected of the case.
+    ``library_settings``: JSON of variables that are set and of which the library tells the value in effect.
     ``group_names``, ``group_samples_seconds``: what ran at the same time (groups, or collectives), and the
     same samples as each saw them, ``[group][sample]``.
     ``hosts``, ``node_of_rank``: where each rank ran, when ranks were on several machines.
@@ -690,6 +697,7 @@ class Measurement:
     protocol_used: str = ""
     channels_used: int = 0
     library_estimate_seconds: float | None = None
+    library_settings: str = ""
     group_names: tuple[str, ...] = ()
     group_samples_seconds: tuple[tuple[float, ...], ...] = ()
     hosts: tuple[str, ...] = ()

@@ -78,6 +78,7 @@ BY_NCCL: dict[str, Any] = {
     "channels": range(1, 65),  # MAXCHANNELS of NCCL's src/include/device.h (32 before 2.23)
     "transport": ("host", "network"),
     "registration": ("local", "symmetric"),
+    "cta_policy": ("efficiency", "zero"),
     "aggregation": EVERY,
     "misalignment_bytes": EVERY,
     "pair": EVERY,
@@ -230,7 +231,7 @@ declare(
         launched="ccbench.backends.xccl.bootstrap:open_launched_rccl_rank",
         library="RCCL",
         library_file="librccl.so",
-        values={**BY_NCCL, "mode": ON_DEVICES, "overlap_with": (), "processes": (PER_GPU,)},
+        values={**BY_NCCL, "mode": ON_DEVICES, "overlap_with": (), "cta_policy": (), "processes": (PER_GPU,)},
         not_in_place=OUT_OF_PLACE,
         device=Device.GPU,
         priced_by=PricedBy.GPU_LIBRARY,

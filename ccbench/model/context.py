@@ -57,8 +57,8 @@ def predict_case(
     one, ``host`` is that. Of computing meanwhile nothing is said: how long it takes is not modelled.
     """
     able = capabilities_of(case.backend)
-    if case.mode == OVERLAP or case.memory != DEFAULT:
-        return None  # a library of the host that moves memory of devices is modelled by nobody
+    if case.mode == OVERLAP or case.memory != DEFAULT or case.cta_policy != DEFAULT:
+        return None  # neither a library of the host on memory of devices, nor copy engines are modelled
     if case.collective in SETUPS:
         return None  # what a library does then, no model says
     by_library = able.priced_by is not PricedBy.SCHEDULE

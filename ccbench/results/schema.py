@@ -273,6 +273,11 @@ SCHEMA: tuple[Column, ...] = (
     ),
     Column("overlap_low", "double", "", "lower end of its interval", _NO_OVERLAP),
     Column("overlap_high", "double", "", "upper end of its interval", _NO_OVERLAP),
+    Column(
+        "library_settings", "string", "",
+        "JSON of environment variables and the values in effect, of those that the library tells of (NCCL "
+        "2.30 on); else empty",
+    ),
 )  # fmt: skip
 """Every column in file order."""
 

@@ -6,8 +6,12 @@ The first part needs CuPy and NCCL but no driver; the rest one GPU, on which a c
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import CannotRun
+from ccbench.backends.xccl import CTA_POLICIES
 from ccbench.backends.xccl.collectives import BY_CUPY, Call, prepared
 from ccbench.backends.xccl.dialects import NCCL
 from ccbench.backends.xccl.library import (
@@ -72,6 +77,32 @@ def test_the_installed_cupy_has_the_calls_as_recorded(nccl: Library) -> None:
     same = RECORDED / f"cupy-{facts['cupy']}.json"
     if same.exists():
         assert facts["methods"] == json.loads(same.read_text(encoding="utf-8"))["methods"]
+
+
+def test_the_library_tells_the_value_in_effect_of_a_variable_that_is_set(
+    nccl: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before any communicator, and in a process of its own: NCCL reads a variable once."""
+    monkeypatch.setenv("NCCL_DEBUG", "warn")
+    monkeypatch.setenv("NCCL_SET_THREAD_NAME", "1")
+    program = (
+        "import os; from ccbench.backends.xccl.library import open_by_cupy; "
+        "print(open_by_cupy().settings(os.environ))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    told = "{'NCCL_DEBUG': 'WARN', 'NCCL_SET_THREAD_NAME': 'TRUE'}"
+    assert done.stdout.strip() == (told if nccl.has("ncclParamGetParameter") else "{}")
+
+
+def test_flags_of_policies_are_the_installed_headers(nccl: Library) -> None:
+    header = Path(nccl.path).parents[1] / "include" / "nccl.h"
+    if not header.exists():
+        pytest.skip(f"no {header}")
+    text = header.read_text(encoding="utf-8")
+    for name, policy in CTA_POLICIES.items():
+        declared = re.search(rf"#define NCCL_CTA_POLICY_{name.upper()} +(\S+)", text)
+        assert (declared is not None) == (nccl.version >= policy.since[0] * 10_000 + policy.since[1] * 100)
+        assert declared is None or int(declared[1], 16) == policy.flag
 
 
 def dropped(nccl: Library) -> None:

@@ -28,6 +28,7 @@ OTHER: dict[str, Any] = {
     "misalignment_bytes": 4,
     "processes": "per_gpu",
     "memory": "device",
+    "cta_policy": "zero",
 }
 OTHER_WORK = ("groups", "active_group", "concurrent", "traffic", "overlap_with", "aggregation")
 DEFAULTS = {axis.name: axis.default for axis in SETTINGS}

@@ -93,6 +93,7 @@ _cases = st.builds(
     transport=_text,
     memory=_text,
     registration=_text,
+    cta_policy=_text,
     aggregation=_whole,
     misalignment_bytes=_whole,
     pair=st.just("") | _pairs,
@@ -133,6 +134,7 @@ measurements = st.builds(
     hosts=st.lists(_text, max_size=3).map(tuple),
     node_of_rank=st.lists(_whole, max_size=3).map(tuple),
     device_readings=_text,
+    library_settings=_text,
     conditions=st.builds(
         Conditions,
         core_latency_before_seconds=_share,

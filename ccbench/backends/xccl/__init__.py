@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from ccbench.machine.software import install_line, installed_version
 DEFAULT = "default"
 
 PER_CALL_VERSION = (2, 31, 2)
-"""NCCL's first with ncclAllReduceConfig and its like, which take the algorithm of one call."""
+"""NCCL's first with ncclAllReduceConfig and its like, which take algorithm and CTA policy of one call."""
 
 TUNED = {
     "all_reduce": "AllReduce",
@@ -67,6 +68,26 @@ TRANSPORTS = {
 }
 """NCCL moves data by peer access where it can, else through host memory, else over the network. NVLink
 switches reduce whether peers may reach each other or not (ncclNvlsInit of src/transport/nvls.cc)."""
+
+
+@dataclass(frozen=True)
+class CtaPolicy:
+    """A CTA policy of NCCL's. flag: of nccl.h. since: first version. collectives, registration: elsewhere
+    NCCL ignores it without a word.
+    """
+
+    flag: int
+    since: tuple[int, int]
+    collectives: tuple[str, ...]
+    registration: str
+
+
+CTA_POLICIES = {
+    "efficiency": CtaPolicy(1, (2, 27), ("all_gather", "reduce_scatter"), "local"),
+    "zero": CtaPolicy(2, (2, 28), ("all_gather", "all_to_all", "gather", "scatter"), "symmetric"),
+}
+"""Efficiency: ncclGetAlgoInfo of src/enqueue.cc (2.27 to 2.30: NVLS on registered buffers, where neither
+NCCL_ALGO nor NCCL_PROTO is set); zero: "Zero-CTA Optimization" of NCCL's user guide."""
 
 
 class NcclBackend(Backend):
@@ -115,7 +136,7 @@ class NcclBackend(Backend):
         if sums and case.group_ranks > EXACT_LIMIT[case.dtype]:
             exact = f"{case.dtype} is not exact so far"
             return f"{case.op} over {case.group_ranks} ranks cannot be checked: {exact}"
-        return refused_beforehand(case)
+        return refused_beforehand(case) or policy_refused(case, self._version(case))
 
     def library_settings(self, library: str) -> Environment:
         """CuPy takes the libnccl that is loaded already, whatever wheel is installed."""
@@ -127,11 +148,13 @@ class NcclBackend(Backend):
 
     def team_settings(self, case: Case) -> Environment:
         """NCCL reads algorithm, protocol, channels and transport from the environment that it starts in."""
-        library = case.started_with.library
         with suppress(CannotRun):
-            found = version_of(library) if library else wheel_version()
-            return environment_of(case, found if self.name == "nccl" else ())
+            return environment_of(case, self._version(case) if self.name == "nccl" else ())
         return ()  # the case is refused
+
+    def _version(self, case: Case) -> tuple[int, ...]:
+        library = case.started_with.library
+        return version_of(library) if library else wheel_version()
 
     def launch(self, request: TeamRequest) -> Launch | None:
         """Return the user's own launcher where there is one, else how ranks of this host are started."""
@@ -184,9 +207,9 @@ def version_of(library: str) -> tuple[int, ...]:
 def environment_of(case: Case, version: tuple[int, ...] = ()) -> Environment:
     """Return the variables that a team for ``case`` is started with; () where NCCL chooses everything.
 
-    version: of NCCL, () where it is not known. From 2.31 on the algorithm is said with each call, so that
-    cases of several algorithms share a team; NCCL_ALGO and NCCL_PROTO would override it ("ncclCollConfig_t"
-    in the guide). Channels are not: a call has at most those that its communicator was made with.
+    version: of NCCL, () where it is not known. From 2.31 on algorithm and CTA policy are said with each call,
+    so that cases of several share a team; NCCL_ALGO, NCCL_PROTO and NCCL_CTA_POLICY would override it
+    ("ncclCollConfig_t" in the guide). Channels are not: a call has at most those of its communicator.
     """
     wanted = dict(TRANSPORTS[case.transport])
     set_by = {*os.environ, *dict(case.started_with.environment)}
@@ -196,6 +219,9 @@ def environment_of(case: Case, version: tuple[int, ...] = ()) -> Environment:
         wanted["NCCL_ALGO"] = nccl_algorithms(case)
     if case.protocol != DEFAULT:
         wanted["NCCL_PROTO"] = PROTOCOL_VALUES[case.protocol]
+    if case.cta_policy != DEFAULT and (version < PER_CALL_VERSION or "NCCL_CTA_POLICY" in set_by):
+        # Names are known since 2.29, numbers since 2.27.
+        wanted["NCCL_CTA_POLICY"] = str(CTA_POLICIES[case.cta_policy].flag)
     if case.channels:
         # CTAs are the channels' name since 2.17; older versions know the other two, newer ones all four.
         point_to_point = tuned(case.collective) not in TUNED
@@ -239,6 +265,23 @@ def refused_beforehand(case: Case) -> str | None:
     # Ranks that talk over the network may be hosts of their own to NCCL (bootstrap.own_host_name).
     if algorithm == "nvlstree" and case.nodes == 1 and case.transport != "network":
         return "NCCL's NVLSTree joins the NVSwitches of several nodes, and here is one"
+    return None
+
+
+def policy_refused(case: Case, version: tuple[int, ...]) -> str | None:
+    """Return why NCCL would pass the CTA policy of ``case`` over; version: of NCCL, () where not known."""
+    policy, asked = CTA_POLICIES.get(case.cta_policy), f"CTA policy {case.cta_policy}"
+    if policy is None:
+        return None
+    if version and version < policy.since:
+        seen, since = (".".join(map(str, one)) for one in (version, policy.since))
+        return f"{asked} came with NCCL {since}, and here is {seen}; install a newer nvidia-nccl"
+    if case.collective not in policy.collectives:
+        return f"NCCL has no {case.collective} with {asked}; it has {', '.join(policy.collectives)}"
+    if case.registration != policy.registration:
+        return f"{asked} needs memory that is registered: ask for registration {policy.registration}"
+    if (case.algorithm, case.protocol) != (DEFAULT, DEFAULT):
+        return f"{asked} decides on algorithm and protocol; ask for 'default' of both"
     return None
 
 

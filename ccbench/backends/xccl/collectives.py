@@ -21,9 +21,9 @@ from typing import Any
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cuda.context import MAIN_STREAM
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
-from ccbench.backends.xccl import nccl_algorithms
+from ccbench.backends.xccl import CTA_POLICIES, nccl_algorithms
 from ccbench.backends.xccl.launches import Memory, RankContext
-from ccbench.backends.xccl.library import Communicator, Communicators, Library, algorithm_config
+from ccbench.backends.xccl.library import Communicator, Communicators, Library, call_config
 from ccbench.cases import ALL_GROUPS, NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes
@@ -79,7 +79,8 @@ class Call:
     rank's own block of the whole for all_gather, reduce_scatter, gather and scatter). count: elements, as in
     ``ccbench.cases.Case``. op: a name of ``library.OPS``, or the number that ``Communicator.premultiplied``
     gave. pair: of send_recv, the two ranks instead of the ring. amounts: of all_to_all_v, this rank's.
-    algorithms: those that this call may use, as NCCL_ALGO lists them; '' leaves it to NCCL.
+    algorithms: those that this call may use, as NCCL_ALGO lists them; '' leaves it to NCCL. cta_policy: a
+    flag of nccl.h; None leaves it to the communicator.
     """
 
     collective: str
@@ -92,6 +93,7 @@ class Call:
     pair: Pair | None = None
     amounts: Amounts | None = None
     algorithms: str = ""
+    cta_policy: int | None = None
 
 
 def prepared(communicator: Communicator, call: Call, stream: int) -> Callable[[], None]:
@@ -103,8 +105,9 @@ def prepared(communicator: Communicator, call: Call, stream: int) -> Callable[[]
 
     def bound(name: str, arguments: tuple[int, ...]) -> Callable[[], None]:
         config: tuple[Any, ...] = ()
-        if call.algorithms:
-            name, config = f"{name}Config", (ctypes.byref(algorithm_config(call.algorithms)),)
+        if call.algorithms or call.cta_policy is not None:
+            said = call_config(call.algorithms, call.cta_policy)
+            name, config = f"{name}Config", (ctypes.byref(said),)
         elif communicator.cupy is not None and name in BY_CUPY:
             return partial(nccl.by_cupy, partial(getattr(communicator.cupy, BY_CUPY[name]), *arguments), name)
         function = nccl.function(name)
@@ -333,13 +336,15 @@ class Binding:
         if case.op == "premulsum":
             self.premultiplied = self.communicator.premultiplied(PREMULTIPLIER, case.dtype)
         given = op if self.premultiplied is None else self.premultiplied
-        # A variable that the user has set counts more than a call's own choice.
+        # A variable that is set counts more than a call's own choice.
         algorithms = "" if "NCCL_ALGO" in os.environ else nccl_algorithms(case)
+        policy = CTA_POLICIES.get(case.cta_policy) if "NCCL_CTA_POLICY" not in os.environ else None
         stream = self.context.on(self.part.stream).handle
         for (source, _), (target, _) in zip(self.inputs(), self.outputs(), strict=True):
             call = Call(
                 case.collective, source, target, case.count, case.dtype, given, max(case.root, 0),
                 self.part.pair, self.part.amounts(self.rank), algorithms,
+                policy.flag if policy else None,
             )  # fmt: skip
             self.calls.append(prepared(self.communicator, call, stream))
 

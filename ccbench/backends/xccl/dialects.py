@@ -78,6 +78,9 @@ ARGUMENTS: dict[str, Any] = {
     **dict.fromkeys(("number*", "op*"), POINTER(c_int)),
     **dict.fromkeys(("comm*", "address*", "handle*"), POINTER(c_void_p)),
     "simulation*": POINTER(SimulationInfo),
+    "name": c_char_p,
+    "text*": POINTER(c_char_p),
+    "texts*": POINTER(POINTER(c_char_p)),
 }
 """Word in a dialect's table -> type in C; a star marks an address, mostly of what the function writes.
 
@@ -172,8 +175,11 @@ def functions(table: str, prefix: str = "nccl", texts: tuple[str, ...] = ()) -> 
 
 CONFIGURABLE_SINCE = 23102
 
-CONFIGURABLE = ("ncclAllReduce", "ncclReduce", "ncclBroadcast", "ncclAllGather", "ncclReduceScatter")
-"""Collectives of which NCCL has several algorithms: each has a form that takes a CollectiveConfig at last."""
+CONFIGURABLE = (
+    *("ncclAllReduce", "ncclReduce", "ncclBroadcast", "ncclAllGather", "ncclReduceScatter"),
+    *("ncclAlltoAll", "ncclGather", "ncclScatter"),
+)
+"""Collectives with a form that takes a CollectiveConfig at last; the first five have several algorithms."""
 
 NCCL_TEXTS = ("GetErrorString", "GetLastError")
 
@@ -199,6 +205,8 @@ NCCL_FUNCTIONS = functions(
     GroupStart           20000
     GroupEnd             20000
     GroupSimulateEnd     22203 simulation*
+    ParamGetAllParameterKeys 23007 texts* number*
+    ParamGetParameter    23007 name text* number*
     AllReduce            20000 send recv count dtype op comm stream
     Reduce               20000 send recv count dtype op root comm stream
     Broadcast            20202 send recv count dtype root comm stream

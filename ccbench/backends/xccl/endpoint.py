@@ -8,6 +8,7 @@ launches are.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import threading
 import time
@@ -194,10 +195,12 @@ class NcclRanks(SingleProcessEndpoint):
     def _estimated(self, prepared: PreparedCase) -> float | None:
         """Return NCCL's estimate. Whatever it complains of when asked for one is not the case's fault.
 
-        Not of point-to-point transfers: NCCL has none, and what such a group asked for stays in the
-        communicator's queues and runs with the next group (src/group.cc: only a failure empties them).
+        Not of point-to-point transfers, nor of copy engines: NCCL has none, and what such a group asked for
+        stays in the communicator's queues and runs with the next group (src/group.cc: only a failure empties
+        them).
         """
-        if self._case.count == 0 or not algorithms_for(self._case.collective):
+        by_kernels = algorithms_for(self._case.collective) and self._case.cta_policy == DEFAULT
+        if self._case.count == 0 or not by_kernels:
             return None
         calls = [one.calls[0] for bindings in prepared.by_stream()[:1] for one in bindings]
         try:
@@ -434,6 +437,7 @@ class NcclRanks(SingleProcessEndpoint):
             told = [json.loads(one) for one in self.exchange.all_gather(json.dumps(mine).encode())]
             samples = tuple(tuple(row) for row in np.max(told, axis=0).tolist())
         devices, flags = self._devices.after()
+        in_effect = self.nccl.settings(os.environ)
         return CaseFacts(
             protocol_used=self._choice.protocol,
             channels_used=self._choice.channels,
@@ -443,4 +447,5 @@ class NcclRanks(SingleProcessEndpoint):
             devices=devices,
             flags=flags,
             blocked_launches=self._blocked_launches,
+            library_settings=json.dumps(in_effect) if in_effect else "",
         )

@@ -17,7 +17,7 @@ import ctypes
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -59,11 +59,15 @@ SIMULATION_MAGIC = 0x74685283
 UNDEFINED_FLOAT = -1.0
 
 
-def algorithm_config(algorithms: str) -> CollectiveConfig:
-    """NCCL_COLLCONFIG_INITIALIZER with a list of algorithms, of which NCCL takes one or refuses the call."""
+def call_config(algorithms: str, cta_policy: int | None) -> CollectiveConfig:
+    """NCCL_COLLCONFIG_INITIALIZER with a list of algorithms, of which NCCL takes one or refuses the call.
+
+    An empty list leaves the algorithm to NCCL, None the policy to the communicator.
+    """
     return CollectiveConfig(
         ctypes.sizeof(CollectiveConfig), CONFIG_MAGIC, CONFIGURABLE_SINCE, None,
-        UNDEFINED_INT, UNDEFINED_INT, UNDEFINED_INT, UNDEFINED_INT, algorithms.encode(), 1, UNDEFINED_INT, 0,
+        UNDEFINED_INT, UNDEFINED_INT, UNDEFINED_INT, UNDEFINED_INT, algorithms.encode() or None, 1,
+        UNDEFINED_INT if cta_policy is None else cta_policy, 0,
     )  # fmt: skip
 
 
@@ -203,6 +207,25 @@ class Library:
         if code is None or type(error).__name__ not in ("NcclError", "KeyError"):
             return error
         return self.failed(int(code), call)
+
+    def settings(self, variables: Container[str]) -> dict[str, str]:
+        """Return the values in effect of those ``variables`` that the library tells of.
+
+        2.30 to 2.32 tell of those of their log and of few more, which they register when they are loaded
+        (DEFINE_NCCL_PARAM of src/include/param/param.h); before, of none.
+        """
+        list_keys, get = "ncclParamGetAllParameterKeys", "ncclParamGetParameter"
+        if not self.has(list_keys):
+            return {}
+        keys, value, count = ctypes.POINTER(ctypes.c_char_p)(), ctypes.c_char_p(), ctypes.c_int()
+        self.check(self.function(list_keys)(ctypes.byref(keys), ctypes.byref(count)), list_keys)
+        found: dict[str, str] = {}
+        # One that it does not know is not asked for: that would be a line in the user's log.
+        for key in sorted(keys[: count.value]):
+            if _text(key) in variables:
+                self.check(self.function(get)(key, ctypes.byref(value), ctypes.byref(count)), get)
+                found[_text(key)] = _text(value.value)
+        return found
 
     # -- memory ------------------------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ def measurement_of(
         protocol_used=facts.protocol_used,
         channels_used=facts.channels_used,
         library_estimate_seconds=facts.library_estimate_seconds,
+        library_settings=facts.library_settings,
         blocked_launches=facts.blocked_launches,
         backend_version=facts.library_version,
         library_path=facts.library_path,

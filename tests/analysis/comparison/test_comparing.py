@@ -250,7 +250,7 @@ SETTINGS_OF_A_POINT: dict[str, Any] = {
     "pair": "0>3", "groups": "rank // 2", "concurrent": "broadcast", "channels": 4, "transport": "host",
     "registration": "symmetric", "aggregation": 8, "misalignment_bytes": 4, "mode": "isolated",
     "active_group": 0, "traffic": "hot:0.5", "overlap_with": "matmul", "processes": "per_gpu",
-    "memory": "device",
+    "memory": "device", "cta_policy": "zero",
     "variant": "new",
     "protocol": "ll", "in_place": True, "root": 1, "nodes": 2, "dtype": "float16", "ranks": 8,
     "op": "max", "backend": "gloo", "algorithm": "ring2", "collective": "reduce", "size_bytes": 12,

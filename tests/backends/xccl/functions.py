@@ -239,6 +239,20 @@ class Functions:
         known = member.ops.pop(op, None) is not None
         return SUCCESS if known else self.p.fail(INVALID_ARGUMENT, f"operation {op} is not there")
 
+    # -- parameters ----------------------------------------------------------------------------------------
+
+    def ncclParamGetAllParameterKeys(self, table: Any, count: Any) -> int:  # noqa: N802
+        keys = self.p.parameters
+        table[0], count[0] = (ctypes.c_char_p * len(keys))(*keys), len(keys)
+        self.p.texts[b"keys"] = table[0]
+        return SUCCESS
+
+    def ncclParamGetParameter(self, key: bytes, value: Any, length: Any) -> int:  # noqa: N802
+        if key not in self.p.parameters:
+            return self.p.fail(INVALID_ARGUMENT, f"{key!r} is no parameter")
+        value[0], length[0] = self.p.parameters[key], len(self.p.parameters[key])
+        return SUCCESS
+
     # -- groups and collectives ----------------------------------------------------------------------------
 
     def ncclGroupStart(self) -> int:  # noqa: N802
@@ -273,12 +287,12 @@ class Functions:
             given = CollectiveConfig.from_address(arguments[-1])
             if given.magic != CONFIG_MAGIC or given.size < ctypes.sizeof(CollectiveConfig):
                 return self.p.fail(INVALID_ARGUMENT, "ncclCollConfig_t magic mismatch")
-            algorithms = given.algSelection.decode()
-            if not {one.lower() for one in algorithms.split(",")} & self.p.algorithms:
+            algorithms = (given.algSelection or b"").decode()
+            if algorithms and not {one.lower() for one in algorithms.split(",")} & self.p.algorithms:
                 return self.p.fail(
                     INVALID_ARGUMENT, f'algSelection "{algorithms}" cannot be honored for {plain}'
                 )
-            self.p.selected.append((plain, algorithms))
+            self.p.selected.append((plain, algorithms, given.CTAPolicy))
             return int(getattr(self, plain)(*arguments[:-1]))
 
         return configured

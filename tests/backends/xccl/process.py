@@ -83,7 +83,7 @@ class State:
     refuse: C functions that
     fail, with the result and words of each. registers: NCCL can use memory directly; where not, it succeeds
     all the same. algorithms: what a call may be told to take. selected: what calls were told, as (function,
-    list).
+    list, CTA policy). parameters: what it tells of, with the values in effect.
     """
 
     def __init__(
@@ -108,7 +108,8 @@ class State:
         self.exceptions: list[Exception] = []
         self.window_flags: list[int] = []
         self.algorithms = {"ring", "tree"}
-        self.selected: list[tuple[str, str]] = []
+        self.selected: list[tuple[str, str, int]] = []
+        self.parameters = {b"NCCL_DEBUG": b"WARN", b"NCCL_SET_THREAD_NAME": b"FALSE"}
         self.left_over: list[tuple[Member, Request, int]] = []
 
     # -- groups --------------------------------------------------------------------------------------------

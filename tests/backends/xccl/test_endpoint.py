@@ -21,6 +21,7 @@ from ccbench.backends.xccl import diagnostics as hangs
 from ccbench.backends.xccl import endpoint as endpoint_module
 from ccbench.backends.xccl.diagnostics import CollectiveHung
 from ccbench.backends.xccl.launches import RankContext
+from ccbench.backends.xccl.library import UNDEFINED_INT
 from ccbench.cases import UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
@@ -645,8 +646,43 @@ def test_cases_of_several_algorithms_share_communicators(version: int) -> None:
     for algorithm in ("ring", "tree", "default"):
         assert wrong_elements(endpoint, case_of("all_reduce", 2, algorithm=algorithm)) == 0
     assert dict.fromkeys(process.selected) == dict.fromkeys(
-        [("ncclAllReduce", "Ring"), ("ncclAllReduce", "Tree")]
+        [("ncclAllReduce", "Ring", UNDEFINED_INT), ("ncclAllReduce", "Tree", UNDEFINED_INT)]
     )
+
+
+def test_a_cta_policy_goes_with_each_call_unless_a_variable_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, process = opened(2, version=23203)
+    zero: dict[str, Any] = {"cta_policy": "zero", "registration": "symmetric"}
+    for name in ("all_gather", "all_to_all", "gather", "scatter"):
+        assert wrong_elements(endpoint, case_of(name, 2, root=0, **zero)) == 0
+    few = case_of("reduce_scatter", 2, cta_policy="efficiency", registration="local")
+    assert wrong_elements(endpoint, few) == 0
+    calls = ("ncclAllGather", "ncclAlltoAll", "ncclGather", "ncclScatter")
+    assert set(process.selected) == {*((name, "", 2) for name in calls), ("ncclReduceScatter", "", 1)}
+    process.selected.clear()
+    monkeypatch.setenv("NCCL_CTA_POLICY", "2")
+    assert wrong_elements(endpoint, case_of("all_gather", 2, **zero)) == 0
+    assert not process.selected
+
+
+@pytest.mark.parametrize(("version", "told"), [(23203, '{"NCCL_DEBUG": "WARN"}'), (22809, "")])
+def test_the_value_in_effect_of_a_variable_is_told_where_the_library_tells_it(
+    version: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_DEBUG", "warn")
+    monkeypatch.setenv("NCCL_BUFFSIZE", "8388608")  # one that it reads and does not tell of
+    monkeypatch.delenv("NCCL_SET_THREAD_NAME", raising=False)
+    endpoint, process = opened(2, version=version)
+    assert measured(endpoint, case_of("all_reduce", 2))[1].library_settings == told
+    close_clean(endpoint, process)
+
+
+def test_nothing_is_estimated_of_copy_engines_because_nccl_would_run_it_later() -> None:
+    endpoint, process = opened(2, version=23203)
+    copied = case_of("all_gather", 2, cta_policy="zero", registration="symmetric")
+    assert measured(endpoint, copied)[1].library_estimate_seconds is None
+    assert measured(endpoint, case_of("all_gather", 2))[1].library_estimate_seconds is not None
+    close_clean(endpoint, process)
 
 
 def test_an_algorithm_that_nccl_does_not_have_here_is_refused_and_the_next_case_runs() -> None:

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from ccbench.backends.xccl import BACKEND, algorithms_for, environment_of, refused_beforehand
+from ccbench.backends.xccl import (
+    BACKEND,
+    CTA_POLICIES,
+    algorithms_for,
+    environment_of,
+    policy_refused,
+    refused_beforehand,
+)
 from ccbench.backends.xccl.diagnostics import Choice, other_than_asked
 from ccbench.cases import Variant
 from ccbench.collectives import COLLECTIVES
@@ -135,3 +142,47 @@ def test_an_algorithm_that_a_variant_sets_is_refused_beside_one_that_the_case_as
     assert str(BACKEND.unsupported(case)).startswith(
         "variant tree: NCCL_ALGO is set by the library or the case"
     )
+
+
+ZERO: dict[str, Any] = {"cta_policy": "zero", "registration": "symmetric"}
+
+
+def test_a_cta_policy_is_a_setting_of_a_call_from_2_31_on_unless_a_variable_would_override_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = case_of("all_gather", **ZERO)
+    assert environment_of(case, (2, 31, 2)) == ()
+    for version in ((), (2, 30, 7)):
+        assert environment_of(case, version) == (("NCCL_CTA_POLICY", "2"),)
+    monkeypatch.setenv("NCCL_CTA_POLICY", "EFFICIENCY")
+    assert environment_of(case, (2, 31, 2)) == (("NCCL_CTA_POLICY", "2"),)
+
+
+@pytest.mark.parametrize(
+    ("collective", "version", "changes", "words"),
+    [
+        ("all_gather", (2, 27, 7), ZERO, "CTA policy zero came with NCCL 2.28, and here is 2.27.7"),
+        (
+            "all_reduce",
+            (),
+            ZERO,
+            "NCCL has no all_reduce with CTA policy zero; it has all_gather, all_to_all",
+        ),
+        ("all_gather", (), {"cta_policy": "zero"}, "ask for registration symmetric"),
+        ("reduce_scatter", (), {"cta_policy": "efficiency"}, "ask for registration local"),
+        ("all_gather", (2, 32, 3), {**ZERO, "algorithm": "ring"}, "ask for 'default' of both"),
+    ],
+)
+def test_a_cta_policy_that_nccl_would_pass_over_is_refused(
+    collective: str, version: tuple[int, ...], changes: dict[str, Any], words: str
+) -> None:
+    assert words in str(policy_refused(case_of(collective, **changes), version))
+
+
+def test_a_cta_policy_is_not_refused_where_it_takes_effect() -> None:
+    for name, policy in CTA_POLICIES.items():
+        for collective in policy.collectives:
+            case = case_of(collective, cta_policy=name, registration=policy.registration)
+            for version in ((), policy.since, (2, 32, 3)):
+                assert policy_refused(case, version) is None
+    assert policy_refused(case_of("all_reduce"), (2, 14, 3)) is None

@@ -275,8 +275,8 @@ SCHEMA: tuple[Column, ...] = (
     Column("overlap_high", "double", "", "upper end of its interval", _NO_OVERLAP),
     Column(
         "library_settings", "string", "",
-        "JSON of environment variables and the values in effect, of those that the library tells of (NCCL "
-        "2.30 on); else empty",
+        "JSON of environment variables that are set and that the library tells of, with the values in effect",
+        "the library tells of none that is set (NCCL tells of some from 2.30 on)",
     ),
 )  # fmt: skip
 """Every column in file order."""

@@ -110,7 +110,7 @@ class PricedBy(Enum):
 class Requirement:
     """Something that must be there. module, distributions: of a Python package; extra: of ccbench, installs
     it ('' for the one that suits the driver); library: a shared one of the system, which does as well.
-    cure: what to do where no package helps.
+    cure: what to do where no package helps. device: the driver's file that shows it.
     """
 
     name: str
@@ -119,6 +119,7 @@ class Requirement:
     extra: str = ""
     library: str = ""
     cure: str = ""
+    device: str = ""
 
 
 @dataclass(frozen=True)

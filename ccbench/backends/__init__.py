@@ -35,10 +35,10 @@ CUPY = Requirement("CuPy", "cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"))
 NVRTC = Requirement("NVRTC", distributions=("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"))
 NCCL = Requirement("NCCL", distributions=("nvidia-nccl-cu13", "nvidia-nccl-cu12"), library="libnccl")
 MPI4PY = Requirement("mpi4py", "mpi4py", ("mpi4py",), "mpi")
-AMD_GPU = Requirement("AMD GPU", cure="a machine with an AMD GPU and ROCm")
+AMD_GPU = Requirement("AMD GPU", cure="a machine with an AMD GPU and ROCm", device="/dev/kfd")
 CUPY_ROCM = Requirement("CuPy for ROCm", "cupy", ("cupy-rocm-7-0", "cupy-rocm-5-0"), "rocm7")
-RCCL = Requirement("RCCL", library="librccl", cure="ROCm brings it")
-HCCL = Requirement("HCCL", library="libhccl", cure="Ascend's CANN toolkit brings it")
+RCCL = Requirement("RCCL", cure="ROCm brings it")
+ASCEND = Requirement("Ascend device", cure="a machine with one, and CANN", device="/dev/davinci0")
 ONECCL = Requirement("oneCCL", distributions=("oneccl",), extra="oneccl", library="libccl")
 TORCH = Requirement("torch", "torch", ("torch",), "gloo")
 
@@ -240,7 +240,7 @@ declare(
         adds_natively=True,
         nccl_settings=True,
         never_run=True,
-        needs=(AMD_GPU, CUPY_ROCM, RCCL),
+        needs=(AMD_GPU, CUPY_ROCM),
     ),
     Capabilities(
         "hccl",
@@ -258,7 +258,7 @@ declare(
         priced_by=PricedBy.GPU_LIBRARY,
         spans_hosts=True,
         never_run=True,
-        needs=(HCCL,),
+        needs=(ASCEND,),
     ),
     # Libraries whose results are imported.
     Capabilities("msccl", device=Device.GPU, priced_by=PricedBy.GPU_LIBRARY),

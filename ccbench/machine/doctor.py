@@ -249,7 +249,7 @@ def _gpu(seen: Environment, files: Files) -> Check:
         text, problem = "an NVIDIA device without its driver", True
         advice = "install the NVIDIA driver" + " on the host" * bool(container)
     elif files.exists("/dev/kfd"):
-        text, advice = "an AMD GPU", "ccbench has no backend for it; cpu and simulated work"
+        text, advice = "an AMD GPU", "backend rccl is for it, and was never run; cpu and simulated work"
     else:
         text = "none: no driver, no device"
         advice = "the cpu, simulated and cuda-host backends need none"
@@ -418,6 +418,8 @@ def backend_checks(
 def _there(need: Requirement, seen: Environment, files: Files) -> bool:
     if need.name == "GPU":
         return sees_gpu(seen.accelerators, files)
+    if need.device:
+        return files.exists(need.device)
     if need.name == "C++ compiler":
         return shutil.which(os.environ.get("CXX", "g++")) is not None
     if need.library and any(need.library in path for path in seen.software.loadable):

@@ -40,7 +40,7 @@ CARDS = {"sys/class/infiniband/mlx5_0/node_guid": "1", "sys/class/infiniband/mlx
                 (NO_DRIVER | ON_THE_BUS, "problem", "without its driver", "install the NVIDIA driver"),
                 (NO_DRIVER | ON_THE_BUS | IN_A_CONTAINER, "problem", "without its driver", "on the host"),
                 (NO_DRIVER, "note", "none", "need none"),
-                (NO_DRIVER | {"dev/kfd": ""}, "note", "AMD", "no backend"),
+                (NO_DRIVER | {"dev/kfd": ""}, "note", "AMD", "backend rccl"),
                 (NO_DRIVER | {"dev/dxg": ""}, "ok", "1 NVIDIA device(s)", ""),
                 ({}, "ok", "1 NVIDIA device(s), driver 550.54.15", ""),
             )

@@ -17,6 +17,9 @@ from tests.machine.laid_out import HEALTHY, lay_out
 NEEDS = {name: {need.name: need for need in DECLARED[name].needs} for name in backend_names()}
 PARTS = {name: need for needs in NEEDS.values() for name, need in needs.items()}
 
+OTHER_DEVICES = {"dev/kfd": "", "dev/davinci0": ""}
+"""AMD's and Ascend's, so that nothing is missing of any backend."""
+
 
 class Backends:
     """What is said of every backend on the healthy machine."""
@@ -32,7 +35,7 @@ class Backends:
         unavailable: Callable[[str], str | None] = lambda name: None,
     ) -> dict[str, Check]:
         """By name, after ``changes``, without ``missing`` parts."""
-        root = lay_out(self._path / "root", {**HEALTHY, **(changes or {})})
+        root = lay_out(self._path / "root", {**HEALTHY, **OTHER_DEVICES, **(changes or {})})
         hidden = {name for part in missing for name in (PARTS[part].module, *PARTS[part].distributions)}
         answers = {
             "has_module": lambda module: module not in hidden,
@@ -131,5 +134,8 @@ def test_every_backend_of_this_version_is_examined_on_this_machine() -> None:
     assert found["backend cpu"].status == "ok"
 
 
+WITHOUT_PACKAGE = {"GPU", "AMD GPU", "Ascend device", "C++ compiler"}
+
+
 def test_every_need_can_be_asked_for() -> None:
-    assert {name for name, need in PARTS.items() if not need.distributions} == {"GPU", "C++ compiler"}
+    assert {name for name, need in PARTS.items() if not need.distributions} == WITHOUT_PACKAGE

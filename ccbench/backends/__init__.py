@@ -64,6 +64,7 @@ ON_HOSTS: dict[str, Any] = {
     "mode": ONE_BY_ONE,
     "in_place": (True,),
 }
+WITH_COMMUNICATORS = (*COLLECTIVES, "comm_init", "comm_split")
 BY_KERNELS: dict[str, Any] = {
     **ON_HOSTS,
     "dtype": tuple(ITEM_BYTES),
@@ -118,7 +119,12 @@ declare(
         launched="ccbench.backends.xccl.bootstrap:open_launched_rank",
         library="NCCL",
         library_file="libnccl.so",
-        values={**BY_NCCL, "cta_policy": ("efficiency", "zero"), "processes": (PER_GPU,)},
+        values={
+            **BY_NCCL,
+            "collective": WITH_COMMUNICATORS,
+            "cta_policy": ("efficiency", "zero"),
+            "processes": (PER_GPU,),
+        },
         not_in_place=OUT_OF_PLACE,
         device=Device.GPU,
         priced_by=PricedBy.GPU_LIBRARY,
@@ -194,7 +200,7 @@ declare(
         launched="ccbench.backends.gloo:GlooEndpoint",
         values={
             **ON_HOSTS,
-            "collective": (*COLLECTIVES, "comm_init", "comm_split"),
+            "collective": WITH_COMMUNICATORS,
             **COMPUTED,
             "pair": EVERY,
             **SHARED,

@@ -338,6 +338,12 @@ def merged_mismatch(found: Iterable[Mismatch | None]) -> Mismatch | None:
     return replace(wrong[0], wrong_elements=sum(one.wrong_elements for one in wrong)) if wrong else None
 
 
+def setup_mismatch(name: str, rank: int, place: int, ranks: int, seen: int) -> Mismatch | None:
+    """Return what is wrong where ``seen`` ranks are in what a setup made for ``place`` of ``ranks`` ranks."""
+    expected = len(range(place % 2, ranks, 2)) if name == "comm_split" else ranks
+    return None if seen == expected else Mismatch(rank, 1, 0, f"{seen} ranks answer", f"{expected} ranks")
+
+
 class WorkerGroup(ABC):
     """The processes of one team, and what they share.
 

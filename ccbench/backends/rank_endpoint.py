@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import ControlChannel, OutOfMemory
 from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity, Control
-from ccbench.backends.endpoint import PerProcessEndpoint, TeamEndpoint, merged_mismatch
+from ccbench.backends.endpoint import PerProcessEndpoint, TeamEndpoint, merged_mismatch, setup_mismatch
 from ccbench.backends.faults import Fault
 from ccbench.backends.overlap import Background, OnProcessors, run_while_computing
 from ccbench.cases import Case, CaseFacts
@@ -436,13 +436,8 @@ class RankEndpoint(LaneEndpoint[RankBuffers], PerProcessEndpoint, ABC):
         """Whatever was set up last must join the ranks that asked for it. Collective."""
         if lane.part is None:
             return None
-        seen, ranks = self._setups[-1].ranks(), len(lane.part.members)
-        expected = (
-            len(range(lane.part.group_rank % 2, ranks, 2)) if self.case.collective == "comm_split" else ranks
-        )
-        if seen == expected:
-            return None
-        return Mismatch(self.rank, 1, 0, f"{seen} ranks answer", f"{expected} ranks")
+        place, ranks, seen = lane.part.group_rank, len(lane.part.members), self._setups[-1].ranks()
+        return setup_mismatch(self.case.collective, self.rank, place, ranks, seen)
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from ccbench.backends import CUPY, CUPY_ROCM, NCCL, RCCL
 from ccbench.backends.base import Backend, CannotRun, Environment, Launch, TeamRequest
 from ccbench.backends.cuda import cupy_missing, driver_missing
 from ccbench.cases import OVERLAP, PER_GPU, Case, capabilities_of
-from ccbench.collectives import collective
+from ccbench.collectives import SETUPS, collective
 from ccbench.dtypes import EXACT_LIMIT, item_bytes
 from ccbench.machine.accelerators import cuda_install
 from ccbench.machine.software import install_line, installed_version
@@ -127,6 +127,9 @@ class NcclBackend(Backend):
         sums = row.reduces and case.op in ("sum", "avg", "premulsum")
         if case.misalignment_bytes % size:
             return f"{case.misalignment_bytes} bytes off: NCCL's buffers start at elements of {size} bytes"
+        plain = (case.algorithm, case.protocol, case.channels, case.aggregation, case.concurrent)
+        if case.collective in SETUPS and plain != (DEFAULT, DEFAULT, 0, 1, ""):
+            return f"{case.collective} takes no algorithm, protocol, channels, aggregation or concurrent"
         if case.pair and case.collective != "send_recv":
             return "pairs exist for send_recv only"
         if case.pair and case.registration == "symmetric":

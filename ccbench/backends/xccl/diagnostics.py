@@ -35,6 +35,7 @@ from typing import Any
 
 from ccbench.backends.xccl import CALLED, DEFAULT, TUNED, tuned
 from ccbench.cases import Case
+from ccbench.collectives import SETUPS
 from ccbench.errors import CcbenchError
 from ccbench.units import format_seconds
 
@@ -66,7 +67,8 @@ class CollectiveHung(CcbenchError):
 def limit_for(case: Case, times: int) -> float:
     """Return the seconds that ``times`` launches may take."""
     moved = case.size_bytes * max(case.ranks, 1) * case.aggregation * times
-    return LEAST_LIMIT_SECONDS + moved / SLOWEST_BYTES_PER_SECOND
+    least = LEAST_LIMIT_SECONDS * (times if case.collective in SETUPS else 1)
+    return least + moved / SLOWEST_BYTES_PER_SECOND
 
 
 class Watchdog:

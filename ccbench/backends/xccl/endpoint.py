@@ -49,8 +49,9 @@ from ccbench.backends.xccl.diagnostics import (
 from ccbench.backends.xccl.launches import Launches, RankContext
 from ccbench.backends.xccl.library import Communicators, Library, LibraryFailed
 from ccbench.backends.xccl.overlap import Overlap
+from ccbench.backends.xccl.setups import Setups
 from ccbench.cases import OVERLAP, Case, CaseFacts
-from ccbench.collectives import collective
+from ccbench.collectives import SETUPS, collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError
 from ccbench.machine.flags import Flag
@@ -97,6 +98,7 @@ class NcclRanks(SingleProcessEndpoint):
         self._communicators = Communicators(nccl, devices, ranks_of_team, exchange)
         self._watchdog = Watchdog(self._communicators.abort)
         self._launches = Launches(nccl, contexts, self._blocking, self._communicators.failures, self._hung)
+        self._setups = Setups(nccl, self._communicators)
         self._overlap = Overlap(self._contexts, self._launches)
         self._devices = DeviceWatch([one.facts.bus_id for one in contexts])
         self._chosen: dict[Case, tuple[Choice, float | None]] = {}
@@ -134,7 +136,8 @@ class NcclRanks(SingleProcessEndpoint):
             with self._watchdog.limited(limit_for(case, 1)):
                 for part in self._parts:
                     self._communicators.of(part.stream, part.groups)
-                self._place_memory(prepared)
+                if case.collective not in SETUPS:
+                    self._place_memory(prepared)
                 registered = prepared.register()
                 if case.registration != "none" and not self.least(int(registered)):
                     raise CannotRun(
@@ -226,6 +229,7 @@ class NcclRanks(SingleProcessEndpoint):
 
     def _give_back(self) -> None:
         prepared, self._prepared = self._prepared, None
+        self._setups.give_back()
         if prepared:
             self._launches.bind([])
             prepared.release(self._communicators.close)
@@ -233,6 +237,7 @@ class NcclRanks(SingleProcessEndpoint):
     def close(self) -> None:
         """Give everything back."""
         self._watchdog.close()
+        self._setups.give_back()
         self._launches.bind([])  # before communicators, which wait for graphs that know them
         self._overlap.close()
         self._communicators.close()
@@ -269,6 +274,8 @@ class NcclRanks(SingleProcessEndpoint):
     def check(self, seed: int, launches: int) -> Mismatch | None:
         """Compare every output with what is right: the first wrong rank's, with the wrong elements of all."""
         self.say(Activity.CHECKING)
+        if self._case.collective in SETUPS:
+            return self._setups.check(self._parts)
         self._devices.ended()  # devices cool while the host compares
         return merged_mismatch(
             [
@@ -306,6 +313,10 @@ class NcclRanks(SingleProcessEndpoint):
         self._times = times
 
         def run() -> None:
+            if self._case.collective in SETUPS:
+                seconds = self._setups.launch(self._parts, times)
+                self._part_seconds = {part.number: seconds for part in self._parts}
+                return
             self._part_seconds = self._launches.run_case(self._case, times, limit, may_block)
 
         self._guarded(run, limit)
@@ -418,6 +429,8 @@ class NcclRanks(SingleProcessEndpoint):
         """Return how samples were taken; what NCCL does not tell."""
         if self.rank or not self._host_seconds:
             return ""
+        if any(part.case.collective in SETUPS for part in self._parts):
+            return f"{self.version}, the host's time; unique ids are told before it"
         host = format_seconds(statistics.median(self._host_seconds))
         library = f"{self.nccl.dialect.label} {self.nccl.version_text}"
         words = [f"{library}, device time (events); launch and wait take the host {host}"]

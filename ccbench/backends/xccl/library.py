@@ -517,14 +517,14 @@ class Communicator:
             self.library.check(code, call)
 
 
-def communicators_of(library: Library, devices: Sequence[int]) -> list[Communicator]:
-    """Return one communicator for each device, in rank order, all in this process.
+def communicators_of(library: Library, devices: Sequence[int], unique_id: bytes = b"") -> list[Communicator]:
+    """Return one communicator for each device, in rank order, all in this process; b"": by a new id.
 
     As ncclCommInitAll makes them (NVIDIA/nccl, src/init.cc), which CuPy calls without letting go of the
     interpreter: nobody could act while it hangs.
     """
     begun: list[Communicator] = []
-    unique_id = library.unique_id()
+    unique_id = unique_id or library.unique_id()
     try:
         with library.group():
             for rank, device in enumerate(devices):
@@ -611,15 +611,23 @@ class Communicators:
         return self._made[key]
 
     def _new(self, members: tuple[int, ...]) -> ByRank:
-        """Return a communicator of ``members`` by a unique id, which the process of the first one makes."""
-        own = [rank for rank in members if rank in self._devices]
+        return self.join(members, self.unique_id(members))
+
+    def unique_id(self, members: tuple[int, ...]) -> bytes:
+        """Return a unique id for ``members``, which the process of the first one makes."""
         if len(self._devices) == len(self._all[0]):
-            made = communicators_of(self._library, [self._devices[rank] for rank in own])
-            return dict(zip(own, made, strict=True))
+            return self._library.unique_id()
         # Where processes drive one rank each, the first member's number is its process's. All processes hear
         # of every group's id, those outside the group too.
         starts = members[0] in self._devices
-        unique_id = self._exchange.broadcast(self._library.unique_id() if starts else None, members[0])
+        return self._exchange.broadcast(self._library.unique_id() if starts else None, members[0])
+
+    def join(self, members: tuple[int, ...], unique_id: bytes) -> ByRank:
+        """Return a new communicator of ``members`` for those of them that this process drives."""
+        own = [rank for rank in members if rank in self._devices]
+        if len(self._devices) == len(self._all[0]):
+            made = communicators_of(self._library, [self._devices[rank] for rank in own], unique_id)
+            return dict(zip(own, made, strict=True))
         made = [
             communicator_of(self._library, len(members), unique_id, members.index(rank), self._devices[rank])
             for rank in own

@@ -677,6 +677,33 @@ def test_the_value_in_effect_of_a_variable_is_told_where_the_library_tells_it(
     close_clean(endpoint, process)
 
 
+@pytest.mark.parametrize(("groups", "version"), [("", 23203), ("[[0, 4], [2, 3]]", 23203), ("", 22809)])
+def test_communicators_are_made_and_split_by_the_hosts_clock_and_given_back(
+    groups: str, version: int
+) -> None:
+    endpoint, process = opened(5, version=version)
+    endpoint.connect()
+    kept = len(process.members)
+    for name in ("comm_init", "comm_split"):
+        case = case_of(name, 5, groups=groups, mode="isolated")
+        result, _ = measured(endpoint, case)
+        assert result.mismatch is None
+        assert "the host's time" in endpoint.remark()
+    assert len(process.members) == kept + 4 * bool(groups)  # the groups' own are kept for the next case
+    close_clean(endpoint, process)
+
+
+def test_a_communicator_that_joins_too_many_ranks_is_wrong() -> None:
+    endpoint, _ = opened(4)
+    endpoint.prepare(case_of("comm_split", 4, mode="isolated"))
+    endpoint._setups._made[0].destroy()
+    endpoint._setups._made[0] = endpoint._communicators.world()[0]
+    found = endpoint.check(0, 1)
+    assert found is not None
+    assert (found.rank, found.seen, found.expected) == (0, "4 ranks answer", "2 ranks")
+    endpoint._setups._made.pop(0)
+
+
 def test_nothing_is_estimated_of_copy_engines_because_nccl_would_run_it_later() -> None:
     endpoint, process = opened(2, version=23203)
     copied = case_of("all_gather", 2, cta_policy="zero", registration="symmetric")

@@ -106,6 +106,10 @@ def launched(
         case_of("all_reduce", RANKS, groups="[[0, 2]]", concurrent="all_gather on [[1, 2]]"),
         case_of("reduce_scatter", RANKS, groups="rank % 3", concurrent="all_to_all on all"),
         case_of("all_reduce", RANKS, mode="overlap", overlap_with="memory"),
+        case_of("comm_init", RANKS, mode="isolated"),
+        case_of("comm_split", RANKS, mode="isolated"),
+        case_of("comm_init", RANKS, mode="isolated", groups="rank % 3"),
+        case_of("comm_split", RANKS, mode="isolated", groups="[[2, 0]]"),
     ],
     ids=lambda case: case.label,
 )

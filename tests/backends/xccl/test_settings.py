@@ -65,12 +65,13 @@ def test_settings_are_the_variables_of_nccls_guide(
         ("gather", {"protocol": "ll"}, "point-to-point transfers, which take no protocol"),
         ("all_reduce", {"algorithm": "nvlstree"}, "joins the NVSwitches of several nodes"),
         ("all_reduce", {"algorithm": "mesh"}, "algorithm 'mesh': NCCL has ring"),
+        ("comm_init", {"aggregation": 2}, "comm_init takes no algorithm"),
     ],
 )
 def test_what_would_be_measured_under_a_wrong_name_is_refused_with_what_there_is(
     collective: str, changes: dict[str, Any], words: str
 ) -> None:
-    reason = refused_beforehand(case_of(collective, **changes))
+    reason = BACKEND.refused(case_of(collective, **changes))
     assert reason is not None
     assert words in reason
 

@@ -333,7 +333,10 @@ class _Run:
             return
         self._progress.case_started(case, number)
         began, self._opening_seconds = time.monotonic(), 0.0
-        now = self._measure(case, deadline, before.launches_per_sample if before else 0)
+        # What a sample has besides its launches must be the same for all variants of a point.
+        alike = [before, *map(self._results.get, self._variants.get(case.point, ()) if case.variant else ())]
+        launches = next((one.launches_per_sample for one in alike if one and one.launches_per_sample), 0)
+        now = self._measure(case, deadline, launches)
         if now.status is Status.TIMED_OUT and deadline is not None and time.monotonic() >= deadline:
             return  # it was given too little time to be called hung; a resumed run rounds it again
         # Written after every round, so that a run that is killed loses one round at most.

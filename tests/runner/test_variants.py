@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -122,12 +122,14 @@ def test_a_turn_reverses_variants_of_a_point_and_nothing_else(points: Sequence[S
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Case]:
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Case]]:
     """The cases that teams made of answers were asked, in order; interval: as narrow as can be, but of b."""
     found: list[Case] = []
+    launches: list[int] = []
 
     def answer(case: Case, sampling: Sampling) -> Measurement:
         found.append(case)
+        launches.append(sampling.launches)
         rounds = sum(one == case for one in found)
         seconds = 1e-6 * (1 + rounds * (case.variant == "b"))
         return replace(good(case, sampling), samples_seconds=(seconds,) * 5)
@@ -136,7 +138,10 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Case]:
     monkeypatch.setattr("ccbench.runner.run.open_backend", lambda _: made)
     monkeypatch.setattr("ccbench.runner.planning.open_backend", lambda _: made)
     monkeypatch.setattr("ccbench.runner.run.NetworkLooks.cases", lambda *_: [])
-    return found
+    yield found
+    # As many as the first round of the first variant found (``good`` says three).
+    assert launches[0] == 0
+    assert set(launches[1:]) == {3}
 
 
 def test_rounds_go_a_b_b_a_and_variants_of_a_point_have_as_many(asked: list[Case], tmp_path: Path) -> None:

@@ -33,6 +33,9 @@ SLOW_FROM_BYTES = 1 << 20
 SIZES_BYTES = (8, 1024, SLOW_FROM_BYTES, 4 * SLOW_FROM_BYTES)
 BASE, SAME, LATE, SLOWER = ("base", "same", "late", "slower")
 
+FEWEST_SAMPLES = 20
+"""Of a round: where others take the processors for milliseconds, most of many short ones are whole."""
+
 THRESHOLD = 0.02
 """Below the slow-down that is looked for: a change of exactly the threshold is found half of the time."""
 
@@ -111,7 +114,8 @@ variants:
   {LATE}: {{{of_all}{", " * bool(named)}env: {{LD_PRELOAD: {late}}}}}
   {SLOWER}: {{{of_all}{", " * bool(named)}env: {{LD_PRELOAD: {slower}}}}}
 sweep: {{collective: all_reduce, ranks: 2, size: [{", ".join(map(str, sizes))}]}}
-sampling: {{rounds: {rounds}, budget: {30 * rounds} ms, max_ci_width: 100%, minimum_sample: 0.5 ms}}
+sampling: {{rounds: {rounds}, budget: {30 * rounds} ms, max_ci_width: 100%, minimum_sample: 50 us,
+           minimum_samples: {FEWEST_SAMPLES * rounds}, maximum_samples: {400 * rounds}}}
 """
 
 

@@ -20,7 +20,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ccbench.analysis.comparison import compare_by
+from ccbench.analysis.significance import tested
 from ccbench.analysis.verdicts import Compared, Settings, Thresholds, Verdict
 from ccbench.backends.mpi.library import Library, installed, loading
 from ccbench.cases import AXIS
@@ -119,18 +122,45 @@ sampling: {{rounds: {rounds}, budget: {30 * rounds} ms, max_ci_width: 100%, mini
 """
 
 
+def made_up(runs: int, rounds: int, noise: float, tallies: Mapping[str, Tally]) -> None:
+    """Add points of runs without any measurement: rounds whose times vary by ``noise``, of 12 us and 1 ms."""
+    random = np.random.default_rng(1)
+    usual = {size: 12e-6 if size < SLOW_FROM_BYTES else 1e-3 for size in SIZES_BYTES}
+    points = [(name, size) for name in (SAME, LATE, SLOWER) for size in SIZES_BYTES]
+    factors = [1 + LATE_SHARE * (name == SLOWER and size >= SLOW_FROM_BYTES) for name, size in points]
+    seconds = np.array([usual[size] for _, size in points])
+    new_seconds = seconds * factors + LATE_SECONDS * np.array([name == LATE for name, _ in points])
+    for _ in range(runs):
+        base, new = (
+            one[:, None] * np.exp(random.normal(0, noise, (len(points), rounds)))
+            for one in (seconds, new_seconds)
+        )
+        found = tested(base, new, 0.95)
+        called = found.beyond(np.full(len(points), THRESHOLD))
+        for point, is_called, ratio in zip(points, called, found.ratio, strict=True):
+            if kind := expected(*point):
+                tallies[kind].points += 1
+                tallies[kind].called += bool(is_called) and (kind == FALSE_ALARMS or ratio > 1)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the trials, print what was counted after each, and return the exit code."""
     parser = argparse.ArgumentParser(prog="benchmarks.variants", description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--sizes", type=parse_sizes, default=SIZES_BYTES, help="such as 8:1024:128")
+    parser.add_argument("--made-up", type=float, metavar="NOISE", help="measure nothing: rounds vary by 0.01")
     parser.add_argument("--library", default="", help="MPI: its file or the folder that it is installed in")
     options = parser.parse_args(arguments)
     # Variants of a point meet the same load, so that load alone makes none of them doubtful.
     accepted = frozenset((Flag.OTHER_LOAD, Flag.CPU_CONTENTION, Flag.STEAL))
     settings = Settings(thresholds=Thresholds(THRESHOLD), accepted_flags=accepted)
     tallies: dict[str, Tally] = defaultdict(Tally)
+    if options.made_up is not None:
+        made_up(options.runs, options.rounds, options.made_up, tallies)
+        for kind, one in sorted(tallies.items()):
+            print(f"made up, noise {options.made_up:.1%}: {kind} {one.called} of {one.points}")
+        return int(bool(missed(tallies)))
     with tempfile.TemporaryDirectory(prefix="ccbench-variants-") as made:
         folder = Path(made)
         (folder / "variants.yaml").write_text(suite(folder, options.library, options.rounds, options.sizes))

@@ -23,6 +23,7 @@ from benchmarks.variants import (
     compiled,
     count,
     expected,
+    main,
     missed,
     suite,
 )
@@ -91,6 +92,13 @@ def test_what_is_named_and_what_is_no_change_are_counted_apart() -> None:
     assert missed(tallies) == []
     tallies[FOUND_LATE].points += 1
     assert missed(tallies) == [FOUND_LATE]
+
+
+def test_a_little_noise_hides_nothing_and_much_noise_is_no_alarm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--made-up", "0.005", "--rounds", "12", "--runs", "20"]) == 0
+    assert "false alarms 0 of 160" in capsys.readouterr().out
+    assert main(["--made-up", "0.5", "--rounds", "12", "--runs", "20"]) == 1
+    assert "2 us at 8 B named 0 of 20" in capsys.readouterr().out
 
 
 @pytest.mark.exhaustive

@@ -99,6 +99,31 @@ def test_a_run_records_what_nccl_did_and_what_ran_at_the_same_time(with_gpus: No
     assert list(overlap["overlap_efficiency"]) == pytest.approx([1.0, 1.0], abs=1e-3)
 
 
+def test_communicators_and_policies_are_cases_of_a_suite(
+    with_gpus: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FAKE_GPUS", "2")
+    run(
+        """
+backends: [nccl]
+sweep:
+  - {collective: [comm_init, comm_split, register], ranks: 2}
+  - {collective: [all_gather, all_reduce], size: 4 KiB, ranks: 2, registration: symmetric, cta_policy: zero}
+sampling: {rounds: 1, minimum_samples: 3, maximum_samples: 5, warmup: 1 ms, budget: 20 ms}
+""",
+        tmp_path,
+    )
+    cases = load_run(tmp_path / "run").cases.set_index("collective")
+    assert dict(cases["status"]) == {
+        "comm_init": "ok", "comm_split": "ok", "all_gather": "ok", "all_reduce": "unsupported",
+    }  # fmt: skip
+    setups = cases.loc[["comm_init", "comm_split"]]
+    assert set(setups["detail"]) == {"NCCL 2.28.9, the host's time; unique ids are told before it"}
+    assert (setups["median_seconds"] > 0).all()
+    assert setups["algbw_GB_s"].isna().all()
+    assert "NCCL has no all_reduce with CTA policy zero" in cases.loc["all_reduce", "detail"]
+
+
 def test_more_ranks_than_gpus_are_refused_with_the_cure(with_gpus: None, tmp_path: Path) -> None:
     suite = "backends: [nccl]\nsweep: {collective: all_reduce, size: 4 KiB, ranks: 6}\n"
     run(suite, tmp_path)

@@ -19,6 +19,9 @@ from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES, item_bytes
 from ccbench.groups import Pair, parse_concurrent, parse_groups, parse_pair
 from ccbench.units import plural
 
+LONGEST_LABEL = 60
+"""Characters of a value in a label."""
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -57,7 +60,12 @@ class Axis:
 
     def label_of(self, value: Any) -> str:
         """Return the label of ``value``; empty where labels leave it out."""
-        return "" if value == self.default or value in self.unlabelled else self.label.format(value)
+        if value == self.default or value in self.unlabelled:
+            return ""
+        text = self.label.format(value)
+        # Lists of hundreds of groups fill screens; the digits tell one from another.
+        digits = hashlib.sha256(text.encode()).hexdigest()[:4]
+        return text if len(text) <= LONGEST_LABEL else f"{text[:LONGEST_LABEL]}... ({digits})"
 
     def from_word(self, word: Any) -> Any:
         """Value of a case for one word of a sweep."""

@@ -19,7 +19,8 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 from statistics import median
 
-from ccbench.analysis.health import ADVICE, health_of, wants_health
+from ccbench.analysis.fleet_rounds import BLAMES, machine_verdict
+from ccbench.analysis.health import ADVICE
 from ccbench.analysis.speed_verdict import Word, speed_verdicts
 from ccbench.cases import AXIS, NO_OP, OVERLAP, WORK, Status
 from ccbench.machine.flags import Flag, advice_on
@@ -68,8 +69,8 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
             "run the suite; 'ccbench run SUITE --plan' lists what it would measure",
         ))  # fmt: skip
     # Only whom the verdict of health blames: wrong data and unstable times have rules of their own here.
-    health = health_of(run).findings if wants_health(run) else ()
-    found += [one for one in health if one.kind in ADVICE]
+    verdict = machine_verdict(run)
+    found += [one for one in (verdict.findings if verdict else ()) if one.kind in BLAMES]
     verdicts = speed_verdicts(run)
     # What a verdict calls slow or fast as a whole is not said of its cases again, nor is it called fast where
     # cases beat their bound, which says more.

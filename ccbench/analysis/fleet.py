@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.analysis.health import HealthVerdict
-from ccbench.cases import Status
+from ccbench.cases import NO_TEAM, Status
 from ccbench.errors import UsageError
-from ccbench.groups import PairingRound, parse_groups
+from ccbench.groups import Groups, PairingRound, parse_groups
 from ccbench.results import Point, Run
 from ccbench.topology.graph import Finding
 from ccbench.units import format_ratio, format_size, plural
@@ -56,6 +56,7 @@ ADVICE = {
     "slow_link": "look at what the path of the two alone has: a spine port, routing (ECMP), a cable",
     "unknown": "measure again with other partners; the pairs so far do not tell these apart",
     "lost": "drain the node (--exclude); look at its processes, its adapters and its kernel log",
+    "lost_link": "look at what the path of the two alone has: MTU, routing (ECMP), a cable",
     "unstable": "measure this pair again",
     "slow_fleet": "all are slower than this topology gives: look at what they share, such as settings",
 }
@@ -145,6 +146,33 @@ class FleetVerdict(HealthVerdict):
         return f"--exclude={','.join(self.names[node] for node in self.excluded)}" if self.excluded else ""
 
     @property
+    def links(self) -> tuple[tuple[int, ...], ...]:
+        """Pairs of nodes whose path is bad."""
+        return tuple(one.nodes for one in self.causes if one.kind in ("slow_link", "lost_link"))
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The verdict as JSON has it."""
+        return {
+            "verdict": self.word,
+            "exit_code": self.exit_code,
+            "nodes": [self.names[node] for node in self.excluded],
+            "links": [[self.names[node] for node in link] for link in self.links],
+            "suspects": [self.names[node] for node in self.suspects],
+            "exclude": self.exclude.partition("=")[2],
+            "causes": [{"kind": one.kind, "name": one.named(self.names)} for one in self.causes],
+            "lost": [self.names[node] for node in self.lost],
+            "doubt": self.doubt,
+            "reasons": [str(one) for one in self.findings],
+            "evidence": list(self.evidence),
+        }
+
+    def lines(self) -> list[str]:
+        """The verdict, the nodes to leave out, what each is blamed for, and the evidence."""
+        first, *others = super().lines()
+        return [first, *filter(None, [self.exclude]), *others]
+
+    @property
     def possible(self) -> tuple[Cause, ...]:
         """All causes that are certain or possible."""
         return (*self.causes, *self.once, *sum(self.unknown, ()))
@@ -185,12 +213,34 @@ def observations_of(run: Run) -> list[Observation]:
         if len(members) == 1 and point.is_timed:
             times = (point.median_seconds,)
         elif not point.is_timed:
-            named = {int(one) for one in re.findall(r"\brank (\d+)", point.detail)}
-            members = tuple(one for one in members if named & set(one))
-            times = (None,) * len(members) if point.status in (Status.TIMED_OUT, Status.FAILED) else ()
+            members = lost_groups(point)
+            times = (None,) * len(members)
         if len(times) == len(members):
             pairs = zip(members, times, strict=True)
             found += [seen for one, seconds in pairs if (seen := _observed(point, one, seconds))]
+    return found
+
+
+def lost_groups(point: Point) -> Groups:
+    """Return the groups of a case that hung or failed, by the ranks that its words name.
+
+    Where no team could be started at all, each of these ranks is one: its partners are not to blame.
+    """
+    if point.status not in (Status.TIMED_OUT, Status.FAILED):
+        return ()
+    found = re.findall(r"\brank (\d+(?:, \d+)*)", point.detail)
+    named = {int(rank) for ranks in found for rank in ranks.split(", ")}
+    if point.stop_reason == NO_TEAM:
+        return tuple((rank,) for rank in sorted(named) if rank < point.ranks)
+    return tuple(one for one in point.members if named & set(one))
+
+
+def lost_partners(observations: Sequence[Observation]) -> dict[int, set[tuple[int, ...]]]:
+    """Return of each node of a lost group the groups that were lost with it."""
+    found: dict[int, set[tuple[int, ...]]] = defaultdict(set)
+    for one in observations:
+        for node in one.nodes if one.seconds is None else ():
+            found[node].add(one.nodes)
     return found
 
 
@@ -269,12 +319,16 @@ def fleet_of(
     # Alone a node says nothing of its network.
     pairs = [one for one in judged if len(one.seen.nodes) > 1] or judged
     cleared = {node for one in pairs if not one.slow for node in one.seen.nodes}
-    # Of a pair that was lost the one that is fast with others is not to blame.
-    lost = tuple(sorted(lost_by.keys() - cleared)) or tuple(sorted(lost_by))
+    # Of a pair that was lost the one that is fast with others is not to blame, unless it hung with others,
+    # too; where both are fast, their path is.
+    partners = lost_partners(observations)
+    lost = tuple(sorted(node for node in lost_by if node not in cleared or len(partners[node]) > 1))
+    paths = {one.nodes for one in observations if one.seconds is None and not set(one.nodes) & set(lost)}
     causes, unknown = smallest_causes([one for one in judged if not set(one.seen.nodes) & set(lost)], leaves)
     repeated = {one.seen.nodes for one in judged if one.times > 1}
     once = tuple(one for one in causes if one.kind == "slow_link" and one.nodes not in repeated)
     causes = tuple(one for one in causes if one not in once)
+    causes += tuple(Cause("lost_link", nodes) for nodes in sorted(paths))
     blank = FleetVerdict(
         (), (), "", causes, unknown, once, lost, frozenset(cleared - set(lost)), tuple(names)
     )
@@ -283,6 +337,10 @@ def fleet_of(
         for node in lost
     ]
     for cause in causes:
+        if cause.kind == "lost_link":
+            said = f"it hung, and both are fast with others: {lost_by[cause.nodes[0]]}"
+            findings.append(_finding(cause.kind, cause.named(names), said))
+            continue
         touched = [one for one in judged if one.slow and cause.touches(one.seen, leaves)]
         ratio = format_ratio(median(one.ratio for one in touched))
         evidence = f"{plural(len(touched), 'group')} with it take {ratio} as long as usual, none is fast"

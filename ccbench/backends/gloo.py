@@ -456,12 +456,16 @@ class GlooEndpoint(RankEndpoint):
 
     def barrier(self) -> None:
         """Gloo's own, so that ranks leave it as they do in programs."""
-        # Counted on entry: who waits here for a group that hangs is further than its ranks.
-        self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
+        self._count()
         self._everyone.barrier(self._barrier_options).wait()
+
+    def _count(self) -> None:
+        """Count that the rank has come to where all wait: who waits for a group that hangs is further on."""
+        self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
 
     def agree(self, value: int) -> int:
         """Return rank 0's value, on every rank."""
+        self._count()
         self._decision[0] = value
         self._everyone.broadcast([self._decision_tensor], self._broadcast_options).wait()
         return int(self._decision[0])
@@ -470,6 +474,7 @@ class GlooEndpoint(RankEndpoint):
         """Return every rank's array, by rank: shape (ranks, elements). Collective."""
         told = np.empty((self.ranks, len(mine)), np.float64)
         if len(mine):
+            self._count()
             self._everyone._allgather_base(
                 _tensor(told.reshape(-1)), _tensor(np.ascontiguousarray(mine)), self._gather_options
             ).wait()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ccbench.results import Run
 
-EXPORTS = {"prometheus": "ccbench.prom", "json": "ccbench.json"}
+EXPORTS = {"prometheus": "ccbench.prom", "json": "ccbench.json", "junit": "ccbench.xml"}
 """Formats for other programs, each of one run and on stdout unless -o says where; their files in a folder."""
 
 
@@ -56,8 +56,8 @@ def baselines(context: click.Context) -> Iterable[str]:
     "--format",
     "formats",
     metavar="LIST",
-    help="With commas: html,png,svg,pdf,md,csv,nccl-tests; or prometheus or json alone, on stdout without "
-    "-o.  [default: html,png,md,csv, or as -o ends]",
+    help="With commas: html,png,svg,pdf,md,csv,nccl-tests; or prometheus, json or junit alone, on stdout "
+    "without -o.  [default: html,png,md,csv, or as -o ends]",
 )
 @as_json
 def report(
@@ -66,11 +66,12 @@ def report(
     """Draw plots and tables of each RUN (a run folder), several in one picture.
 
     Without RUN the newest run in ./results. '-o report.html' makes one page that needs no network. Format
-    prometheus is for node_exporter's textfile collector, json a summary of the run. Exit code 3: no run has
-    a case that can be read.
+    prometheus is for node_exporter's textfile collector, json a summary of the run, junit the verdict of a
+    health or fleet check. Exit code 3: no run has a case that can be read.
     """
     from ccbench.analysis.speed_verdict import speed_verdicts
     from ccbench.report.case_table import screen_table
+    from ccbench.report.exports import fleet_document
     from ccbench.report.wording import verdict_lines
     from ccbench.report.writing import DEFAULT_FORMATS, ONE_FILE, write_report
     from ccbench.results import load_runs, newest_run, open_run
@@ -85,10 +86,12 @@ def report(
     else:
         # The format that the file's name says, else the usual ones.
         ending = output.suffix.lstrip(".").lower() if output is not None and not output.is_dir() else ""
-        form = {"prom": "prometheus", "json": "json"}.get(ending, ending)
+        form = {"prom": "prometheus", "xml": "junit"}.get(ending, ending)
         chosen = (form,) if form in (*ONE_FILE, *EXPORTS) else DEFAULT_FORMATS
     export = next((form for form in chosen if form in EXPORTS), None)
     loaded = load_runs(runs or (newest_run(RESULTS),), details=export is None)
+    if any(run.manifest.at("suite", "verdict") != "speed" for run in loaded):
+        loaded = load_runs(run.path for run in loaded)  # a verdict about a machine stands on every sample
     code = 0 if any(run.points for run in loaded) else NO_VERDICT_EXIT_CODE
     if export is not None:
         if len(chosen) > 1 or len(loaded) > 1:
@@ -96,13 +99,15 @@ def report(
         if behind is not None:
             raise UsageError(f"--baseline: {export} has no baseline; leave it out")
         from ccbench.report.exports import json_summary, prometheus_text
+        from ccbench.report.junit import verdict_junit
 
         # The file is replaced as a whole, so that nobody reads half of it.
         file = file_for(output, EXPORTS[export])
         say_problems(loaded[0].problems)
         if export == "prometheus" and file is not None and file.suffix != ".prom":
             say(f"note: -o {file}: the textfile collector reads names that end in .prom only")
-        leave(file, json_summary(loaded[0]) if export == "json" else prometheus_text(loaded[0]))
+        texts = {"json": json_summary, "prometheus": prometheus_text, "junit": verdict_junit}
+        leave(file, texts[export](loaded[0]))
         return code
     files = drawn_as_far_as_possible(lambda: write_report(loaded, output, chosen, baseline=behind))
     if as_json:
@@ -110,7 +115,16 @@ def report(
         pairs = {str(one.path): _beside(one, behind) for one in loaded} if behind else {}
         speeds = {str(one.path): [each.document for each in speed_verdicts(one)] for one in loaded}
         written = [str(file) for file in files]
-        print_json({"files": written, "verdicts": verdicts, "speed_verdicts": speeds, "baseline": pairs})
+        fleets = {str(one.path): found for one in loaded if (found := fleet_document(one))}
+        print_json(
+            {
+                "files": written,
+                "verdicts": verdicts,
+                "fleet": fleets,
+                "speed_verdicts": speeds,
+                "baseline": pairs,
+            }
+        )
         return code
     for one in loaded:
         lines = (str(one.path), *verdict_lines(one), screen_table(one, screen_width()), *_beside(one, behind))

@@ -87,8 +87,10 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
 
     Results go to results/<time>-<suite>-<host>, each case as soon as it is measured.
     """
+    from ccbench.analysis.fleet import FLEET
+    from ccbench.analysis.fleet_rounds import further_cases
     from ccbench.machine.host import Terminated
-    from ccbench.runner.planning import RunOptions, check_output, plan_suite
+    from ccbench.runner.planning import RunOptions, check_output, plan_suite, suite_on_nodes
     from ccbench.runner.progress import progress_for
     from ccbench.runner.run import run_suite
     from ccbench.runner.workers.hub import join_run
@@ -109,12 +111,17 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
         )
     launched = _launched(asked.pop("launch"), asked.pop("ranks"))
     options = RunOptions(
-        **asked, **launched, results_root=RESULTS, only_plan=plan, reading_modules=READING_MODULES
+        **asked,
+        **launched,
+        results_root=RESULTS,
+        only_plan=plan,
+        reading_modules=READING_MODULES,
+        guides={FLEET: further_cases},
     )
     check_output(options)
     loaded = load_suite(suite)
     if plan:
-        planned = plan_suite(loaded, options)
+        planned = plan_suite(suite_on_nodes(loaded, options), options)
         _print_plan(planned, as_json)
         return 0
     try:
@@ -124,7 +131,7 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
         return stop.exit_code
     say(f"run folder: {outcome.folder}")
     _say_how_to_go_on(suite, options, outcome)
-    code = _exit_code(outcome, judged=loaded.verdict == "health")
+    code = _exit_code(outcome)
     try:
         _print_results(outcome, code, draw=not no_report, as_json=as_json)
     except (KeyboardInterrupt, Exception) as error:
@@ -138,15 +145,22 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
     return code
 
 
-def _exit_code(outcome: RunOutcome, judged: bool) -> int:
+def _exit_code(outcome: RunOutcome) -> int:
     """The run's, or the verdict's on the machine where the suite asks for one and that says more."""
-    from ccbench.analysis.health import health_of
+    from ccbench.analysis.fleet import FLEET
+    from ccbench.analysis.fleet_rounds import machine_verdict
     from ccbench.results import load_run
 
-    # Wrong results, a hang and a signal are worse than anything else.
-    if not judged or outcome.interrupted or outcome.exit_code in (1, 4):
+    # Wrong results, a hang and a signal are worse than anything else; but a fleet check goes on after a hang.
+    final = (1,) if outcome.verdict == FLEET else (1, 4)
+    if outcome.verdict == "speed" or outcome.interrupted or outcome.exit_code in final:
         return outcome.exit_code
-    return health_of(load_run(outcome.folder)).exit_code or outcome.exit_code
+    verdict = machine_verdict(load_run(outcome.folder))
+    code = verdict.exit_code if verdict else 0
+    # Of a fleet only what was found wrong explains a hang.
+    if outcome.verdict == FLEET and code != 1 and outcome.exit_code:
+        return outcome.exit_code
+    return code or outcome.exit_code
 
 
 def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
@@ -276,20 +290,25 @@ def _span(text_of: Callable[[Any], str], values: Sequence[float]) -> str:
 
 
 def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) -> None:
+    from ccbench.analysis.fleet import FLEET
     from ccbench.analysis.speed_verdict import speed_verdicts
     from ccbench.cases import Status
     from ccbench.report.case_table import screen_table
+    from ccbench.report.exports import fleet_document
     from ccbench.report.wording import verdict_lines
     from ccbench.report.writing import write_report
     from ccbench.results import load_run
 
     measured = load_run(outcome.folder)
     verdicts = verdict_lines(measured)
+    fleet = fleet_document(measured) if outcome.verdict == FLEET else None
     gone = None
     # Who reads stdout may go away before the table ends: the files are written all the same.
     try:
         if not as_json:
-            click.echo("\n".join((screen_table(measured, screen_width()), *verdicts)))
+            table = screen_table(measured, screen_width())
+            # Whoever checks a fleet asks for the verdict; the figures are evidence.
+            click.echo("\n".join((*verdicts, table) if fleet else (table, *verdicts)))
             sys.stdout.flush()  # a person reads it while the page is made
     except OSError as error:
         gone = error
@@ -308,6 +327,7 @@ def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
                 "interrupted": outcome.interrupted,
                 "counts": {status.value: number for status, number in outcome.counts.items()},
                 "verdicts": verdicts,
+                **({"fleet": fleet} if fleet else {}),
                 "speed_verdicts": [one.document for one in speed_verdicts(measured)],
                 "files": [str(file) for file in files],
             }

@@ -21,6 +21,7 @@ from ccbench.analysis.verdicts import (
     Settings,
     Verdict,
 )
+from ccbench.report.junit import JUnitCase, junit_text
 from ccbench.report.tables import Column, Table, columns, fitted_lines, markdown_table
 from ccbench.report.tables import markdown as markdown_text
 from ccbench.results.points import ORDER
@@ -220,19 +221,8 @@ def junit(compared: Compared) -> str:
 
     Nothing to compare is an error of its own, and so are files that could not be read.
     """
-    from xml.etree import ElementTree
-
     tolerant = compared.exit_code == FINE
-    suite = ElementTree.Element("testsuite", name="ccbench compare")
-    counts = dict.fromkeys(("failure", "error", "skipped"), 0)
-
-    def add(class_name: str, name: str, kind: str, what: str, message: str) -> None:
-        case = ElementTree.SubElement(suite, "testcase", classname=class_name, name=name)
-        if kind:
-            counts[kind] += 1
-            attributes = {"message": message} if kind == "skipped" else {"type": what, "message": message}
-            ElementTree.SubElement(case, kind, attributes)
-
+    cases = []
     for one in compared.points:
         if one.wrong or one.verdict is Verdict.SLOWER:
             kind = "failure"
@@ -247,15 +237,10 @@ def junit(compared: Compared) -> str:
         parts = [f"{one.verdict.value}: {base} -> {new}", f"{change} {interval}".strip()]
         parts += [f"threshold {one.threshold:.3g}", one.reason]
         message = plain(", ".join(filter(None, parts)), LONGEST_TEXT)
-        add(plain(one.point.name, LONGEST_TEXT), one.point.size, kind, what, message)
+        name = plain(one.point.name, LONGEST_TEXT)
+        cases.append(JUnitCase(name, one.point.size, kind, what, message))
     absent = [("any point", "nothing")] * (not compared.points)
     absent += [("files", "unread")] * bool(compared.unread)
-    for name, what in absent:
-        add("ccbench compare", name, "error", what, plain(compared.sentence, LONGEST_TEXT))
-    suite.set("tests", str(len(compared.points) + len(absent)))
-    for kind, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
-        suite.set(name, str(counts[kind]))
-    said = "; ".join((compared.sentence, *compared.notes))
-    ElementTree.SubElement(suite, "system-out").text = plain(said, 20 * LONGEST_TEXT)
-    ElementTree.indent(suite)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+    sentence = plain(compared.sentence, LONGEST_TEXT)
+    cases += [JUnitCase("ccbench compare", name, "error", what, sentence) for name, what in absent]
+    return junit_text("ccbench compare", cases, "; ".join((compared.sentence, *compared.notes)))

@@ -19,6 +19,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ccbench.analysis.findings import provenance
+from ccbench.analysis.fleet import FleetVerdict
+from ccbench.analysis.fleet_rounds import machine_verdict
 from ccbench.analysis.speed_verdict import speed_verdicts
 from ccbench.cases import AXES, OVERLAP, SETTINGS, Status
 from ccbench.report.wording import imported_from, meaning_of
@@ -245,6 +247,17 @@ def _metrics(run: Run) -> Iterator[tuple[str, str, Samples]]:
     yield "run_cases", "Cases of the run by how they ended.", by_status
     unreadable = [(common, len(run.problems))]
     yield "run_unreadable_files", "Files of the run that could not be read.", unreadable
+    verdict = machine_verdict(run)
+    if verdict is not None:
+        about = "Verdict of a health or fleet check: 0 healthy, 1 not healthy, 3 no verdict."
+        yield "verdict", about, [(common, verdict.exit_code)]
+    if isinstance(verdict, FleetVerdict):
+        nodes = enumerate(verdict.names)
+        bad = [({**common, "node": name}, node in verdict.excluded) for node, name in nodes]
+        yield "node_bad", "1 for a node that the fleet check blames.", bad
+        links = [tuple(verdict.names[node] for node in link) for link in verdict.links]
+        slow = [({**common, "node": one, "other": other}, 1.0) for one, other in links]
+        yield "link_bad", "1 for a link between nodes that the fleet check blames.", slow
     labels = []
     for point in run.points:
         values = {name: getattr(point, name) for name in POINT_LABELS}
@@ -261,6 +274,12 @@ def _metrics(run: Run) -> Iterator[tuple[str, str, Samples]]:
     if labels:
         flagged = [(own, len(point.flags)) for own, point in zip(labels, run.points, strict=True)]
         yield "flags", "Reasons to doubt the case's figures.", flagged
+
+
+def fleet_document(run: Run) -> dict[str, object] | None:
+    """The verdict of a fleet check as JSON has it; None of another run."""
+    verdict = machine_verdict(run)
+    return verdict.document if isinstance(verdict, FleetVerdict) else None
 
 
 def _finite(number: float | None) -> float | None:
@@ -307,6 +326,7 @@ def json_summary(run: Run) -> dict[str, Any]:
             "ccbench_version": manifest.ccbench_version,
         },
         "cases": {"total": len(run.points), **Counter(point.status.value for point in run.points)},
+        "fleet": fleet_document(run),
         "speed_verdicts": [one.document for one in speed_verdicts(run)],
         "curves": curves,
         "flags": dict(sorted(Counter(flag for point in run.points for flag in point.flags).items())),

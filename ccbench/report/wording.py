@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from ccbench.analysis.findings import EMULATION, LEFT_OUT, MOST_NAMED, SIMULATED, provenance, run_findings
-from ccbench.analysis.health import ADVICE, health_of, wants_health
+from ccbench.analysis.fleet_rounds import BLAMES, machine_verdict
 from ccbench.analysis.other_sizes import with_other_sizes
 from ccbench.analysis.slow_ranks import UNNAMED, flagged_devices
 from ccbench.analysis.speed_verdict import SpeedVerdict, expected_from, speed_verdicts
@@ -246,7 +246,7 @@ def missing_groups(points: Sequence[Point]) -> list[str]:
 def verdict_lines(run: Run) -> list[str]:
     """Return the summary and the first findings with advice; whom health blames is in the summary."""
     found = run_findings(run, points_of(run))
-    told = [one for one in found if one.severity != "note" and one.kind not in ADVICE]
+    told = [one for one in found if one.severity != "note" and one.kind not in BLAMES]
     lines = [*summary_lines(run), *map(str, told[:MOST_NAMED])]
     rest = plural(len(told) - MOST_NAMED, "finding")
     return lines + [f"... and {rest} more, in the report's page"] * (len(told) > MOST_NAMED)
@@ -270,8 +270,9 @@ def speed_lines(verdicts: Sequence[SpeedVerdict]) -> list[str]:
 
 
 def health_lines(run: Run) -> list[str]:
-    """Return the verdict about the machine's health, of a suite that asks for it; the blamed stand first."""
-    return health_of(run).lines() if wants_health(run) else []
+    """Return the verdict about machine or fleet, of a suite that asks for it; the blamed stand first."""
+    verdict = machine_verdict(run)
+    return verdict.lines() if verdict else []
 
 
 def sentences(

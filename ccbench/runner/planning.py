@@ -108,6 +108,13 @@ class Plan:
     context: PredictionContext | None = None
 
 
+def suite_on_nodes(suite: Suite, options: RunOptions) -> Suite:
+    """Return the suite that ``suite`` stands for on so many nodes: on several it may be another one."""
+    from ccbench.suite.model import load_suite
+
+    return load_suite(suite.several_nodes) if suite.several_nodes and (options.nodes or 1) > 1 else suite
+
+
 def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     """Expand ``suite`` for this machine; measures nothing and starts nothing.
 

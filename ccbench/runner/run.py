@@ -43,6 +43,7 @@ from ccbench.runner.planning import (
     plan_suite,
     round_seconds,
     starting_seconds,
+    suite_on_nodes,
     unavailable,
 )
 from ccbench.runner.progress import Forecast, Progress
@@ -91,6 +92,7 @@ class RunOutcome:
     """End of a run. counts: cases per status, earlier ones of a resumed run included.
 
     unfinished: cases that were measured, but not as often as planned, or for which no ranks started.
+    verdict: the suite's, of what the run is to be judged.
     """
 
     folder: Path
@@ -98,6 +100,7 @@ class RunOutcome:
     counts: Mapping[Status, int] = field(default_factory=dict)
     interrupted: bool = False
     unfinished: int = 0
+    verdict: str = "speed"
 
 
 def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutcome:
@@ -109,6 +112,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     limit = options.time_limit_seconds
     deadline = None if limit is None else time.monotonic() + limit
     options = with_launched_ranks(options, progress)
+    suite = suite_on_nodes(suite, options)
     plan = plan_suite(suite, options)
     backends = {name: open_backend(name) for name in dict.fromkeys(case.backend for case in plan.cases)}
     for name, backend in backends.items():
@@ -139,7 +143,8 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         run = _Run(suite, plan.cases, options, context, backends, folder, progress)
         further = [case_of({**row, "suite": suite.name}) for row in folder.manifest.get(FURTHER_CASES, ())]
         every = [*plan.cases, *further]
-        return run.all([case for case in every if case.case_id not in done], done, deadline)
+        outcome = run.all([case for case in every if case.case_id not in done], done, deadline)
+        return replace(outcome, verdict=suite.verdict)
 
 
 def _not_started(case: Case, error: CcbenchError, often: str = "") -> Measurement:

@@ -210,10 +210,11 @@ def _sweep_backends(suite: Suite, sweep: Sweep, context: ExpansionContext) -> tu
 
 
 def _rank_counts(sweep: Sweep, context: ExpansionContext) -> tuple[int, ...]:
-    if context.ranks is not None:
-        return (context.ranks,)
     # One rank communicates with nobody, so auto never means 1.
-    return (max(context.auto_ranks, 2),) if isinstance(sweep.ranks, str) else sweep.ranks
+    asked = (max(context.auto_ranks, 2),) if isinstance(sweep.ranks, str) else sweep.ranks
+    if context.ranks is not None:
+        asked = (context.ranks,)
+    return tuple(ranks for ranks in asked if sweep.fewest_ranks <= ranks <= sweep.most_ranks)
 
 
 def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_Block]:

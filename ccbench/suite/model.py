@@ -229,6 +229,8 @@ class Sweep(_SweptKeys):
     backends: Annotated[tuple[str, ...], _words(read_sweep_backends, *backend_names(), "all")] = Field(
         default_factory=backend_names
     )
+    fewest_ranks: Annotated[int, _whole(1, MOST_RANKS)] = 1
+    most_ranks: Annotated[int, _whole(1, MOST_RANKS)] = MOST_RANKS
     root: Annotated[tuple[int, ...] | str, ROOTS] = (0,)
     pairs: Annotated[tuple[str, ...], _texts(grouping.read_pairs, "string")] = (grouping.PAIRS_OF_RING,)
     layout: Annotated[grouping.LayoutSizes, _LAYOUT] = ()
@@ -290,6 +292,7 @@ class Suite(StrictModel):
     sweep: Annotated[tuple[Sweep, ...], BeforeValidator(_listed)]
     sampling_rules: SamplingRules = Field(default=SamplingRules(), alias="sampling")
     verdict: Annotated[str, _one_of("verdict", "speed", "health", "fleet")] = "speed"
+    several_nodes: Annotated[str, _one_of("several_nodes", "", "fleet")] = ""
     order: Annotated[str, _one_of("order", "interleaved", "written")] = "interleaved"
     seed: Annotated[int, _whole(0, LARGEST_SEED)] = 1
     _origin: Origin = PrivateAttr(default=Origin())

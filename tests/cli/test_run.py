@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ccbench.analysis.fleet_rounds import further_cases
 from ccbench.analysis.health import HealthVerdict
 from ccbench.cases import Case, Status
 from ccbench.cli.run import MOST_LISTED, READING_MODULES, _exit_code, plan_lines
@@ -81,6 +82,7 @@ def test_options_reach_the_runner_in_its_units(ccbench: Command, fakes: Fakes) -
     assert fakes.options == RunOptions(
         output=Path("here"), backends=("cpu", "simulated"), ranks=3, machine="cpu-shared-memory", only="ring",
         time_limit_seconds=90.0, results_root=Path("results"), reading_modules=READING_MODULES,
+        guides={"fleet": further_cases},
     )  # fmt: skip
 
 
@@ -326,8 +328,8 @@ SICK = HealthVerdict((Finding("problem", "slow_rank", ("rank 2",), "late", ""),)
 DOUBTFUL = HealthVerdict((), (), "other load")
 
 
-def outcome(code: int, interrupted: bool = False) -> RunOutcome:
-    return RunOutcome(Path("r"), code, {Status.OK: 1}, interrupted, 0)
+def outcome(code: int, interrupted: bool = False, verdict: str = "speed") -> RunOutcome:
+    return RunOutcome(Path("r"), code, {Status.OK: 1}, interrupted, 0, verdict)
 
 
 @pytest.mark.parametrize(
@@ -341,13 +343,28 @@ def test_a_verdict_decides_the_exit_code_unless_worse_has_happened(
     monkeypatch: pytest.MonkeyPatch, verdict: HealthVerdict, run_code: int, code: int
 ) -> None:
     monkeypatch.setattr("ccbench.results.load_run", lambda path: path)
-    monkeypatch.setattr("ccbench.analysis.health.health_of", lambda run: verdict)
-    assert _exit_code(outcome(run_code), judged=True) == code
+    monkeypatch.setattr("ccbench.analysis.fleet_rounds.machine_verdict", lambda run: verdict)
+    assert _exit_code(outcome(run_code, verdict="health")) == code
+
+
+@pytest.mark.parametrize(
+    ("verdict", "run_code", "code"),
+    [
+        (HEALTHY, 0, 0), (SICK, 0, 1), (DOUBTFUL, 0, 3), (SICK, 4, 1), (SICK, 5, 1), (HEALTHY, 4, 4),
+        (DOUBTFUL, 4, 4), (DOUBTFUL, 5, 5),
+    ],
+)  # fmt: skip
+def test_a_hang_that_a_fleets_verdict_explains_is_one_more_reason_and_no_other_exit_code(
+    monkeypatch: pytest.MonkeyPatch, verdict: HealthVerdict, run_code: int, code: int
+) -> None:
+    monkeypatch.setattr("ccbench.results.load_run", lambda path: path)
+    monkeypatch.setattr("ccbench.analysis.fleet_rounds.machine_verdict", lambda run: verdict)
+    assert _exit_code(outcome(run_code, verdict="fleet")) == code
 
 
 def test_without_a_verdict_or_after_a_signal_the_code_is_the_runs() -> None:
-    assert _exit_code(outcome(0), judged=False) == 0
-    assert _exit_code(outcome(130, interrupted=True), judged=True) == 130
+    assert _exit_code(outcome(0)) == 0
+    assert _exit_code(outcome(130, interrupted=True, verdict="health")) == 130
 
 
 def planned(suite: str, machine: str = "hgx-h100") -> Plan:

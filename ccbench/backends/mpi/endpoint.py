@@ -165,7 +165,6 @@ class MpiEndpoint(RankEndpoint):
         self._loop: Launch | None = None
         self._in_python = ""
         self._communicators = Communicators(self._mpi, self._world)
-        self._barriers = 0
 
     def bind(self) -> Any:
         """Return MPI's calls of this rank's part of the case."""
@@ -298,21 +297,26 @@ class MpiEndpoint(RankEndpoint):
     def barrier(self) -> None:
         """Wait in the library's barrier, and count for the watchdog that this rank has come to it."""
         self.memory.settle()
-        self._barriers += 1
-        self.control.words[self.control.index(self.rank, Word.BARRIER)] = self._barriers
+        self._count()
         try:
             self._wait_for_all()
         except self._mpi.Exception as error:  # a forced algorithm of MPI_Barrier runs here, too
             raise self._refusal(error) from None
 
+    def _count(self) -> None:
+        """Count that the rank has come to where all wait: who waits for a group that hangs is further on."""
+        self.control.words[self.control.index(self.rank, Word.BARRIER)] += 1
+
     def agree(self, value: int) -> int:
         """Return rank 0's value, on every rank."""
+        self._count()
         told = np.array([value], np.int64)
         self._world.Bcast([told, 1, self._mpi.INT64_T], 0)
         return int(told[0])
 
     def gather_numbers(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return every rank's array, by rank."""
+        self._count()
         told = np.empty((self.ranks, len(mine)))
         self._world.Allgather([mine, len(mine), self._mpi.DOUBLE], [told, len(mine), self._mpi.DOUBLE])
         return told

@@ -1,0 +1,133 @@
+"""Rounds of a fleet check that follow from what was measured, and the verdict of any check of a machine.
+
+A group that hangs costs its round the times of all. The round is measured again without the group, and
+later ones go without its nodes; who loses a partner gets another one. Once nothing is left, those that hung
+are measured with partners that were proven fast, and then whoever else is in doubt. All of it follows from
+what was measured alone, so a resumed run goes on as the run itself would have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from ccbench.analysis.fleet import (
+    ADVICE,
+    FLEET,
+    lost_groups,
+    lost_partners,
+    node_numbers,
+    observations_of,
+    second_look,
+    verdict_of,
+)
+from ccbench.analysis.health import ADVICE as HEALTH_ADVICE
+from ccbench.analysis.health import HealthVerdict, health_of, wants_health
+from ccbench.cases import NO_TEAM, Case, Status, asked_of, case_of
+from ccbench.results import Point, Run
+
+FURTHER_CASES = "further_cases"
+"""Entry of run.json: what was asked of cases that ``runner.run`` measured because these rounds say so."""
+
+BLAMES = frozenset((*HEALTH_ADVICE, *ADVICE)) - {"unstable"}
+"""Kinds of findings that a verdict says who is to blame for; the others have rules of their own."""
+
+
+def machine_verdict(run: Run) -> HealthVerdict | None:
+    """Return the verdict about the machine or the fleet, where the run's suite asks for one."""
+    if run.manifest.at("suite", "verdict") != FLEET:
+        return health_of(run) if wants_health(run) else None
+    verdict = verdict_of(run)
+    ends = [point.detail for point in run.points if _is_end(point)]
+    return replace(verdict, doubt=f"the check could not go on: {ends[0]}") if ends else verdict
+
+
+def _is_end(point: Point) -> bool:
+    """Return True if no rank could be had any more."""
+    return point.status is Status.SKIPPED or point.stop_reason == NO_TEAM
+
+
+def further_cases(left: Sequence[Case], run: Run) -> tuple[Case, ...]:
+    """Return the cases to go on with: those left, and those lost, without what hung; else a second look."""
+    points = run.points
+    if any(map(_is_end, points)):
+        return ()  # no rank can be had any more: what was measured must do
+    lost = {group for point in points for group in lost_groups(point)}
+    timed = {(_kind_of(point), group) for point in points if point.is_timed for group in point.members}
+    added = {row.get("groups") for row in run.manifest.mappings(FURTHER_CASES)}
+    ahead: list[Case | None] = []
+    for point in (point for point in points if lost_groups(point)):
+        kind = _kind_of(point)
+        rest = [one for one in point.members if one not in lost and (kind, one) not in timed]
+        ahead.append(_with(kind, rest))
+    for case in left:
+        # In a second look are nodes that hung before: only a group that did is left out there.
+        if case.groups in added:
+            ahead.append(_with(case, [group for group in case.members if group not in lost]))
+        else:
+            ahead.append(without(case, {rank for group in lost for rank in group}))
+    measured = {point.case_id for point in points if point.complete}
+    cases = [case for case in dict.fromkeys(ahead) if case and case.case_id not in measured]
+    return tuple(cases) or _looked_again(run)
+
+
+def _kind_of(point: Point) -> Case:
+    """Return what a point asks of each of its groups."""
+    return case_of({"suite": point.suite, **asked_of(point), "groups": ""})
+
+
+def _with(case: Case, groups: Sequence[Sequence[int]]) -> Case | None:
+    return replace(case, groups=json.dumps(sorted(groups))) if groups else None
+
+
+def without(case: Case, out: Collection[int]) -> Case | None:
+    """Return ``case`` without the ranks ``out``; None where nobody has a partner left.
+
+    Groups that lose one of two equal parts are joined in pairs, in order.
+    """
+    kept = [[rank for rank in group if rank not in out] for group in case.members]
+    lengths = [len(group) for group in case.members]
+    if not case.groups or [*map(len, kept)] == lengths:
+        return case
+    whole = [part for part, length in zip(kept, lengths, strict=True) if len(part) == length]
+    halves = [part for part, length in zip(kept, lengths, strict=True) if 2 * len(part) == length]
+    return _with(
+        case, whole + [sorted(one + two) for one, two in zip(halves[::2], halves[1::2], strict=False)]
+    )
+
+
+def _looked_again(run: Run) -> tuple[Case, ...]:
+    """Return the cases of a second look: like those before, with pairs that tell nodes in doubt apart."""
+    measured = {point.case_id for point in run.points if point.complete}
+    kinds = {}
+    for point in run.points:
+        node = node_numbers(point)
+        if point.groups and len({node[rank] for rank in point.members[0]}) == 2:
+            kinds[_kind_of(point)] = node
+    seed = run.manifest.at("suite", "seed")
+    hung = [*_who_hung(run)]
+    rounds = [hung] if hung else second_look(verdict_of(run), seed if isinstance(seed, int) else 1)
+    cases = [
+        _with(kind, [[rank for rank, one in enumerate(node) if one in pair] for pair in pairs])
+        for pairs in rounds
+        for kind, node in kinds.items()
+    ]
+    return tuple(case for case in cases if case and case.case_id not in measured)
+
+
+def _who_hung(run: Run) -> Iterator[tuple[int, int]]:
+    """Yield each node of a group that hung, where neither did with others, with a partner that is fast."""
+    added = {row.get("groups") for row in run.manifest.mappings(FURTHER_CASES)}
+    again = [point for point in run.points if point.groups in added and point.is_timed]
+    looked = {node_numbers(one)[rank] for one in again for rank in one.communicating_ranks}
+    observations, verdict = observations_of(run), verdict_of(run)
+    partners = lost_partners(observations)
+    met = {one.nodes for one in observations}
+    free = [node for node in sorted(verdict.cleared) if node not in partners]
+    for node, groups in sorted(partners.items()):
+        told = any(len(partners[other]) > 1 for group in groups for other in group)
+        partner = next((one for one in free if (min(node, one), max(node, one)) not in met), None)
+        if partner is not None and not told and node not in looked:
+            free.remove(partner)
+            yield min(node, partner), max(node, partner)

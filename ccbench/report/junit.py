@@ -1,0 +1,69 @@
+"""JUnit XML, which CI systems and schedulers' dashboards read: verdicts as test cases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ccbench.analysis.fleet import FleetVerdict
+from ccbench.analysis.fleet_rounds import machine_verdict
+from ccbench.errors import UsageError
+from ccbench.results import Run
+from ccbench.units import plain
+
+LONGEST_TEXT = 200
+
+
+class JUnitCase(NamedTuple):
+    """One test case. kind: ``failure``, ``error`` (of a type, ``what``), ``skipped``, '' where it passed."""
+
+    class_name: str
+    name: str
+    kind: str = ""
+    what: str = ""
+    message: str = ""
+
+
+def junit_text(name: str, cases: Iterable[JUnitCase], said: str) -> str:
+    """The XML of one suite. said: goes to its output."""
+    from xml.etree import ElementTree
+
+    suite, counts = ElementTree.Element("testsuite", name=name), Counter[str]()
+    for one in cases:
+        case = ElementTree.SubElement(suite, "testcase", classname=one.class_name, name=one.name)
+        counts[one.kind] += 1
+        if one.kind:
+            attributes = {"type": one.what} if one.kind != "skipped" else {}
+            ElementTree.SubElement(case, one.kind, {**attributes, "message": one.message})
+    suite.set("tests", str(counts.total()))
+    for kind, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(attribute, str(counts[kind]))
+    ElementTree.SubElement(suite, "system-out").text = plain(said, 20 * LONGEST_TEXT)
+    ElementTree.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+
+
+def verdict_junit(run: Run) -> str:
+    """The verdict of a health or fleet check: findings fail, nodes without one pass, doubt is an error.
+
+    UsageError where the run's suite asks for no verdict.
+    """
+    verdict = machine_verdict(run)
+    if verdict is None:
+        raise UsageError(
+            f"report: junit is of health and fleet checks, and suite {run.suite!r} asks for neither; "
+            "'ccbench compare BASE NEW --format junit' judges other runs"
+        )
+    suite = f"ccbench {run.suite}"
+    cases = [
+        JUnitCase(
+            suite, ", ".join(one.devices) or one.kind, "failure", one.kind, plain(one, 2 * LONGEST_TEXT)
+        )
+        for one in verdict.findings
+    ]
+    if isinstance(verdict, FleetVerdict):
+        fine = (name for node, name in enumerate(verdict.names) if node not in verdict.excluded)
+        cases += [JUnitCase(suite, name) for name in fine]
+    cases.append(JUnitCase(suite, "verdict", "error" if verdict.doubt else "", "doubt", verdict.doubt))
+    return junit_text(suite, cases, "; ".join(verdict.lines()))

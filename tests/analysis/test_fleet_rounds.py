@@ -1,0 +1,215 @@
+"""Fleets with planted faults, checked as a run does: what is asked for is measured until nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.analysis.fleet import FleetVerdict, lost_groups
+from ccbench.analysis.fleet_rounds import further_cases, machine_verdict, without
+from ccbench.cases import NO_TEAM, Case, Measurement, Status, asked_of
+from ccbench.groups import PairingRound, format_ranks
+from ccbench.results import Run
+
+from .health.machines import case, run_of
+
+SECONDS = 0.01
+
+
+@dataclass
+class Fleet:
+    """Nodes with one rank each, of which some are slow or hang, alone or with one other.
+
+    dead: whoever hangs once takes the team with it for good.
+    """
+
+    nodes: int
+    slow: frozenset[int] = frozenset()
+    slow_links: frozenset[tuple[int, int]] = frozenset()
+    hung: frozenset[int] = frozenset()
+    hung_links: frozenset[tuple[int, int]] = frozenset()
+    dead: bool = False
+    factor: float = 1.6
+    measured: int = 0
+
+    def measure(self, one: Case) -> Measurement:
+        self.measured += 1
+        stuck = [
+            group for group in one.members if self.hung & {*group} or tuple(sorted(group)) in self.hung_links
+        ]
+        if stuck:
+            ranks = ", ".join(str(rank) for group in stuck for rank in group)
+            detail = f"timed out in sample -1: furthest behind: rank {ranks} of {self.nodes}"
+            return Measurement(one, Status.TIMED_OUT, detail, hosts=self.names)
+        random = np.random.default_rng(self.measured)
+        times = []
+        for group in one.members:
+            slow = self.slow & {*group} or tuple(sorted(group)) in self.slow_links
+            usual = SECONDS * (self.factor if slow else 1.0)
+            times.append(tuple((usual * (1 + 0.02 * np.abs(random.normal(size=12)))).tolist()))
+        return Measurement(
+            one, Status.OK, samples_seconds=times[0], round_samples=(12,), wrong_elements=0,
+            group_names=tuple(f"ranks {format_ranks(group)}" for group in one.members),
+            group_samples_seconds=tuple(times), hosts=self.names, node_of_rank=tuple(range(self.nodes)),
+        )  # fmt: skip
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"h{node}" for node in range(self.nodes))
+
+    def planned(self, rounds: Iterable[list[tuple[int, int]]]) -> list[Case]:
+        plain = replace(case("all_reduce", 1 << 18, 2, backend="gloo"), ranks=self.nodes, nodes=self.nodes)
+        return [replace(plain, groups=str([list(pair) for pair in pairs])) for pairs in rounds]
+
+    def checked(self, planned: list[Case]) -> Run:
+        """The run, as ``runner.run`` makes it of the guide's answers."""
+        results: dict[str, Measurement] = {}
+        cases, further = list(planned), list[Case]()
+        hosts = [{"name": name, "ranks": 1} for name in self.names]
+        while True:
+            document = {
+                "suite": {"verdict": "fleet", "seed": 1},
+                "hosts": hosts,
+                "further_cases": [asked_of(one) for one in further],
+            }
+            run = run_of(list(results.values()), document)
+            left = [one for one in cases if one.case_id not in results]
+            wanted = [one for one in further_cases(left, run) if one.case_id not in results]
+            if not wanted:
+                return run
+            further += [one for one in wanted if one not in (*planned, *further)]
+            cases = wanted
+            for one in wanted:
+                found = self.measure(one)
+                if (
+                    self.dead
+                    and found.status is Status.OK
+                    and any(each.status is Status.TIMED_OUT for each in results.values())
+                ):
+                    said = (
+                        f"the library did not start: no answer from rank {min(self.hung)} (process 7 on h3)"
+                    )
+                    found = Measurement(one, Status.FAILED, said, stop_reason=NO_TEAM)
+                results[one.case_id] = found
+                if found.status is not Status.OK:
+                    break
+
+
+def round_robin(nodes: int) -> list[list[tuple[int, int]]]:
+    return [PairingRound("round_robin", number).pairs(nodes) for number in range(nodes - 1)]
+
+
+def matchings(nodes: int, rounds: int, seed: int) -> list[list[tuple[int, int]]]:
+    return [PairingRound("matching", number, seed).pairs(nodes) for number in range(rounds)]
+
+
+def fleet_verdict(run: Run) -> FleetVerdict:
+    found = machine_verdict(run)
+    assert isinstance(found, FleetVerdict)
+    return found
+
+
+def verdict(fleet: Fleet, rounds: Iterable[list[tuple[int, int]]] | None = None) -> FleetVerdict:
+    return fleet_verdict(fleet.checked(fleet.planned(rounds or matchings(fleet.nodes, 3, seed=1))))
+
+
+def test_a_fleet_without_a_fault_is_healthy_after_the_planned_rounds() -> None:
+    fleet = Fleet(16)
+    one = verdict(fleet)
+    assert (one.word, one.exit_code, one.excluded, one.links, one.suspects) == ("HEALTHY", 0, (), (), ())
+    assert fleet.measured == 3
+
+
+def test_a_slow_node_is_named_by_three_rounds_and_given_to_the_scheduler() -> None:
+    fleet = Fleet(16, slow=frozenset({3, 9}))
+    one = verdict(fleet)
+    assert (one.word, one.exit_code, one.excluded, one.links) == ("NOT HEALTHY", 1, (3, 9), ())
+    assert one.exclude == "--exclude=h3,h9"
+    assert one.lines()[1] == "--exclude=h3,h9"
+    assert fleet.measured == 5  # three rounds, and two of a second look
+
+
+def test_a_slow_link_is_named_and_neither_of_its_nodes() -> None:
+    one = verdict(Fleet(8, slow_links=frozenset({(2, 5)})), round_robin(8))
+    assert (one.excluded, one.links, one.exclude) == ((), ((2, 5),), "")
+    assert one.document["links"] == [["h2", "h5"]]
+
+
+def test_a_node_that_hangs_costs_its_round_and_is_told_from_its_partner_by_others() -> None:
+    fleet = Fleet(8, hung=frozenset({4}))
+    run = fleet.checked(fleet.planned(round_robin(8)))
+    one = fleet_verdict(run)
+    assert (one.excluded, one.links, one.suspects) == ((4,), (), ())
+    hung = [point for point in run.points if point.status is Status.TIMED_OUT]
+    assert len(hung) == 2  # the first partner and a proven one
+    assert "furthest behind" in str(one.findings[0])
+    # Who lost a partner got another one: nobody rests who need not.
+    assert {len(point.members) for point in run.points if point.status is Status.OK} >= {3}
+
+
+def test_two_that_hang_with_each_other_alone_are_a_bad_link() -> None:
+    one = verdict(Fleet(8, hung_links=frozenset({(0, 6)})), round_robin(8))
+    assert (one.excluded, one.links) == ((), ((0, 6),))
+
+
+def test_where_no_ranks_can_be_had_any_more_what_was_said_names_the_node() -> None:
+    fleet = Fleet(8, hung=frozenset({3}), dead=True)
+    one = verdict(fleet, round_robin(8))
+    assert (one.word, one.excluded) == ("NOT HEALTHY", (3,))
+    assert "no answer from rank 3" in str(one.findings[0])
+    assert fleet.measured == 2
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(4, 12), st.sampled_from(["slow", "hung"]), st.data())
+def test_a_bad_node_is_named_whoever_it_is(half: int, kind: str, data: st.DataObject) -> None:
+    nodes = 2 * half
+    bad = data.draw(st.integers(0, nodes - 1))
+    fleet = Fleet(nodes)
+    setattr(fleet, kind, frozenset({bad}))
+    one = verdict(fleet, matchings(nodes, 3, data.draw(st.integers(0, 99))))
+    assert (one.excluded, one.links) == ((bad,), ())
+    assert fleet.measured <= 8
+
+
+@pytest.mark.parametrize(
+    ("out", "groups"),
+    [
+        (set(), "[[0, 1], [2, 3], [4, 5]]"),
+        ({0}, "[[2, 3], [4, 5]]"),
+        ({0, 3}, "[[1, 2], [4, 5]]"),
+        ({0, 1, 2, 4}, "[[3, 5]]"),
+    ],
+)
+def test_partners_of_those_left_out_are_joined(out: set[int], groups: str) -> None:
+    one = replace(case("all_reduce", 4096, 2), ranks=6, groups="[[0, 1], [2, 3], [4, 5]]")
+    found = without(one, out)
+    assert found is not None
+    assert found.groups == groups
+    assert without(one, range(6)) is None
+
+
+def test_groups_are_lost_by_the_ranks_that_the_diagnosis_names() -> None:
+    fleet = Fleet(4, hung=frozenset({2}))
+    (one,) = fleet.planned([[(0, 1), (2, 3)]])
+    hung = fleet.measure(one)
+    for detail in (
+        "timed out: no answer from rank 2 (process 88 on h2): stopped, or its host cannot be reached",
+        "timed out in sample 3: furthest behind: rank 2, 3 of 4",
+        "rank 3 (process 9 on h3) was killed by SIGKILL while sampling",
+    ):
+        (point,) = run_of([replace(hung, detail=detail)]).points
+        assert lost_groups(point) == ((2, 3),)
+
+
+def test_a_run_is_judged_as_its_suite_asks() -> None:
+    fleet = Fleet(4)
+    run = fleet.checked(fleet.planned(round_robin(4)))
+    assert isinstance(machine_verdict(run), FleetVerdict)
+    assert not isinstance(machine_verdict(run_of([])), FleetVerdict)
+    assert machine_verdict(run_of([], {"suite": {"verdict": "speed"}})) is None

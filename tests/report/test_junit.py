@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ccbench.errors import UsageError
+from ccbench.report.exports import fleet_document, json_summary, prometheus_text
+from ccbench.report.junit import verdict_junit
+from ccbench.results import Run
+from tests.analysis.health.machines import collectives, run_of
+from tests.analysis.test_fleet_rounds import Fleet, round_robin
+
+
+def checked(fleet: Fleet) -> Run:
+    return fleet.checked(fleet.planned(round_robin(fleet.nodes)))
+
+
+def ends(run: Run) -> dict[str, str]:
+    """The kind of each test case's end, by its name; '' of one that passed."""
+    return {
+        one.attrib["name"]: next((child.tag for child in one), "")
+        for one in ElementTree.fromstring(verdict_junit(run)).iter("testcase")
+    }
+
+
+def test_nodes_and_links_to_blame_fail_and_the_others_pass() -> None:
+    run = checked(Fleet(6, slow=frozenset({2})))
+    assert ends(run) == {"h2": "failure", "verdict": "", **dict.fromkeys(("h0", "h1", "h3", "h4", "h5"), "")}
+    root = ElementTree.fromstring(verdict_junit(run))
+    assert (root.attrib["tests"], root.attrib["failures"], root.attrib["errors"]) == ("7", "1", "0")
+    assert "--exclude=h2" in (root.findtext("system-out") or "")
+    linked = checked(Fleet(6, slow_links=frozenset({(0, 3)})))
+    assert {name for name, end in ends(linked).items() if end} == {"path between h0 and h3"}
+
+
+def test_a_verdict_in_doubt_is_an_error_which_ci_does_not_let_pass() -> None:
+    hung = checked(Fleet(6, hung=frozenset({1}), dead=True))
+    assert (ends(hung)["h1"], ends(hung)["verdict"]) == ("failure", "error")
+
+
+def test_a_health_check_of_one_machine_has_its_findings() -> None:
+    assert ends(run_of(collectives(np.random.default_rng(1), late=2)))["rank 2"] == "failure"
+
+
+def test_a_run_that_is_not_judged_has_no_verdict_to_give() -> None:
+    with pytest.raises(UsageError, match="compare BASE NEW --format junit"):
+        verdict_junit(run_of([], {"suite": {"verdict": "speed"}}))
+
+
+def test_the_other_exports_say_the_same() -> None:
+    run = checked(Fleet(6, slow=frozenset({2})))
+    text = prometheus_text(run)
+    values = {
+        one.labels.get("node"): one.value
+        for family in text_string_to_metric_families(text)
+        for one in family.samples
+        if one.name in ("ccbench_node_bad", "ccbench_verdict")
+    }
+    others = dict.fromkeys(("h0", "h1", "h3", "h4", "h5"), 0.0)
+    assert values == {None: 1.0, "h2": 1.0} | others
+    document = fleet_document(run)
+    assert document is not None
+    assert (document["verdict"], document["exclude"], document["exit_code"]) == ("NOT HEALTHY", "h2", 1)
+    assert json_summary(run)["fleet"] == document
+    assert fleet_document(run_of([], {"suite": {"verdict": "speed"}})) is None

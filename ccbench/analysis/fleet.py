@@ -39,6 +39,8 @@ SLOW_SIGMAS = 4.0
 MEDIAN_DISTANCE_SIGMAS = 0.6745
 """Median distance of a normal distribution from its middle, in standard deviations."""
 
+QUANTILE = 0.25
+
 FEWEST_ALIKE = 3
 """Times of one kind; of fewer nobody knows which is usual."""
 
@@ -209,16 +211,25 @@ def observations_of(run: Run) -> list[Observation]:
             members = parse_groups(point.groups, point.ranks)
         except UsageError:
             continue  # an import whose groups ccbench cannot form
-        times: Sequence[float | None] = point.group_median_seconds
-        if len(members) == 1 and point.is_timed:
-            times = (point.median_seconds,)
-        elif not point.is_timed:
+        times: Sequence[float | None] = _steady(point)
+        if not point.is_timed:
             members = lost_groups(point)
             times = (None,) * len(members)
         if len(times) == len(members):
             pairs = zip(members, times, strict=True)
             found += [seen for one, seconds in pairs if (seen := _observed(point, one, seconds))]
     return found
+
+
+def _steady(point: Point) -> Sequence[float]:
+    """Return a time of each group: the lower quartile of its samples, its median where these were not read.
+
+    Load of others on the processors adds time to some samples, a bad adapter, cable or port to most.
+    """
+    groups = point.group_samples_seconds or (point.samples_seconds,)  # of one group all are its own
+    if all(map(len, groups)) and len(groups) == len(point.members):
+        return [float(np.quantile(samples, QUANTILE)) for samples in groups]
+    return point.group_median_seconds or (point.median_seconds or 0.0,)
 
 
 def lost_groups(point: Point) -> Groups:

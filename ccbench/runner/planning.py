@@ -163,9 +163,9 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     unsupported = Counter(f"unsupported by {case.backend}: {reason}" for case, reason in refused.items())
     said += [f"{count} cases {why}" for why, count in unsupported.items()]
     named = dict.fromkeys((case.backend, case.started_with) for case in able if case.started_with.library)
-    for backend, variant in named:
-        version = open_backend(backend).library_version(variant.library)
-        said.append(f"variant {variant.name}: {version} ({variant.library})")
+    said += [
+        f"variant {v.name}: {open_backend(b).library_version(v.library)} ({v.library})" for b, v in named
+    ]
     if gpus and unpriced:
         said.append(f"no predictions: {unpriced}")
     return Plan(

@@ -330,10 +330,12 @@ def fleet_of(
     # Alone a node says nothing of its network.
     pairs = [one for one in judged if len(one.seen.nodes) > 1] or judged
     cleared = {node for one in pairs if not one.slow for node in one.seen.nodes}
-    # Of a pair that was lost the one that is fast with others is not to blame, unless it hung with others,
-    # too; where both are fast, their path is.
+    # Whoever was lost with several explains them. Of another pair that was lost the one that is fast with
+    # others is not to blame; where both are fast, their path is.
     partners = lost_partners(observations)
-    lost = tuple(sorted(node for node in lost_by if node not in cleared or len(partners[node]) > 1))
+    several = {node for node, groups in partners.items() if len(groups) > 1}
+    alone = {node for node, (group, *_) in partners.items() if not several & set(group)}
+    lost = tuple(sorted(several | alone - cleared))
     paths = {one.nodes for one in observations if one.seconds is None and not set(one.nodes) & set(lost)}
     causes, unknown = smallest_causes([one for one in judged if not set(one.seen.nodes) & set(lost)], leaves)
     repeated = {one.seen.nodes for one in judged if one.times > 1}

@@ -161,7 +161,7 @@ def test_where_no_ranks_can_be_had_any_more_what_was_said_names_the_node() -> No
     fleet = Fleet(8, hung=frozenset({3}), dead=True)
     one = verdict(fleet, round_robin(8))
     assert (one.word, one.excluded) == ("NOT HEALTHY", (3,))
-    assert "no answer from rank 3" in str(one.findings[0])
+    assert "no answer from rank 3" in one.doubt
     assert fleet.measured == 2
 
 

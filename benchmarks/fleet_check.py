@@ -106,10 +106,11 @@ def main() -> None:
     """Print a table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--trials", type=int, default=100, help="of each row; of 1,024 nodes a quarter")
+    parser.add_argument("--nodes", type=int, nargs="+", default=(64, 256, 1024))
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     rows = []
-    for nodes in (64, 256, 1024):
+    for nodes in asked.nodes:
         for share in ("1", "1 %", "5 %", "10 %", "20 %"):
             bad = int(share) if share.isdigit() else max(1, round(nodes * float(share.split()[0]) / 100))
             for loss in (0.15, 0.5):

@@ -155,7 +155,7 @@ LISTED = ("mode", "op", "dtype")
 
 
 def row_of(name: str) -> str:
-    """A backend's line in the table of docs/suites.md."""
+    """A backend's line in the table of docs/backends.md."""
     able = DECLARED[name]
 
     def words(axis: str) -> str:
@@ -178,4 +178,4 @@ def row_of(name: str) -> str:
 
 @pytest.mark.parametrize("name", backend_names())
 def test_the_table_in_the_document_is_what_the_rows_say(name: str) -> None:
-    assert row_of(name) in (CHECKOUT / "docs" / "suites.md").read_text(encoding="utf-8").splitlines()
+    assert row_of(name) in (CHECKOUT / "docs" / "backends.md").read_text(encoding="utf-8").splitlines()

@@ -98,27 +98,17 @@ def report(
             raise UsageError(f"report: {export} is of one run and no other format beside; ask for it alone")
         if behind is not None:
             raise UsageError(f"--baseline: {export} has no baseline; leave it out")
-        from ccbench.report.exports import json_summary, prometheus_text
-        from ccbench.report.junit import verdict_junit
-
-        # The file is replaced as a whole, so that nobody reads half of it.
-        file = file_for(output, EXPORTS[export])
-        say_problems(loaded[0].problems)
-        if export == "prometheus" and file is not None and file.suffix != ".prom":
-            say(f"note: -o {file}: the textfile collector reads names that end in .prom only")
-        texts = {"json": json_summary, "prometheus": prometheus_text, "junit": verdict_junit}
-        leave(file, texts[export](loaded[0]))
+        _leave_export(export, loaded[0], output)
         return code
     files = drawn_as_far_as_possible(lambda: write_report(loaded, output, chosen, baseline=behind))
     if as_json:
         verdicts = {str(one.path): verdict_lines(one) for one in loaded}
         pairs = {str(one.path): _beside(one, behind) for one in loaded} if behind else {}
         speeds = {str(one.path): [each.document for each in speed_verdicts(one)] for one in loaded}
-        written = [str(file) for file in files]
         fleets = {str(one.path): found for one in loaded if (found := fleet_document(one))}
         print_json(
             {
-                "files": written,
+                "files": [str(file) for file in files],
                 "verdicts": verdicts,
                 "fleet": fleets,
                 "speed_verdicts": speeds,
@@ -132,6 +122,19 @@ def report(
     for file in files:
         click.echo(f"wrote {file}")
     return code
+
+
+def _leave_export(form: str, run: Run, output: Path | None) -> None:
+    from ccbench.report.exports import json_summary, prometheus_text
+    from ccbench.report.junit import verdict_junit
+
+    # The file is replaced as a whole, so that nobody reads half of it.
+    file = file_for(output, EXPORTS[form])
+    say_problems(run.problems)
+    if form == "prometheus" and file is not None and file.suffix != ".prom":
+        say(f"note: -o {file}: the textfile collector reads names that end in .prom only")
+    texts = {"json": json_summary, "prometheus": prometheus_text, "junit": verdict_junit}
+    leave(file, texts[form](run))
 
 
 def _beside(run: Run, baseline: Run | None) -> list[str]:

@@ -33,7 +33,7 @@ from ccbench.model.context import PredictionContext, named_context
 from ccbench.runner.measure import expected_rounds
 from ccbench.runner.network_probe import SAMPLING as LOOKING
 from ccbench.runner.network_probe import NetworkLooks
-from ccbench.runner.variants import refuse_variants
+from ccbench.runner.variants import refuse_variants, versions_of_variants
 from ccbench.schedules import algorithm_row, parse_algorithm
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
@@ -162,10 +162,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     said = [f"{count} more cases left out: {why}" for why, count in absent.items()]
     unsupported = Counter(f"unsupported by {case.backend}: {reason}" for case, reason in refused.items())
     said += [f"{count} cases {why}" for why, count in unsupported.items()]
-    named = dict.fromkeys((case.backend, case.started_with) for case in able if case.started_with.library)
-    said += [
-        f"variant {v.name}: {open_backend(b).library_version(v.library)} ({v.library})" for b, v in named
-    ]
+    said += versions_of_variants(able)
     if gpus and unpriced:
         said.append(f"no predictions: {unpriced}")
     return Plan(

@@ -7,8 +7,11 @@ libraries of communication and the two by which the system loads them, and nothi
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ccbench.backends import open_backend
+from ccbench.cases import Case
 from ccbench.machine.files import is_secret, is_variable_of_library
 
 if TYPE_CHECKING:
@@ -39,3 +42,11 @@ def refuse_variants(suite: Suite, elsewhere: bool = False) -> None:
         if variant.library and not elsewhere and not os.path.exists(variant.library):
             cure = "write the path of a library, or of the folder that an MPI is installed in"
             raise suite.origin.error(("variants", variant.name, "library"), f"is not there; {cure}")
+
+
+def versions_of_variants(cases: Iterable[Case]) -> Iterator[str]:
+    """Yield for each library that a variant names what it says its version is."""
+    for backend, variant in dict.fromkeys((case.backend, case.started_with) for case in cases):
+        if variant.library:
+            version = open_backend(backend).library_version(variant.library)
+            yield f"variant {variant.name}: {version} ({variant.library})"

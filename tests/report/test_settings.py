@@ -29,6 +29,7 @@ OTHER: dict[str, Any] = {
     "processes": "per_gpu",
     "memory": "device",
     "cta_policy": "zero",
+    "variant": "new",
 }
 OTHER_WORK = ("groups", "active_group", "concurrent", "traffic", "overlap_with", "aggregation")
 DEFAULTS = {axis.name: axis.default for axis in SETTINGS}

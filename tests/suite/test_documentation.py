@@ -15,7 +15,7 @@ from .offers import context
 
 PAGE = "\n".join(
     (Path(__file__).parents[2] / "docs" / name).read_text(encoding="utf-8")
-    for name in ("suites.md", "groups.md", "measuring.md")
+    for name in ("suites.md", "backends.md", "groups.md", "measuring.md")
 )
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)

@@ -8,6 +8,7 @@ is the launcher that ``ccbench run --launch`` starts, with a command that always
 from __future__ import annotations
 
 import array
+import importlib
 import json
 import os
 import signal
@@ -46,12 +47,11 @@ def launch(folder: str, hosts: str, *_command: str) -> int:
 
 def host(path: str) -> int:
     """Serve until killed."""
-    import torch.distributed  # noqa: F401  # what ranks would wait for
-
     import ccbench.backends.gloo
     import ccbench.runner.workers.agent
     import ccbench.runner.workers.discovery  # noqa: F401
 
+    importlib.import_module("torch.distributed")  # what ranks would wait for
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)
     server.listen(16)

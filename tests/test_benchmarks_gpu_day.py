@@ -276,6 +276,7 @@ def test_a_device_that_no_compiler_knows_is_one_sentence(capsys: pytest.CaptureF
     assert "not for this device's sm_33" in capsys.readouterr().err
 
 
+@pytest.mark.exhaustive
 def test_kernels_of_two_streams_wait_for_each_other_on_the_doubles() -> None:
     reason = open_backend("cuda-host").unavailable()
     if reason:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
@@ -25,7 +25,7 @@ Outputs = list[np.ndarray[Any, Any]]
 MOVING = [name for name, row in COLLECTIVES.items() if row.moves_data]
 IN_PLACE = [name for name in MOVING if name not in ("all_to_all", UNEVEN, "send_recv")]
 TRAFFICS = ("", "zipf:1.2", "zipf:3", "hot:0.5", "hot:1", "hot:0.02")
-TRIALS = 200
+TRIALS = pytest.mark.parametrize("trials", [20, pytest.param(200, marks=pytest.mark.exhaustive)])
 CHUNK_ELEMENTS = 32
 
 
@@ -254,10 +254,13 @@ def stale_buffer(output: np.ndarray[Any, Any], stale: np.ndarray[Any, Any], choo
     return Damage(begin, begin + length, begin)
 
 
+@TRIALS
 @pytest.mark.parametrize("damage", [wrong_element, nan_bits, swapped_chunks, stale_buffer])
-def test_damage_is_reported_in_every_trial_with_rank_and_offset(damage: Callable[..., Damage]) -> None:
+def test_damage_is_reported_in_every_trial_with_rank_and_offset(
+    damage: Callable[..., Damage], trials: int
+) -> None:
     chooser = random.Random(damage.__name__)
-    for _ in range(TRIALS):
+    for _ in range(trials):
         case, rank = _random_case(chooser)
         seed = chooser.randrange(1, 10_000)
         output = results_of(case, seed)[rank]
@@ -304,8 +307,7 @@ def test_an_all_reduce_in_place_that_does_nothing_is_reported(op: str) -> None:
 # -- what chance cannot hide ---------------------------------------------------------------------------------
 
 
-@given(dtype=st.sampled_from(CPU_DTYPES), ranks=st.integers(2, 64), seed=st.integers(0, 2**30))
-@settings(max_examples=25)
+@examples(10, 100, dtype=st.sampled_from(CPU_DTYPES), ranks=st.integers(2, 64), seed=st.integers(0, 2**30))
 def test_the_average_of_data_that_differ_between_ranks_is_exact(dtype: str, ranks: int, seed: int) -> None:
     case = case_of("all_reduce", dtype, "avg", 500, ranks)
     inputs = [buffer.astype(np.float64) for buffer in inputs_of(case, seed)]
@@ -321,15 +323,15 @@ def test_the_average_of_data_that_differ_between_ranks_is_exact(dtype: str, rank
     assert np.array_equal(right.astype(np.float64), totals / ranks)
 
 
-@pytest.mark.thinned(5)
+@TRIALS
 @pytest.mark.parametrize("dtype", CPU_DTYPES)
 @pytest.mark.parametrize("op", OPS)
 def test_a_rank_that_keeps_its_input_or_skips_a_contribution_is_caught_in_every_trial(
-    dtype: str, op: str
+    dtype: str, op: str, trials: int
 ) -> None:
     """Skips are told for sums, products and averages; a minimum does not depend on every rank's data."""
     chooser = random.Random(f"{dtype} {op}")
-    for trial in range(TRIALS):
+    for trial in range(trials):
         # Mostly few ranks: that is quicker, and small types with many ranks are what is hard.
         ranks, seed = chooser.randint(2, 12 if trial % 20 else 64), chooser.randrange(10_000)
         case = case_of("all_reduce", dtype, op, 64, ranks)

@@ -188,7 +188,10 @@ def test_a_measurement_is_an_emulation_and_has_no_ranks_times() -> None:
     ("fault", "status", "words"),
     [
         ("kill", Status.FAILED, r"process of all ranks \(process \d+\) was killed by SIGKILL while sampling"),
-        ("stop", Status.TIMED_OUT, r"the process of all ranks \(process \d+\) is stopped by a signal$"),
+        pytest.param(
+            *("stop", Status.TIMED_OUT, r"the process of all ranks \(process \d+\) is stopped by a signal$"),
+            marks=pytest.mark.exhaustive,
+        ),
         ("raise", Status.FAILED, "InjectedError: a fault was asked for"),
         ("element", Status.WRONG, "rank 1: 1 wrong, first at element 48"),
     ],

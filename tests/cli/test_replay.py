@@ -54,6 +54,7 @@ def test_each_case_is_measured_once_and_stands_beside_the_job(ccbench: Command, 
     assert ended.json["compared"] == f"measured on cpu, {folder}"
 
 
+@pytest.mark.exhaustive
 def test_fewer_ranks_than_the_job_are_marked(ccbench: Command, traces: list[str]) -> None:
     ended = ccbench("replay", *traces, "--backend", "cpu", "--ranks", "2", "-q").done
     assert "remark 1: 2 of the job's 4 ranks" in ended.out

@@ -104,6 +104,7 @@ def test_a_disk_that_fills_up_during_a_run_leaves_finished_cases_whole(
     assert not list((tmp_path / "out" / "cases").glob(".*"))
 
 
+@pytest.mark.exhaustive
 def test_two_runs_at_once_into_one_root_get_two_folders(bench: Bench) -> None:
     suite = bench.suite({"collective": ["all_reduce", "barrier"]})
     machine = ("--machine", "cpu-shared-memory")

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.collectives import COLLECTIVES
@@ -24,6 +24,7 @@ from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState
 from ccbench.topology.networks import dragonfly, dragonfly_plus, fat_tree
 from tests.model.fabrics import box_cluster, nvswitch, random_fabric, ring
 from tests.model.graphs import CUBE_MESH, FULL_MESH, GB, boxes, meshed, mi250, topology
+from tests.tiers import examples
 
 SIZES = np.array([0.0, 1.0, 1e3, 1e5, 1e7, 1e9, 1e11])
 
@@ -52,8 +53,7 @@ def test_no_price_is_below_its_bound_in_ten_thousand_random_cases() -> None:
     assert cases > 10_000
 
 
-@given(seed=st.integers(1000, 10**9), root=st.integers(0, 1000))
-@settings(max_examples=20)
+@examples(8, 100, seed=st.integers(1000, 10**9), root=st.integers(0, 1000))
 def test_no_price_is_below_its_bound(seed: int, root: int) -> None:
     below_every_price(random_fabric(seed), root, FabricCosts(message_seconds=seed % 3 * 1e-6))
 

@@ -171,7 +171,7 @@ LARGE = [
 ]
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "begin", "unit", "end"), LARGE)
 def test_a_megabyte_is_read_in_linear_time(name: str, begin: str, unit: str, end: str) -> None:
     units = (unit.replace("{0}", f"{number:x}") for number in range(MEGABYTE // len(unit)))
@@ -182,6 +182,7 @@ def test_a_megabyte_is_read_in_linear_time(name: str, begin: str, unit: str, end
     assert time.process_time() - started < 4  # 1 s alone; other work may share the machine
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "line", ["<", "GPU0", "<system ", "NCCL INFO ", "\t", "[0] ", "Link 0", "0-1,", "\n", "  "]
 )

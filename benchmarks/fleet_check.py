@@ -1,11 +1,12 @@
 """``python -m benchmarks.fleet_check``: how many bad nodes and links does the verdict on a fleet find?
 
-Simulated, no machine: every pair takes one second, longer by the worst fault on it, times noise of 2 % (a
-normal distribution of the logarithm). Faults of bandwidth are planted on nodes and on paths between two
-nodes; three random matchings and each node alone are judged as ``suites/fleet.yaml`` has them, then the
-second look's pairs with them. Recall: planted nodes that the verdict blames; blamed: healthy nodes that it
-names; links: planted paths between healthy nodes that met in one of the rounds, and how many of those are
-found (others were never used, so nobody can know). A path with a bad node at its end is no case of its own.
+Simulated, no machine: every pair takes one second, longer by the worst fault on it, times noise of 2 %, or
+``--noise`` (a normal distribution of the logarithm). Faults of bandwidth are planted on nodes and on paths
+between two nodes; three random matchings and each node alone are judged as ``suites/fleet.yaml`` has them,
+then the second look's pairs with them. Recall: planted nodes that the verdict blames; blamed: healthy nodes
+that it names; links: planted paths between healthy nodes that met in one of the rounds, and how many of those
+are found (others were never used, so nobody can know). A path with a bad node at its end is no case of its
+own.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from ccbench.analysis.fleet import FleetVerdict, Observation, fleet_of, second_look
 from ccbench.groups import PairingRound
 
 NOISE = 0.02
+LOSSES = (0.15, 0.5)
 MATCHINGS = 3
 MOST_LOOKS = 3
 """Second looks at most: another one only at paths that were slow the one time they were measured."""
@@ -27,16 +30,17 @@ MOST_LOOKS = 3
 
 @dataclass(frozen=True)
 class Planted:
-    """Faults: factors of time by node and by pair of nodes."""
+    """Faults: factors of time by node and by pair of nodes, and the ``--noise``."""
 
     nodes: dict[int, float]
     links: dict[tuple[int, int], float]
+    noise: float = NOISE
 
     def seen(self, kind: str, nodes: tuple[int, ...], draw: random.Random) -> Observation:
         """Return the time of a node alone, or of a pair."""
         factors = [self.nodes.get(node, 1.0) for node in nodes]
         factors.append(self.links.get((nodes[0], nodes[-1]), 1.0))
-        return Observation(kind, nodes, max(factors) * draw.lognormvariate(0.0, NOISE))
+        return Observation(kind, nodes, max(factors) * draw.lognormvariate(0.0, self.noise))
 
 
 @dataclass(frozen=True)
@@ -49,22 +53,25 @@ class Trial:
     links_met: int
     links_found: int
     false_links: int
+    healthy: bool
 
 
-def plant(nodes: int, bad: int, links: int, loss: float, draw: random.Random) -> Planted:
+def plant(
+    nodes: int, bad: int, links: int, loss: float, draw: random.Random, noise: float = NOISE
+) -> Planted:
     """Draw nodes and paths with ``loss`` of their bandwidth."""
     slow = 1 / (1 - loss)
     paths: dict[tuple[int, int], float] = {}
     for _ in range(links):
         one, two = sorted(draw.sample(range(nodes), 2))
         paths[one, two] = slow
-    return Planted(dict.fromkeys(draw.sample(range(nodes), bad), slow), paths)
+    return Planted(dict.fromkeys(draw.sample(range(nodes), bad), slow), paths, noise)
 
 
 def judge(nodes: int, planted: Planted, draw: random.Random) -> tuple[FleetVerdict, set[tuple[int, ...]]]:
     """The verdict after a second look, and all pairs that met."""
     names = [f"n{number}" for number in range(nodes)]
-    inside = Planted(planted.nodes, {})
+    inside = Planted(planted.nodes, {}, planted.noise)
     seen = [inside.seen("alone", (node,), draw) for node in range(nodes)]
     met: set[tuple[int, ...]] = set()
 
@@ -79,15 +86,17 @@ def judge(nodes: int, planted: Planted, draw: random.Random) -> tuple[FleetVerdi
         verdict = fleet_of(seen, names)
         if look and not verdict.once:
             break
+        once = [cause.nodes for cause in verdict.once if len(cause.nodes) == 1]
+        seen.extend(inside.seen("alone", nodes, draw) for nodes in once)
         for pairs in second_look(verdict, seed + look):
             measure(pairs)
     return fleet_of(seen, names), met
 
 
-def trial(nodes: int, bad: int, links: int, loss: float, seed: int) -> Trial:
+def trial(nodes: int, bad: int, links: int, loss: float, seed: int, noise: float = NOISE) -> Trial:
     """Plant, measure, judge and compare."""
     draw = random.Random(f"{nodes} {bad} {links} {loss} {seed}")
-    planted = plant(nodes, bad, links, loss, draw)
+    planted = plant(nodes, bad, links, loss, draw, noise)
     verdict, met = judge(nodes, planted, draw)
     excluded = set(verdict.excluded)
     alone = {pair for pair in planted.links if not set(pair) & set(planted.nodes)}
@@ -99,6 +108,7 @@ def trial(nodes: int, bad: int, links: int, loss: float, seed: int) -> Trial:
         links_met=len(alone & met),
         links_found=len(alone & found),
         false_links=len(found - set(planted.links)),
+        healthy=verdict.word == "HEALTHY",
     )
 
 
@@ -107,25 +117,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--trials", type=int, default=100, help="of each row; of 1,024 nodes a quarter")
     parser.add_argument("--nodes", type=int, nargs="+", default=(64, 256, 1024))
+    parser.add_argument("--noise", type=float, default=NOISE, help="standard deviation of a time's logarithm")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     rows = []
-    for nodes in asked.nodes:
-        for share in ("1", "1 %", "5 %", "10 %", "20 %"):
-            bad = int(share) if share.isdigit() else max(1, round(nodes * float(share.split()[0]) / 100))
-            for loss in (0.15, 0.5):
-                trials = asked.trials if nodes < 1024 else max(1, asked.trials // 4)
-                done = [trial(nodes, bad, max(2, nodes // 32), loss, seed) for seed in range(trials)]
-                total = {name: sum(vars(one)[name] for one in done) for name in vars(done[0])}
-                rows.append({"nodes": nodes, "share": share, "loss": loss, "trials": trials, **total})
-                if not asked.json:
-                    print(
-                        f"{nodes:5} nodes, {bad:3} bad by {loss:.0%}: recall {total['found']}/{total['bad']} "
-                        f"= {total['found'] / total['bad']:.4f}, healthy blamed {total['blamed']}, links "
-                        f"{total['links_found']}/{total['links_met']}, false links {total['false_links']} "
-                        f"({trials} trials)",
-                        flush=True,
-                    )
+    for nodes, share, loss in product(asked.nodes, ("0", "1", "1 %", "5 %", "10 %", "20 %", "40 %"), LOSSES):
+        bad = int(share) if share.isdigit() else max(1, round(nodes * float(share.split()[0]) / 100))
+        links = max(2, nodes // 32) if bad else 0
+        trials = asked.trials if nodes < 1024 else max(1, asked.trials // 4)
+        done = [trial(nodes, bad, links, loss, seed, asked.noise) for seed in range(trials)]
+        total = {name: sum(vars(one)[name] for one in done) for name in vars(done[0])}
+        rows.append({"nodes": nodes, "share": share, "loss": loss, "trials": trials, **total})
+        if not asked.json:
+            print(
+                f"{nodes:5} nodes, {bad:3} bad by {loss:.0%}: found {total['found']}/{total['bad']}, healthy "
+                f"blamed {total['blamed']}, links {total['links_found']}/{total['links_met']}, false links "
+                f"{total['false_links']}, called healthy {total['healthy']}/{trials}",
+                flush=True,
+            )
     if asked.json:
         print(json.dumps(rows))
 

@@ -1,10 +1,12 @@
 """From rounds of pairs of nodes to the nodes, links and rails to blame: a verdict on a fleet.
 
 Each node alone and random pairs of nodes, all at once, take a time each. Times that are usual for their kind
-are fast; a slow one needs a cause: a node, a node's network where the node alone is fast, one rail of it, the
-uplink of a leaf switch, or the path between two nodes. A cause is possible if nothing that it touches was
-fast, and the verdict is the smallest set of possible causes that touches everything slow (a minimum set
-cover, by SciPy's mixed integer solver). Where another set is as small, they are told as alternatives.
+are fast; a slow one needs a cause: a node, its network or its inside alone where the other is fast, one rail
+of it, or the path between two nodes. What is asked (collective, size, library) is judged by itself. A cause
+is possible if nothing of it that it touches was fast, and the verdict is the smallest set of possible causes
+that touches everything slow (a minimum set cover, by SciPy's mixed integer solver). Where another set is as
+small, they are told as alternatives. Faults only make times longer: nothing here looks for what is too fast,
+but where some groups are much faster than the usual ones, the usual ones may be the slow ones.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import median, median_low
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 from ccbench.analysis.health import HealthVerdict
 from ccbench.cases import NO_TEAM, Status
 from ccbench.errors import UsageError
-from ccbench.groups import Groups, PairingRound, parse_groups
+from ccbench.groups import Groups, PairingRound, parse_groups, parse_round
 from ccbench.results import Point, Run
 from ccbench.topology.graph import Finding
 from ccbench.units import format_ratio, format_size, plural
@@ -34,27 +36,45 @@ LEAST_SLOW = math.log(1.08)
 """Natural logarithm of the ratio to the usual time from which a time is slow: half of a fault of 15 %."""
 
 SLOW_SIGMAS = 4.0
-"""The same in standard deviations of the usual half, where these scatter more."""
+"""The same in standard deviations of usual times, where these scatter more."""
+
+MOST_SLOW = math.log(1.5)
+"""Natural logarithm of the ratio up to which that may go: beyond, half the bandwidth might go unseen, so what
+is not found slow is not called healthy."""
+
+USUAL_SIGMAS = 3.0
+"""Standard deviations above the usual time up to which a time counts as usual while that is looked for."""
 
 MEDIAN_DISTANCE_SIGMAS = 0.6745
 """Median distance of a normal distribution from its middle, in standard deviations."""
 
-QUANTILE = 0.25
+DOUBT_OF_FEW = 2.0
+"""Share by which a standard deviation of one time counts as larger, of n by the n-th part of it: of few times
+it is often found to be half of what it is."""
 
-FEWEST_ALIKE = 3
-"""Times of one kind; of fewer nobody knows which is usual."""
+QUANTILE = 0.25
+"""Of a group's samples, and of the groups' times: the first guess at what is usual."""
+
+FEWEST_ALIKE = 4
+"""Groups of one kind; of fewer nobody knows which is usual. Three nodes have three pairs, four have six."""
+
+FEW_ALIKE = 12
+"""Groups of one kind up to which a single one that is much faster than usual is no chance."""
 
 PARTNERS_AGAIN = 2
 """Rounds of a second look: partners that each suspect gets."""
+
+LOST = (Status.TIMED_OUT, Status.FAILED, Status.WRONG)
+"""How cases end of which a group was lost."""
 
 MOST_NEIGHBOURS = 8
 """Nodes among which a suspected link is looked for by a round robin."""
 
 ADVICE = {
     "slow_node": "drain the node (--exclude) and run its maker's diagnosis, on its own it is slow already",
+    "slow_inside": "drain the node (--exclude) and run its maker's diagnosis; the network hides it",
     "slow_network": "drain the node (--exclude) and look at its adapters: cable, port counters, PCIe width",
     "slow_rail": "look at this adapter of the node, its cable and its port on the switch",
-    "slow_leaf": "look at the uplinks of the leaf switch: ports that are down, rates, routing",
     "slow_link": "look at what the path of the two alone has: a spine port, routing (ECMP), a cable",
     "unknown": "measure again with other partners; the pairs so far do not tell these apart",
     "lost": "drain the node (--exclude); look at its processes, its adapters and its kernel log",
@@ -68,10 +88,11 @@ ADVICE = {
 class Observation:
     """Time of one group in one case.
 
-    kind: of what it may be compared with: backend, collective, size, and ranks. nodes: one, or two of a pair.
-    rail: place in the node of a pair of single ranks, -1 of whole nodes. seconds: None where the group was
-    lost; detail says how. limit_seconds: the longest that the model expects of this group on this topology,
-    or its bound where it gives no more; None where it has no model.
+    kind: of what it may be compared with: ``work`` (collective, size, library) and ranks. nodes: one, or two
+    of a pair. rail: place in the node of a pair of single ranks, -1 of whole nodes. seconds: None where the
+    group was lost (it hung, failed or gave wrong data); detail says how. limit_seconds: the longest that the
+    model expects of this group on this topology, None where it gives no interval. proven: of a lost group the
+    nodes whose ranks are said to have died or not to answer: the others only waited.
     """
 
     kind: str
@@ -80,44 +101,45 @@ class Observation:
     limit_seconds: float | None = None
     rail: int = -1
     detail: str = ""
+    work: str = ""
+    proven: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, order=True)
 class Cause:
-    """Something that may be slow. nodes: whose; of a leaf those below it. number: of the rail or leaf."""
+    """Something that may be slow. nodes: whose. number: of the rail, -1 for all of them."""
 
     kind: str
     nodes: tuple[int, ...]
     number: int = -1
 
-    def touches(self, seen: Observation, leaf_of: Mapping[int, int]) -> bool:
+    def touches(self, seen: Observation) -> bool:
         """Return whether a fault here slows ``seen`` down."""
-        nodes = set(seen.nodes)
+        if self.kind in ("slow_link", "lost_link"):
+            return seen.nodes == self.nodes and self.number in (-1, seen.rail)
+        if self.nodes[0] not in seen.nodes:
+            return False
         match self.kind:
-            case "slow_node":
-                return bool(nodes & set(self.nodes))
             case "slow_network":
-                return len(nodes) > 1 and bool(nodes & set(self.nodes))
+                return len(seen.nodes) > 1
+            case "slow_inside":
+                return len(seen.nodes) == 1
             case "slow_rail":
-                return seen.rail == self.number and bool(nodes & set(self.nodes))
-            case "slow_leaf":
-                leaves = {leaf_of.get(node) for node in nodes}
-                return len(leaves) > 1 and self.number in leaves
-        return nodes == set(self.nodes)
+                return seen.rail == self.number
+        return True
 
     def named(self, names: Sequence[str]) -> str:
         """Return the cause by the names of its nodes."""
-        ends = " and ".join(names[node] for node in self.nodes[:2])
+        ends = " and ".join(names[node] for node in self.nodes)
+        rail = f"rail {self.number} of " if self.number >= 0 else ""
         match self.kind:
             case "slow_network":
                 return f"network of {ends}"
-            case "slow_rail":
-                return f"rail {self.number} of {ends}"
-            case "slow_leaf":
-                return f"uplinks of leaf {self.number} ({ends} ...)"
-            case "slow_link":
-                return f"path between {ends}"
-        return ends
+            case "slow_inside":
+                return f"{ends} by itself"
+            case "slow_link" | "lost_link":
+                return f"{rail}path between {ends}"
+        return f"{rail}{ends}"
 
 
 @dataclass(frozen=True)
@@ -125,8 +147,9 @@ class FleetVerdict(HealthVerdict):
     """What is bad, what cannot be told apart, and who was seen to be fast; nodes by number.
 
     causes: the one smallest set. unknown: possible causes of which nobody can tell which it is, by what they
-    would explain. once: paths that were measured once, slow, which may be chance. lost: nodes whose groups
-    hung or failed. cleared: nodes of a fast pair, or fast alone where there are no pairs. names: of nodes.
+    would explain. once: causes of what was measured once, slow, which may be chance. lost: nodes whose groups
+    hung, failed or gave wrong data. cleared: nodes of a fast pair, or fast alone where there are no pairs.
+    names: of nodes.
     """
 
     causes: tuple[Cause, ...] = ()
@@ -139,7 +162,7 @@ class FleetVerdict(HealthVerdict):
     @property
     def excluded(self) -> tuple[int, ...]:
         """Nodes that jobs should not get: bad ones, lost ones, and those with a bad network or rail."""
-        bad = [one.nodes[0] for one in self.causes if one.kind in ("slow_node", "slow_network", "slow_rail")]
+        bad = [one.nodes[0] for one in self.causes if len(one.nodes) == 1]
         return tuple(sorted({*bad, *self.lost}))
 
     @property
@@ -179,6 +202,12 @@ class FleetVerdict(HealthVerdict):
         """All causes that are certain or possible."""
         return (*self.causes, *self.once, *sum(self.unknown, ()))
 
+    def of_node(self, node: int) -> list[Finding]:
+        """Return what was found about ``node`` and no other."""
+        named = {one.named(self.names) for one in self.possible if one.nodes == (node,)}
+        named |= {self.names[node]} if node in self.lost else set()
+        return [one for one in self.findings if named & {*one.devices}]
+
     @property
     def suspects(self) -> tuple[int, ...]:
         """Nodes to look at again: blamed, perhaps to blame, or in no fast pair; none that was lost."""
@@ -191,7 +220,15 @@ def verdict_of(run: Run) -> FleetVerdict:
     observations = observations_of(run)
     hosts = [str(host.get("name")) for host in run.manifest.mappings("hosts")]
     nodes = max((node for one in observations for node in one.nodes), default=-1) + 1
-    return fleet_of(observations, hosts or [f"node {number}" for number in range(nodes)])
+    verdict = fleet_of(observations, hosts or [f"node {number}" for number in range(nodes)])
+    blank = [point for point in run.points if not point.is_timed and not lost_groups(point)]
+    unsaid = [point for point in blank if point.status in (*LOST, Status.OUT_OF_MEMORY)]
+    if unsaid and not verdict.doubt:
+        said = f"{unsaid[0].label}: {unsaid[0].status.value}: {unsaid[0].detail}"
+        return replace(
+            verdict, doubt=f"of {plural(len(unsaid), 'case')} nobody knows whose fault it is: {said}"
+        )
+    return verdict
 
 
 def node_numbers(point: Point) -> tuple[int, ...]:
@@ -199,6 +236,16 @@ def node_numbers(point: Point) -> tuple[int, ...]:
     if len(point.node_of_rank) == point.ranks:
         return point.node_of_rank
     return tuple(rank * max(1, point.nodes) // point.ranks for rank in range(point.ranks))
+
+
+def blocks_of(run: Run) -> dict[int, int]:
+    """Return the block of each node, where the suite made pairs inside blocks of nodes alone."""
+    for point in run.points:
+        made = parse_round(point.groups)
+        if made and made.within:
+            node = node_numbers(point)
+            return {node[rank]: rank // made.unit_ranks // made.within for rank in range(point.ranks)}
+    return {}
 
 
 def observations_of(run: Run) -> list[Observation]:
@@ -233,17 +280,21 @@ def _steady(point: Point) -> Sequence[float]:
 
 
 def lost_groups(point: Point) -> Groups:
-    """Return the groups of a case that hung or failed, by the ranks that its words name.
+    """Return the groups of a case that hung, failed or gave wrong data, by the ranks that its words name.
 
     Where no team could be started at all, each of these ranks is one: its partners are not to blame.
     """
-    if point.status not in (Status.TIMED_OUT, Status.FAILED):
+    if point.status not in LOST:
         return ()
-    found = re.findall(r"\brank (\d+(?:, \d+)*)", point.detail)
-    named = {int(rank) for ranks in found for rank in ranks.split(", ")}
+    named = _ranks_named(point)
     if point.stop_reason == NO_TEAM:
         return tuple((rank,) for rank in sorted(named) if rank < point.ranks)
     return tuple(one for one in point.members if named & set(one))
+
+
+def _ranks_named(point: Point) -> set[int]:
+    found = re.findall(r"\brank (\d+(?:, \d+)*)", point.detail)
+    return {int(rank) for ranks in found for rank in ranks.split(", ")}
 
 
 def lost_partners(observations: Sequence[Observation]) -> dict[int, set[tuple[int, ...]]]:
@@ -258,17 +309,20 @@ def lost_partners(observations: Sequence[Observation]) -> dict[int, set[tuple[in
 def _observed(point: Point, members: Sequence[int], seconds: float | None) -> Observation | None:
     node_of_rank = node_numbers(point)
     nodes = tuple(sorted({node_of_rank[rank] for rank in members}))
-    if len(nodes) > 2:
-        return None
-    several = max(Counter(node_of_rank).values()) > 1
-    rail = -1
-    if len(nodes) == len(members) == 2 and several:
-        rail = members[0] - node_of_rank.index(node_of_rank[members[0]])
-    size = format_size(point.size_bytes)
-    where = f"{plural(len(members), 'rank')} of {plural(len(nodes), 'node')}"
-    kind = f"{point.collective} {size} on {where}, {point.backend}{f', {point.setting}' * (not point.groups)}"
-    limit = point.predicted_high_95_seconds or point.bound_seconds
-    return Observation(kind, nodes, seconds, limit, rail, point.detail if seconds is None else "")
+    places = [rank - node_of_rank.index(node_of_rank[rank]) for rank in members]
+    single = len(nodes) == len(members) == 2 and max(Counter(node_of_rank).values()) > 1
+    if len(nodes) > 2 or (single and places[0] != places[1]):
+        return None  # neither nodes nor rails are told by it
+    work = f"{point.collective} {format_size(point.size_bytes)}, {point.backend}"
+    work += f", {point.setting}" * (not point.groups)
+    kind = f"{work}, on {plural(len(members), 'rank')} of {plural(len(nodes), 'node')}"
+    # Whoever is furthest behind may wait for the other; who died or does not answer is sure.
+    sure = point.status is Status.FAILED or "no answer from rank" in point.detail
+    named = _ranks_named(point) & set(members) if seconds is None and sure else set()
+    return Observation(
+        kind, nodes, seconds, point.predicted_high_95_seconds, places[0] if single else -1,
+        point.detail if seconds is None else "", work, tuple(sorted({node_of_rank[rank] for rank in named})),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -281,91 +335,164 @@ class _Judged:
     times: int
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """Groups of one kind. least: logarithm of the ratio from which they are slow. fast: how many are faster
+    than the usual ones by as much."""
+
+    name: str
+    judged: tuple[_Judged, ...]
+    least: float = 0.0
+    fast: int = 0
+
+    @property
+    def doubt(self) -> str:
+        """Why what is not slow need not be healthy, empty if it is."""
+        count, name = len(self.judged), self.name
+        if count < FEWEST_ALIKE:
+            return (
+                f"{plural(count, 'group')} of {name}: of fewer than {FEWEST_ALIKE} nobody knows what is usual"
+            )
+        if self.fast > 1 or (self.fast and count <= FEW_ALIKE):
+            return (
+                f"{self.fast} of {count} groups of {name} are much faster than usual: the others may be slow"
+            )
+        if self.least > MOST_SLOW:
+            return (
+                f"times of {name} vary so much that only {format_ratio(math.exp(self.least))} is surely slow"
+            )
+        return ""
+
+    @property
+    def evidence(self) -> str:
+        """What was looked at."""
+        slow = sum(one.slow for one in self.judged)
+        least = "" if self.doubt else f" (from {math.exp(self.least):.2f}x on)"
+        return f"{plural(len(self.judged), 'group')}, {self.name}: {slow} slow{least}"
+
+
 def usual_of(seconds: Sequence[float]) -> tuple[float, float]:
     """Return (usual, standard deviation) of the logarithms of the healthy among ``seconds``.
 
-    The shortest interval that holds half of the values (the "shorth" of Andrews et al., Robust Estimates of
-    Location, 1972) is among the healthy as long as more than half of all are. Faults only make times longer,
-    so the scatter is that of the times below: their median distance is 0.6745 standard deviations.
+    Faults only make times longer, so the fastest quarter is healthy while half of the nodes are: a quarter of
+    their pairs is then of two healthy ones. From there on what is within ``USUAL_SIGMAS`` counts as usual,
+    until nothing changes. The scatter is that of the usual times below the middle: their median distance is
+    0.6745 standard deviations.
     """
     ordered = np.sort(np.log(np.asarray(seconds, dtype=float)))
-    half = len(ordered) // 2 + 1
-    first = int(np.argmin(ordered[half - 1 :] - ordered[: len(ordered) - half + 1]))
-    usual = float(np.median(ordered[first : first + half]))
-    below = usual - ordered[ordered < usual]
-    return usual, float(np.median(below)) / MEDIAN_DISTANCE_SIGMAS if len(below) else 0.0
+    end, before = float(np.quantile(ordered, QUANTILE)) + LEAST_SLOW, -math.inf
+    usual, sigma = 0.0, 0.0
+    while end != before:
+        counted = ordered[ordered <= end]
+        usual = float(np.median(counted))
+        below = usual - counted[counted < usual]
+        sigma = float(np.median(below)) / MEDIAN_DISTANCE_SIGMAS if len(below) else 0.0
+        sigma *= 1 + DOUBT_OF_FEW / max(1, len(below))
+        # Never back, so that it ends.
+        before, end = end, max(end, usual + max(LEAST_SLOW, USUAL_SIGMAS * sigma))
+    return usual, sigma
 
 
-def _judged(observations: Sequence[Observation], leaf_of: Mapping[int, int]) -> list[_Judged]:
-    """Compare each time with its kind, paths inside a leaf and between leaves apart, and join repetitions."""
-    kinds: dict[tuple[str, bool], list[Observation]] = defaultdict(list)
-    found = []
+def _kinds(observations: Sequence[Observation]) -> list[_Kind]:
+    """Compare each time with its kind, and join repetitions."""
+    kinds: dict[str, dict[tuple[tuple[int, ...], int], list[Observation]]] = defaultdict(dict)
     for one in observations:
         if one.seconds is not None:
-            kinds[one.kind, len({leaf_of.get(node) for node in one.nodes}) > 1].append(one)
-    for alike in kinds.values():
-        if len(alike) < FEWEST_ALIKE:
-            continue
-        usual, sigma = usual_of([one.seconds or 0.0 for one in alike])
+            kinds[one.kind].setdefault((one.nodes, one.rail), []).append(one)
+    found = []
+    for name, repeated in kinds.items():
+        times = [one.seconds or 0.0 for same in repeated.values() for one in same]
+        usual, sigma = usual_of(times)
         least = max(LEAST_SLOW, SLOW_SIGMAS * sigma)
-        repeated: dict[tuple[tuple[int, ...], int], list[Observation]] = defaultdict(list)
-        for one in alike:
-            repeated[one.nodes, one.rail].append(one)
-        for same in repeated.values():
-            excess = median(math.log(one.seconds or 1.0) for one in same) - usual
-            found.append(_Judged(same[-1], math.exp(excess), excess > least, len(same)))
+        # Of two the faster one counts: what is slow is so each time.
+        excess = [
+            median_low(math.log(one.seconds or 1.0) for one in same) - usual for same in repeated.values()
+        ]
+        few = len(repeated) < FEWEST_ALIKE
+        judged = tuple(
+            _Judged(same[-1], math.exp(over), over > least and not few, len(same))
+            for same, over in zip(repeated.values(), excess, strict=True)
+        )
+        found.append(_Kind(name, judged, least, sum(over < -least for over in excess)))
     return found
 
 
-def fleet_of(
-    observations: Sequence[Observation], names: Sequence[str], leaf_of: Mapping[int, int] | None = None
-) -> FleetVerdict:
-    """The verdict on the nodes ``names``. leaf_of: number of each node's leaf switch, where that is known."""
-    leaves = leaf_of or {}
-    judged = _judged(observations, leaves)
-    lost_by: dict[int, str] = {}
-    for one in observations:
-        if one.seconds is None:
-            lost_by.update((node, one.detail) for node in one.nodes if node not in lost_by)
+def fleet_of(observations: Sequence[Observation], names: Sequence[str]) -> FleetVerdict:
+    """The verdict on the nodes ``names``."""
+    kinds = _kinds(observations)
+    judged = [one for kind in kinds if len(kind.judged) >= FEWEST_ALIKE for one in kind.judged]
     # Alone a node says nothing of its network.
-    pairs = [one for one in judged if len(one.seen.nodes) > 1] or judged
-    cleared = {node for one in pairs if not one.slow for node in one.seen.nodes}
-    # Whoever was lost with several explains them. Of another pair that was lost the one that is fast with
-    # others is not to blame; where both are fast, their path is.
-    partners = lost_partners(observations)
-    several = {node for node, groups in partners.items() if len(groups) > 1}
-    alone = {node for node, (group, *_) in partners.items() if not several & set(group)}
-    lost = tuple(sorted(several | alone - cleared))
-    paths = {one.nodes for one in observations if one.seconds is None and not set(one.nodes) & set(lost)}
-    causes, unknown = smallest_causes([one for one in judged if not set(one.seen.nodes) & set(lost)], leaves)
-    repeated = {one.seen.nodes for one in judged if one.times > 1}
-    once = tuple(one for one in causes if one.kind == "slow_link" and one.nodes not in repeated)
-    causes = tuple(one for one in causes if one not in once)
-    causes += tuple(Cause("lost_link", nodes) for nodes in sorted(paths))
-    blank = FleetVerdict(
-        (), (), "", causes, unknown, once, lost, frozenset(cleared - set(lost)), tuple(names)
-    )
+    pairs = [one for one in judged if len(one.seen.nodes) > 1]
+    paired = pairs or any(len(one.nodes) > 1 for one in observations)
+    cleared = {node for one in (pairs if paired else judged) if not one.slow for node in one.seen.nodes}
+    lost, lost_links, either = _lost(observations)
+    said = {node: one.detail for one in reversed(observations) if one.seconds is None for node in one.nodes}
+    causes, unknown = _causes([one for one in judged if not set(one.seen.nodes) & set(lost)])
+    slow = [one for one in judged if one.slow]
+    once = tuple(one for one in causes if sum(row.times for row in slow if one.touches(row.seen)) == 1)
+    causes = tuple(one for one in causes if one not in once) + lost_links
     findings = [
-        _finding("lost", names[node], f"its groups did not end: {lost_by[node] or 'no reason given'}")
+        _finding(
+            "lost", names[node], f"its groups hung, failed or gave wrong data: {said[node] or 'no reason'}"
+        )
         for node in lost
     ]
     for cause in causes:
         if cause.kind == "lost_link":
-            said = f"it hung, and both are fast with others: {lost_by[cause.nodes[0]]}"
-            findings.append(_finding(cause.kind, cause.named(names), said))
-            continue
-        touched = [one for one in judged if one.slow and cause.touches(one.seen, leaves)]
-        ratio = format_ratio(median(one.ratio for one in touched))
-        evidence = f"{plural(len(touched), 'group')} with it take {ratio} as long as usual, none is fast"
-        findings.append(_finding(cause.kind, cause.named(names), evidence))
+            text = f"its group was lost, and both are well with others: {said[cause.nodes[0]]}"
+        else:
+            touched = [one for one in slow if cause.touches(one.seen)]
+            ratio = format_ratio(median(one.ratio for one in touched))
+            text = f"{plural(len(touched), 'group')} with it take {ratio} as long as usual, none is fast"
+        findings.append(_finding(cause.kind, cause.named(names), text))
     for some in unknown:
         what = " or ".join(cause.named(names) for cause in some)
         findings.append(_finding("unknown", what, "each of them explains what was slow"))
+    for some in either:
+        what = " or ".join(names[cause.nodes[0]] for cause in some)
+        findings.append(_finding("unknown", what, f"their group was lost: {said[some[0].nodes[0]]}"))
     chance = "slow in the one round that measured it"
     findings += [_finding("unstable", cause.named(names), chance) for cause in once]
     findings += _beyond_the_model(observations)
-    doubt = "" if judged else "fewer than three groups of one kind were timed"
-    return replace(blank, findings=tuple(findings), evidence=tuple(_evidence(judged, blank)), doubt=doubt)
+    evidence = [
+        *(kind.evidence for kind in kinds),
+        f"{len(cleared)} of {plural(len(names), 'node')} seen to be fast",
+    ]
+    if kinds and not any(one.limit_seconds for one in observations):
+        evidence.append("no interval of the model (of pairs that needs --network): all may be slow alike")
+    doubt = next((kind.doubt for kind in kinds if kind.doubt), "") if kinds else "no group was timed"
+    return FleetVerdict(
+        tuple(findings), tuple(evidence), doubt, causes, (*unknown, *either), once, lost,
+        frozenset(cleared - set(lost)), tuple(names),
+    )  # fmt: skip
+
+
+def _lost(
+    observations: Sequence[Observation],
+) -> tuple[tuple[int, ...], tuple[Cause, ...], tuple[tuple[Cause, ...], ...]]:
+    """Return (nodes that lost their groups, paths that did, alternatives where it may be either of two).
+
+    Whoever was lost with several partners, or died, explains them. Of another pair the one that ended with
+    others is not to blame; where both did, their path is.
+    """
+    partners = lost_partners(observations)
+    surely = {node for one in observations for node in one.proven}
+    surely |= {node for node, groups in partners.items() if len(groups) > 1 or (node,) in groups}
+    ended = {
+        node for one in observations if one.seconds is not None and len(one.nodes) > 1 for node in one.nodes
+    }
+    lost, paths, either = set(surely), list[Cause](), list[tuple[Cause, ...]]()
+    for nodes in sorted(
+        {nodes for groups in partners.values() for nodes in groups if not surely & set(nodes)}
+    ):
+        left = [node for node in nodes if node not in ended]
+        if len(left) == 1:
+            lost.add(left[0])
+        elif left:
+            either.append(tuple(Cause("lost", (node,)) for node in left))
+        else:
+            paths.append(Cause("lost_link", nodes))
+    return tuple(sorted(lost)), tuple(paths), tuple(either)
 
 
 def _finding(kind: str, what: str, evidence: str) -> Finding:
@@ -376,36 +503,48 @@ def _finding(kind: str, what: str, evidence: str) -> Finding:
 
 def _beyond_the_model(observations: Sequence[Observation]) -> Iterator[Finding]:
     """Find kinds whose usual time is longer than the model expects at most: then all are slow alike."""
-    kinds: dict[str, list[Observation]] = defaultdict(list)
+    kinds: dict[str, list[float]] = defaultdict(list)
     for one in observations:
         if one.seconds is not None and one.limit_seconds:
-            kinds[one.kind].append(one)
-    for kind, alike in kinds.items():
-        ratio = median((one.seconds or 0.0) / (one.limit_seconds or 1.0) for one in alike)
-        if ratio > 1 and any(one.limit_seconds for one in alike):
-            text = f"the usual time is {format_ratio(ratio)} of the longest that the model expects"
+            kinds[one.kind].append(one.seconds / one.limit_seconds)
+    for kind, ratios in kinds.items():
+        if median(ratios) > 1:
+            text = f"the usual time is {format_ratio(median(ratios))} of the longest that the model expects"
             yield _finding("slow_fleet", kind, text)
-
-
-def _evidence(judged: Sequence[_Judged], verdict: FleetVerdict) -> Iterator[str]:
-    kinds = Counter(one.seen.kind for one in judged)
-    slow = Counter(one.seen.kind for one in judged if one.slow)
-    for kind, number in kinds.items():
-        yield f"{plural(number, 'group')}, {kind}: {slow[kind]} slow"
-    yield f"{len(verdict.cleared)} of {plural(len(verdict.names), 'node')} seen to be fast"
 
 
 # -- the smallest set of causes ------------------------------------------------------------------------------
 
 
+def _causes(judged: Sequence[_Judged]) -> tuple[tuple[Cause, ...], tuple[tuple[Cause, ...], ...]]:
+    """Return causes and alternatives of all works, rails and whole nodes apart."""
+    rows: dict[tuple[str, bool], list[_Judged]] = defaultdict(list)
+    for one in judged:
+        rows[one.seen.work, one.seen.rail >= 0].append(one)
+    for work in {one.seen.work for one in judged}:
+        if rails := rows.get((work, True)):
+            rails += [one for one in rows.get((work, False), ()) if len(one.seen.nodes) == 1]
+    found = [smallest_causes(some) for some in rows.values()]
+    certain = {cause for causes, _ in found for cause in causes}
+    # What is slow in one work as a whole need not be named for its parts in others, nor a whole for one rail.
+    alone = {one.seen.nodes for one in judged if one.slow}
+    rails_of = {one.nodes for one in certain if one.kind == "slow_rail"}
+    parts = {one for one in certain if one.nodes in rails_of - alone and one.kind != "slow_rail"}
+    whole = {one.nodes for one in certain - parts if one.kind == "slow_node"}
+    certain -= parts | {one for one in certain if one.nodes in whole and one.kind != "slow_node"}
+    named = {one.nodes for one in certain}
+    unknown = dict.fromkeys(some for _, alternatives in found for some in alternatives)
+    return tuple(sorted(certain)), tuple(some for some in unknown if not named & {one.nodes for one in some})
+
+
 def smallest_causes(
-    judged: Sequence[_Judged], leaf_of: Mapping[int, int]
+    judged: Sequence[_Judged],
 ) -> tuple[tuple[Cause, ...], tuple[tuple[Cause, ...], ...]]:
     """Return (causes that every smallest set has, alternatives where smallest sets differ)."""
     slow = [one.seen for one in judged if one.slow]
     touched: dict[Cause, frozenset[int]] = {}
-    for cause in _possible(judged, leaf_of):
-        rows = frozenset(place for place, seen in enumerate(slow) if cause.touches(seen, leaf_of))
+    for cause in _possible(judged):
+        rows = frozenset(place for place, seen in enumerate(slow) if cause.touches(seen))
         # Two causes of one node that touch the same are told apart by nothing: the wider one stands for both.
         if rows and (rows, cause.nodes) not in {(others, one.nodes) for one, others in touched.items()}:
             touched[cause] = rows
@@ -427,23 +566,25 @@ def smallest_causes(
     return tuple(sorted(certain)), tuple(unknown)
 
 
-def _possible(judged: Sequence[_Judged], leaf_of: Mapping[int, int]) -> Iterator[Cause]:
-    """Yield every cause that touches something slow and nothing fast, the widest of a node first."""
+def _possible(judged: Sequence[_Judged]) -> Iterator[Cause]:
+    """Yield every cause that touches something slow and nothing fast, the widest of a node first.
+
+    A group's own nodes and rail are among them, so nothing slow is left without a cause.
+    """
     slow = [one.seen for one in judged if one.slow]
     fast_of: dict[int, list[Observation]] = defaultdict(list)
     for one in judged:
         for node in one.seen.nodes if not one.slow else ():
             fast_of[node].append(one.seen)
     nodes = sorted({node for seen in slow for node in seen.nodes})
-    wanted = [Cause(kind, (node,)) for node in nodes for kind in ("slow_node", "slow_network")]
+    kinds = ("slow_node", "slow_network", "slow_inside")
+    wanted = [Cause(kind, (node,)) for node in nodes for kind in kinds]
     rails = [seen for seen in slow if seen.rail >= 0]
     wanted += [Cause("slow_rail", (node,), seen.rail) for seen in rails for node in seen.nodes]
-    leaves = {leaf_of[node] for node in nodes if node in leaf_of}
-    below = {leaf: tuple(node for node in leaf_of if leaf_of[node] == leaf) for leaf in sorted(leaves)}
-    wanted += [Cause("slow_leaf", some, leaf) for leaf, some in below.items()]
     wanted += [Cause("slow_link", seen.nodes) for seen in slow if len(seen.nodes) > 1]
+    wanted += [Cause("slow_link", seen.nodes, seen.rail) for seen in rails]
     for cause in dict.fromkeys(wanted):
-        if not any(cause.touches(seen, leaf_of) for node in cause.nodes for seen in fast_of[node]):
+        if not any(cause.touches(seen) for node in cause.nodes for seen in fast_of[node]):
             yield cause
 
 
@@ -486,38 +627,49 @@ def _cover(
 # -- a second look -------------------------------------------------------------------------------------------
 
 
-def second_look(verdict: FleetVerdict, seed: int = 0) -> list[list[tuple[int, int]]]:
+def second_look(
+    verdict: FleetVerdict, seed: int = 0, block_of: Mapping[int, int] | None = None
+) -> list[list[tuple[int, int]]]:
     """Return rounds of pairs of nodes that tell more: none where nothing is suspected.
 
     Suspects with partners that were proven fast, and with others in a next round; paths under suspicion once
     more, then a round robin among their nodes and some of the fast. In every round fast nodes that are left
     meet each other, so that switches carry as much as in the rounds that these times are compared with.
+    block_of: nodes of which pairs were made among themselves alone, by a number; pairs stay inside.
     """
-    suspects, draw = verdict.suspects, np.random.default_rng(seed)
-    fast = sorted(verdict.cleared - set(suspects))
-    links = [one for one in verdict.possible if one.kind == "slow_link"]
-    if not suspects or not fast:
-        return []
-    rounds: list[list[tuple[int, ...]]] = []
+    blocks = block_of or {}
+    draw, rounds = np.random.default_rng(seed), defaultdict[int, list[tuple[int, int]]](list)
+    suspects = verdict.suspects
+    for block in sorted({blocks.get(node, 0) for node in suspects}):
+        inside = {node for node in range(len(verdict.names)) if blocks.get(node, 0) == block}
+        fast = sorted((verdict.cleared - set(suspects)) & inside)
+        links = [one.nodes for one in verdict.possible if one.kind == "slow_link" and {*one.nodes} <= inside]
+        asked = _rounds_of_suspects([node for node in suspects if node in inside], fast, links, draw)
+        for number, pairs in enumerate(asked):
+            met = {node for pair in pairs for node in pair}
+            free = [fast[place] for place in draw.permutation(len(fast)) if fast[place] not in met]
+            every = [*pairs, *zip(free[::2], free[1::2], strict=False)]
+            rounds[number] += [(min(pair), max(pair)) for pair in every]
+    return [sorted(rounds[number]) for number in sorted(rounds)]
+
+
+def _rounds_of_suspects(
+    suspects: Sequence[int], fast: Sequence[int], links: Sequence[tuple[int, ...]], draw: np.random.Generator
+) -> Iterator[list[tuple[int, ...]]]:
+    if not fast:
+        return
     # Where there are more suspects than partners, the others come in rounds of their own.
     for _ in range(PARTNERS_AGAIN):
         for first in range(0, len(suspects), len(fast)):
             partners = [fast[place] for place in draw.permutation(len(fast))]
-            rounds.append(list(zip(suspects[first : first + len(fast)], partners, strict=False)))
+            yield list(zip(suspects[first : first + len(fast)], partners, strict=False))
     if links:
         again: list[tuple[int, ...]] = []
-        for one in links:
-            if not set(one.nodes) & {node for pair in again for node in pair}:
-                again.append(one.nodes)
-        rounds.append(again)
-        around = [*dict.fromkeys(node for one in links for node in one.nodes), *fast][:MOST_NEIGHBOURS]
+        for nodes in links:
+            if not set(nodes) & {node for pair in again for node in pair}:
+                again.append(nodes)
+        yield again
+        around = [*dict.fromkeys(node for nodes in links for node in nodes), *fast][:MOST_NEIGHBOURS]
         for number in range(len(around) - 1 + len(around) % 2):
             pairs = PairingRound("round_robin", number).pairs(len(around))
-            rounds.append([(around[one], around[two]) for one, two in pairs])
-    filled = []
-    for one_round in rounds:
-        met = {node for pair in one_round for node in pair}
-        free = [fast[place] for place in draw.permutation(len(fast)) if fast[place] not in met]
-        every = [*one_round, *zip(free[::2], free[1::2], strict=False)]
-        filled.append(sorted((min(pair), max(pair)) for pair in every))
-    return filled
+            yield [(around[one], around[two]) for one, two in pairs]

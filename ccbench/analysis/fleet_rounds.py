@@ -15,6 +15,7 @@ from dataclasses import replace
 from ccbench.analysis.fleet import (
     ADVICE,
     FLEET,
+    blocks_of,
     lost_groups,
     lost_partners,
     node_numbers,
@@ -65,8 +66,12 @@ def further_cases(left: Sequence[Case], run: Run) -> tuple[Case, ...]:
         # In a second look are nodes that hung before: only a group that did is left out there.
         if case.groups in added:
             ahead.append(_with(case, [group for group in case.members if group not in lost]))
-        else:
-            ahead.append(without(case, {rank for group in lost for rank in group}))
+            continue
+        out = {rank for group in lost for rank in group}
+        whole = [(replace(case, groups=""), group) for group in case.members if not out & {*group}]
+        # No pair is in two rounds: where the others were timed, the round was measured without the lost.
+        if not whole or not timed.issuperset(whole):
+            ahead.append(without(case, out))
     measured = {point.case_id for point in points if point.complete}
     cases = [case for case in dict.fromkeys(ahead) if case and case.case_id not in measured]
     return tuple(cases) or _looked_again(run)
@@ -98,21 +103,32 @@ def without(case: Case, out: Collection[int]) -> Case | None:
 
 
 def _looked_again(run: Run) -> tuple[Case, ...]:
-    """Return the cases of a second look: like those before, with pairs that tell nodes in doubt apart."""
+    """Return the cases of a second look: like those before, with pairs that tell nodes in doubt apart.
+
+    Pairs of single ranks stay that: one for each place in the two nodes. Whoever was slow once alone is
+    measured alone again.
+    """
     measured = {point.case_id for point in run.points if point.complete}
-    kinds = {}
+    kinds: dict[tuple[Case, int, bool], tuple[int, ...]] = {}
     for point in run.points:
         node = node_numbers(point)
-        if point.groups and len({node[rank] for rank in point.members[0]}) == 2:
-            kinds[_kind_of(point)] = node
-    seed = run.manifest.at("suite", "seed")
-    hung = [*_who_hung(run)]
-    rounds = [hung] if hung else second_look(verdict_of(run), seed if isinstance(seed, int) else 1)
-    cases = [
-        _with(kind, [[rank for rank, one in enumerate(node) if one in pair] for pair in pairs])
-        for pairs in rounds
-        for kind, node in kinds.items()
-    ]
+        ends = len({node[rank] for rank in point.members[0]}) if point.groups else 0
+        by_rail = ends == len(point.members[0]) < ends * len(node) // len({*node})
+        kinds[_kind_of(point), ends, by_rail and ends == 2] = node
+    verdict, seed = verdict_of(run), run.manifest.at("suite", "seed")
+    alone = [cause.nodes for cause in verdict.once if len(cause.nodes) == 1]
+    again = second_look(verdict, seed if isinstance(seed, int) else 1, blocks_of(run))
+    hung: Sequence[tuple[int, ...]] = [*_who_hung(run)]
+    rounds: list[Sequence[tuple[int, ...]]] = [hung] if hung else [alone, *again]
+    cases = []
+    for nodes in filter(None, rounds):
+        for (kind, ends, by_rail), node in kinds.items():
+            ranks = [[[rank for rank, of in enumerate(node) if of == one] for one in some] for some in nodes]
+            if by_rail:
+                groups = [list(rail) for both in ranks for rail in zip(*both, strict=False)]
+            else:
+                groups = [[rank for part in some for rank in part] for some in ranks]
+            cases.append(_with(kind, groups) if ends == len(nodes[0]) else None)
     return tuple(case for case in cases if case and case.case_id not in measured)
 
 
@@ -125,8 +141,9 @@ def _who_hung(run: Run) -> Iterator[tuple[int, int]]:
     partners = lost_partners(observations)
     met = {one.nodes for one in observations}
     free = [node for node in sorted(verdict.cleared) if node not in partners]
+    proven = {node for one in observations for node in one.proven}
     for node, groups in sorted(partners.items()):
-        told = any(len(partners[other]) > 1 for group in groups for other in group)
+        told = any(len(partners[other]) > 1 or other in proven for group in groups for other in group)
         partner = next((one for one in free if (min(node, one), max(node, one)) not in met), None)
         if partner is not None and not told and node not in looked:
             free.remove(partner)

@@ -10,6 +10,7 @@ from ccbench.analysis.fleet import FleetVerdict
 from ccbench.analysis.fleet_rounds import machine_verdict
 from ccbench.errors import UsageError
 from ccbench.results import Run
+from ccbench.topology.graph import Finding
 from ccbench.units import plain
 
 LONGEST_TEXT = 200
@@ -56,14 +57,22 @@ def verdict_junit(run: Run) -> str:
             "'ccbench compare BASE NEW --format junit' judges other runs"
         )
     suite = f"ccbench {run.suite}"
-    cases = [
+    cases, told = list[JUnitCase](), list[Finding]()
+    if isinstance(verdict, FleetVerdict):
+        for node, name in enumerate(verdict.names):
+            own = verdict.of_node(node)
+            told += own
+            said = "; ".join(plain(one, 2 * LONGEST_TEXT) for one in own)
+            unseen = "" if own or node in verdict.cleared else "in no group that was seen to be fast"
+            kind = "failure" if own else "error" if unseen else ""
+            cases.append(JUnitCase(suite, name, kind, own[0].kind if own else "unseen", said or unseen))
+    cases += [
         JUnitCase(
-            suite, ", ".join(one.devices) or one.kind, "failure", one.kind, plain(one, 2 * LONGEST_TEXT)
+            suite, ", ".join(one.devices) or one.kind, "failure" if one.severity == "problem" else "error",
+            one.kind, plain(one, 2 * LONGEST_TEXT),
         )
         for one in verdict.findings
-    ]
-    if isinstance(verdict, FleetVerdict):
-        fine = (name for node, name in enumerate(verdict.names) if node not in verdict.excluded)
-        cases += [JUnitCase(suite, name) for name in fine]
+        if one not in told
+    ]  # fmt: skip
     cases.append(JUnitCase(suite, "verdict", "error" if verdict.doubt else "", "doubt", verdict.doubt))
     return junit_text(suite, cases, "; ".join(verdict.lines()))

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 DETECT = "detect"
 """The machine's name that stands for measuring this one."""
 
+FEWEST_NODES = 4
+"""Nodes from which on ``several_nodes`` takes a suite's place: three have only three pairs to compare."""
+
 MOST_COSTLY_TEAMS = 3
 """Teams that hold memory of GPUs and are open at the same time."""
 
@@ -109,10 +112,11 @@ class Plan:
 
 
 def suite_on_nodes(suite: Suite, options: RunOptions) -> Suite:
-    """Return the suite that ``suite`` stands for on so many nodes: on several it may be another one."""
+    """Return the suite that ``suite`` stands for on so many nodes: from four on it may be another one."""
     from ccbench.suite.model import load_suite
 
-    return load_suite(suite.several_nodes) if suite.several_nodes and (options.nodes or 1) > 1 else suite
+    several = suite.several_nodes if (options.nodes or 1) >= FEWEST_NODES else ""
+    return load_suite(several) if several else suite
 
 
 def plan_suite(suite: Suite, options: RunOptions) -> Plan:

@@ -7,6 +7,7 @@ libraries of communication and the two by which the system loads them, and nothi
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,10 @@ def refuse_variants(suite: Suite, elsewhere: bool = False) -> None:
             if name.startswith(OWN_PREFIX) or not (name in LOADERS or is_variable_of_library(name)):
                 cure = f"write one such as NCCL_BUFFSIZE or OMPI_MCA_pml, or {' or '.join(LOADERS)}"
                 raise suite.origin.error(place, f"is no variable of a library of communication; {cure}")
+            missing = next((path for path in re.split("[: ]", value) if not os.path.exists(path)), "")
+            if name in LOADERS and missing and not elsewhere:
+                cure = "write whole paths of files (LD_PRELOAD) or folders (LD_LIBRARY_PATH) that are there"
+                raise suite.origin.error(place, f"names {missing}, which is not there; {cure}")
         if variant.library and not os.path.isabs(variant.library):
             cure = "write the whole path, from '/' on"
             raise suite.origin.error(("variants", variant.name, "library"), f"is no whole path; {cure}")

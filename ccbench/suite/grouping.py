@@ -31,7 +31,7 @@ from ccbench.groups import (
     read_groups,
 )
 from ccbench.suite.readers import MOST_RANKS, MisfitError, read_at, several, whole_number, words
-from ccbench.units import plural, shown, suggestion
+from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
     from ccbench.suite.model import Sweep
@@ -353,9 +353,11 @@ def why_no_groups(sweep: Sweep, ranks: int, nodes: int) -> str:
     """Reason why so many ranks form none of the sweep's groups, the first one's; '' where they form some."""
     if any(True for _ in _groupings(sweep, ranks, nodes)):
         return ""
+    if ranks % nodes and (sweep.per == NODE or sweep.groups[0] == NODE or sweep.within == "rail"):
+        return f"groups {sweep.groups[0]}: {ranks} ranks are no equal numbers on {nodes} nodes"
     expression = next(rounds_of(sweep.groups[0], sweep, ranks, nodes), "")
     if not expression:
-        return f"groups {sweep.groups[0]}: {plural(nodes, 'node')} have no pairs; take two or more (--nodes)"
+        return f"groups {sweep.groups[0]}: pairs need two nodes or more (--nodes), not {nodes}"
     try:
         expression = _spelled(expression, sweep.layout, ranks)
     except UsageError as problem:

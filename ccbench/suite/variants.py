@@ -63,9 +63,10 @@ def _one(name: str, settings: Any) -> Variant:
 def _setting(name: str, variable: str, word: Any) -> str:
     """Text or a number; what it is, is not said in an error: it may be a secret."""
     # YAML's true would become a word that no library documents.
-    fits = isinstance(word, (str, int, float)) and not isinstance(word, bool)
+    # Of 1.50 and 1e3 YAML keeps the value, not what was written: they need quotes.
+    fits = isinstance(word, (str, int)) and not isinstance(word, bool)
     if not fits or len(str(word)) > LONGEST_SETTING or not str(word).isprintable():
-        cure = f"write a text of at most {LONGEST_SETTING} printable letters, such as '1', or a number"
+        cure = f"write at most {LONGEST_SETTING} printable letters, or a whole number"
         raise MisfitError(f"is no value of a variable; {cure}", name, "env", variable)
     return str(word)
 
@@ -83,7 +84,7 @@ _SETTINGS_SCHEMA = {
     "type": "object",
     "properties": {
         "library": {"type": "string"},
-        "env": {"type": "object", "additionalProperties": {"type": ["string", "number"]}},
+        "env": {"type": "object", "additionalProperties": {"type": ["string", "integer"]}},
     },
     "additionalProperties": False,
 }

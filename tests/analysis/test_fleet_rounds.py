@@ -33,6 +33,7 @@ class Fleet:
     slow_links: frozenset[tuple[int, int]] = frozenset()
     hung: frozenset[int] = frozenset()
     hung_links: frozenset[tuple[int, int]] = frozenset()
+    wrong: frozenset[int] = frozenset()
     dead: bool = False
     factor: float = 1.6
     measured: int = 0
@@ -46,6 +47,9 @@ class Fleet:
             ranks = ", ".join(str(rank) for group in stuck for rank in group)
             detail = f"timed out in sample -1: furthest behind: rank {ranks} of {self.nodes}"
             return Measurement(one, Status.TIMED_OUT, detail, hosts=self.names)
+        if bad := self.wrong & {*one.communicating_ranks}:
+            detail = f"rank {min(bad)}: 1 wrong, first at element 5"
+            return Measurement(one, Status.WRONG, detail, wrong_elements=1, hosts=self.names)
         random = np.random.default_rng(self.measured)
         times = []
         for group in one.members:
@@ -150,6 +154,31 @@ def test_a_node_that_hangs_costs_its_round_and_is_told_from_its_partner_by_other
     assert "furthest behind" in str(one.findings[0])
     # Who lost a partner got another one: nobody rests who need not.
     assert {len(point.members) for point in run.points if point.status is Status.OK} >= {3}
+
+
+def test_a_check_that_has_ended_asks_for_nothing_when_it_is_resumed() -> None:
+    fleet = Fleet(8, hung=frozenset({4}))
+    planned = fleet.planned(round_robin(8))
+    run = fleet.checked(planned)
+    measured = {point.case_id for point in run.points if point.complete}
+    assert further_cases([one for one in planned if one.case_id not in measured], run) == ()
+
+
+def test_a_node_whose_groups_give_wrong_data_is_lost() -> None:
+    fleet = Fleet(8, wrong=frozenset({4}))
+    one = verdict(fleet, round_robin(8))
+    assert (one.excluded, one.exit_code) == ((4,), 1)
+    assert "1 wrong" in str(one.findings[0])
+
+
+def test_a_failure_that_names_nobody_keeps_the_verdict_open() -> None:
+    fleet = Fleet(8)
+    planned = fleet.planned(round_robin(8))
+    points = [fleet.measure(one) for one in planned[:4]]
+    points.append(Measurement(planned[4], Status.FAILED, "internal error"))
+    one = fleet_verdict(run_of(points, {"suite": {"verdict": "fleet"}}))
+    assert (one.word, one.exit_code) == ("NO VERDICT", 3)
+    assert "internal error" in one.doubt
 
 
 def test_two_that_hang_with_each_other_alone_are_a_bad_link() -> None:

@@ -41,7 +41,16 @@ def named(name: str, size: int = 8, **changes: object) -> Case:
     "name", ["NCCL_ALGO", "OMPI_MCA_pml", "I_MPI_ADJUST_ALLREDUCE", "NCCL_IB_PKEY", "LD_PRELOAD", "UCX_TLS"]
 )
 def test_variables_of_libraries_and_the_loaders_may_be_set(name: str) -> None:
-    refuse_variants(suite(f"{{a: {{env: {{{name}: x}}}}}}"))
+    refuse_variants(suite(f"{{a: {{env: {{{name}: {__file__}}}}}}}"))
+
+
+def test_what_a_loader_would_not_find_is_refused() -> None:
+    env = "{a: {env: {LD_PRELOAD: /usr /none.so}}}"
+    with pytest.raises(
+        SuiteError, match=r"LD_PRELOAD: names /none\.so, which is not there; write whole paths"
+    ):
+        refuse_variants(suite(env))
+    refuse_variants(suite(env), elsewhere=True)
 
 
 @pytest.mark.parametrize("name", ["PATH", "HOME", "CCBENCH_LEADER", "PYTHONPATH", "SLURM_JOB_ID", "RANK"])

@@ -231,5 +231,5 @@ def test_rounds_of_pairs_of_nodes_are_a_case_each_and_nodes_alone_one() -> None:
 
 
 def test_one_node_has_no_pairs_of_nodes() -> None:
-    with pytest.raises(SuiteError, match="1 node have no pairs; take two or more"):
+    with pytest.raises(SuiteError, match=r"pairs need two nodes or more \(--nodes\), not 1"):
         cases_of({"groups": "matching:3", "per": "node"})

@@ -61,8 +61,8 @@ def test_a_suite_without_variants_has_the_cases_it_had() -> None:
         ("{a: {library: 3}}", "variants.a.library: 3 is not a path; write the path of a library"),
         ("{a: {env: [x]}}", "variants.a.env: ['x'] is not a mapping; write {NAME: value}"),
         ("{a: {env: {a-b: x}}}", "variants.a.env: 'a-b' is not a name of a variable; write a name such as"),
-        ("{a: {env: {A: true}}}", "variants.a.env.A: is no value of a variable; write a text"),
-        ("{a: {env: {A: [x]}}}", "variants.a.env.A: is no value of a variable; write a text"),
+        ("{a: {env: {A: true}}}", "variants.a.env.A: is no value of a variable; write at most"),
+        ("{a: {env: {A: [x]}}}", "variants.a.env.A: is no value of a variable; write at most"),
     ],
 )
 def test_a_mistake_is_told_in_one_line_with_its_place(variants: str, said: str) -> None:

@@ -9,12 +9,17 @@ the wall time that was spent outside warm-up and measured launches. By hand, nev
 from __future__ import annotations
 
 import argparse
+import math
+import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
 
@@ -24,21 +29,20 @@ from ccbench.runner.progress import progress_for
 from ccbench.runner.run import run_suite
 from ccbench.suite.model import load_suite
 
-if TYPE_CHECKING:
-    import pandas as pd
+Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Timed:
     """A run's cases and how long the whole run took."""
 
-    cases: pd.DataFrame
+    cases: Rows
     wall_seconds: float
 
     @property
     def outside_share(self) -> float:
         """Share of the wall time outside launches, interpreter, imports and report not counted."""
-        return 1 - float(self.cases["launching_seconds"].sum()) / self.wall_seconds
+        return 1 - sum(row["launching_seconds"] or 0.0 for row in self.cases) / self.wall_seconds
 
 
 def run_once(suite: str, ranks: int | None, folder: Path) -> Timed:
@@ -46,29 +50,35 @@ def run_once(suite: str, ranks: int | None, folder: Path) -> Timed:
     began = time.monotonic()
     run_suite(load_suite(suite), RunOptions(output=folder, ranks=ranks), progress_for(sys.stderr))
     wall_seconds = time.monotonic() - began
-    return Timed(load_run(folder).cases.set_index("case_id"), wall_seconds)
+    return Timed(load_run(folder).table.to_pylist(), wall_seconds)
 
 
-def comparison(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
+def comparison(first: Rows, second: Rows) -> list[str]:
     """Lines about the points that both runs have."""
-    again = second[second["status"] == "ok"].add_suffix("_again")
-    both = first[first["status"] == "ok"].join(again, how="inner")
-    overlap = (both["low_seconds"] <= both["high_seconds_again"]) & (
-        both["low_seconds_again"] <= both["high_seconds"]
-    )
-    ratios = both["median_seconds_again"] / both["median_seconds"]
-    low, middle, high = ratios.quantile([0.05, 0.5, 0.95])
-    lines = [
-        f"{int(overlap.sum())} of {len(both)} intervals overlap ({overlap.mean():.1%})",
-        f"ratio of medians, second to first: {low:.3f} / {middle:.3f} / {high:.3f} (5 % / median / 95 %)",
+    again = {row["case_id"]: row for row in second if row["status"] == "ok"}
+    both = [
+        (row, again[row["case_id"]]) for row in first if row["status"] == "ok" and row["case_id"] in again
     ]
-    for case_id, row in both[~overlap].iterrows():
-        lines.append(
-            f"  apart: {row['collective']} {row['size_bytes']} B: "
-            f"{row['low_seconds']:.3g}..{row['high_seconds']:.3g} s, then "
-            f"{row['low_seconds_again']:.3g}..{row['high_seconds_again']:.3g} s ({case_id})"
-        )
-    return lines
+    if not both:
+        return ["no point was measured in both runs"]
+    apart = [
+        (one, other)
+        for one, other in both
+        if one["low_seconds"] > other["high_seconds"] or other["low_seconds"] > one["high_seconds"]
+    ]
+    ratios = [other["median_seconds"] / one["median_seconds"] for one, other in both]
+    low, middle, high = np.quantile(ratios, [0.05, 0.5, 0.95])
+    overlapping = len(both) - len(apart)
+    return [
+        f"{overlapping} of {len(both)} intervals overlap ({overlapping / len(both):.1%})",
+        f"ratio of medians, second to first: {low:.3f} / {middle:.3f} / {high:.3f} (5 % / median / 95 %)",
+        *(
+            f"  apart: {one['collective']} {one['size_bytes']} B: "
+            f"{one['low_seconds']:.3g}..{one['high_seconds']:.3g} s, then "
+            f"{other['low_seconds']:.3g}..{other['high_seconds']:.3g} s ({one['case_id']})"
+            for one, other in apart
+        ),
+    ]
 
 
 def main() -> None:
@@ -82,7 +92,8 @@ def main() -> None:
     for line in comparison(runs[0].cases, runs[1].cases):
         print(line)
     for name, run in zip(("first", "second"), runs, strict=True):
-        load = run.cases["other_cpu_share"].median()
+        shares = [row["other_cpu_share"] for row in run.cases if row["other_cpu_share"] is not None]
+        load = statistics.median(shares or [math.nan])
         print(
             f"{name} run: {run.wall_seconds:.1f} s, {run.outside_share:.0%} outside launches, "
             f"other programs took {load:.0%} of the processors (median)"

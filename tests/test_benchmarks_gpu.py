@@ -257,7 +257,7 @@ def test_a_whole_run_on_the_cpu_is_labelled_and_judges_nothing(tmp_path: Path) -
     assert all(one["samples"] > 0 and "emulation" in one["flags"] for one in points)
     assert not any("floor_share" in one for one in points)
     run = load_run(tmp_path / "out/run")
-    assert set(run.cases["status"]) == {"ok"}
+    assert {point.status for point in run.points} == {"ok"}
     assert (tmp_path / "out/run/report/report.md").read_text().startswith("# EMULATION")
 
 

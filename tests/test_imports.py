@@ -11,7 +11,7 @@ import pytest
 import ccbench
 
 HEAVY = (
-    "cupy", "matplotlib", "mpi4py", "numpy", "pandas", "pyarrow", "pydantic", "rich", "scipy",
+    "cupy", "matplotlib", "mpi4py", "numpy", "pyarrow", "pydantic", "rich", "scipy",
     "torch", "yaml",
 )  # fmt: skip
 

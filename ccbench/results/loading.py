@@ -26,12 +26,11 @@ from ccbench.cases import SETTINGS
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.results.folder import CASES_NAME, MANIFEST_NAME, write_atomically
 from ccbench.results.points import ORDER, Manifest, Point, points_of_table
-from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, arrow_schema
+from ccbench.results.schema import SCHEMA_VERSION, VERSION_KEY, arrow_schema
 from ccbench.suite.documents import shipped_folder
 from ccbench.units import shown
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
 
@@ -98,19 +97,6 @@ class Run:
     def points(self) -> tuple[Point, ...]:
         """Every case, sorted by what was asked of it, whatever order they were measured in."""
         return points_of_table(self.table, self.manifest)
-
-    @cached_property
-    def cases(self) -> pd.DataFrame:
-        """The table for pandas. A missing float or text is NaN, a missing whole number is pandas.NA."""
-        import pandas as pd
-        import pyarrow as pa
-
-        # Otherwise pandas makes floats of whole numbers as soon as one is missing.
-        frame = self.table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
-        whole = [one.name for one in SCHEMA if one.kind == "int64" and not one.null_when]
-        # A copy has few blocks: so many columns one by one make pandas warn of its own slowness.
-        typed: pd.DataFrame = frame.astype({name: "int64" for name in whole if name in frame}).copy()
-        return typed
 
     @property
     def suite(self) -> str:

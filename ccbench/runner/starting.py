@@ -116,8 +116,16 @@ def modules_imported(names: Sequence[str]) -> Iterator[None]:
     By a thread, which gets no signals: one that raises inside the import of a C extension leaves it half
     loaded for good.
     """
-    # pyarrow looks for pandas when it is given a first row.
-    thread = threading.Thread(target=lambda: [*map(importlib.import_module, ("pandas", *names))])
+
+    def load() -> None:
+        import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+
+        # Given a first value, pyarrow looks for pandas, which takes a second where somebody has installed it.
+        pa.array([None])
+        for name in ("pyarrow.parquet", *names):
+            importlib.import_module(name)
+
+    thread = threading.Thread(target=load)
     thread.start()
     try:
         yield

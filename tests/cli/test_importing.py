@@ -35,7 +35,7 @@ def test_a_log_becomes_a_run_that_reports(ccbench: Command, tmp_path: Path) -> N
     assert "wrote run" in ended.out
     assert not (tmp_path / "results").exists()
     run = load_run(tmp_path / "run")
-    assert sorted(run.cases["status"]) == ["ok", "ok", "ok", "wrong"]
+    assert sorted(point.status for point in run.points) == ["ok", "ok", "ok", "wrong"]
     assert ccbench("report", "run", "--format", "svg,md,csv", "-o", "pages").done
     page = (tmp_path / "pages" / "report.md").read_text()
     assert "imported from log.txt (nccl-tests" in page
@@ -48,8 +48,7 @@ def test_a_machine_that_the_log_shows_is_taken_and_said(ccbench: Command, tmp_pa
     ended = ccbench("import", "log.txt", "-o", "run")
     assert ended.code == 0
     assert "note: log.txt: taken as --machine hgx-h100: lines 6 to 13 list NVIDIA H100 80GB HBM3" in ended.err
-    cases = load_run(tmp_path / "run").cases
-    assert cases["predicted_seconds"].notna().all()
+    assert None not in [point.predicted_seconds for point in load_run(tmp_path / "run").points]
     (tmp_path / "bare.txt").write_text(ONE_WRONG.replace("NVIDIA H100 80GB HBM3", ""))
     bare = ccbench("import", "bare.txt")
     assert bare.out.startswith("CANNOT SAY: nccl ")
@@ -99,8 +98,7 @@ def test_a_table_on_unknown_ranks_is_left_out_and_options_rescue_it(ccbench: Com
     given = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
     assert ccbench("import", "bare.txt", *given, "-o", "whole").done
     run = load_run(tmp_path / "whole")
-    assert set(run.cases["ranks"]) == {16}
-    assert set(run.cases["nodes"]) == {2}
+    assert {(point.ranks, point.nodes) for point in run.points} == {(16, 2)}
     assert run.manifest.document["network"] == "ib-ndr-400x8"
 
 

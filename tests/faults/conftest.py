@@ -66,7 +66,8 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     """All cases of a run folder; none may be unreadable."""
     run = load_run(folder)
     assert run.problems == ()
-    return [{str(name): value for name, value in row.items()} for row in run.cases.to_dict("records")]
+    rows: list[dict[str, Any]] = run.table.to_pylist()
+    return rows
 
 
 @dataclass

@@ -148,11 +148,11 @@ def test_damaged_cases_are_named_the_rest_is_reported_and_resume_heals(bench: Be
     pq.write_table(pa.table({"x": [1, 2]}), foreign)
     never_ours.write_text("not parquet at all")
     run = load_run(ended.folder)
-    assert len(run.cases) == 1
+    assert len(run.points) == 1
     damaged = sorted([truncated, emptied, foreign, never_ours])
     assert [Path(problem.partition(": ")[0]) for problem in sorted(run.problems)] == damaged
     assert bench.command("report", "out", "--format", "md").code == 0
-    assert run.cases.iloc[0]["collective"] in (ended.folder / "report" / "report.md").read_text()
+    assert run.points[0].collective in (ended.folder / "report" / "report.md").read_text()
     never_ours.unlink()
     assert bench.run(suite, "--resume", "out").code == 0
     assert len(ended.rows) == 4

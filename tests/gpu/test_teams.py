@@ -72,9 +72,7 @@ def test_a_run_ends_well_and_says_loopback_where_a_gpu_is_shared(
     with pytest.raises(SystemExit) as leaving:
         main(["run", str(suite), "-o", str(tmp_path / "run")])
     assert leaving.value.code == 0
-    cases = load_run(tmp_path / "run").cases
-    assert len(cases)
-    assert set(cases["status"]) == {"ok"}
-    assert set(cases["transport"]) == {transport}
+    points = load_run(tmp_path / "run").points
+    assert {(one.status, one.transport) for one in points} == {("ok", transport)}
     shared = cuda.runtime.getDeviceCount() < 2
-    assert all(("loopback" in flags) == shared for flags in cases["flags"])
+    assert all(("loopback" in one.flags) == shared for one in points)

@@ -54,7 +54,7 @@ def test_only_the_same_work_is_laid_beside(run: Run, tmp_path: Path) -> None:
 
 def test_collectives_that_no_source_named_are_never_alike(run: Run) -> None:
     nameless = edited(run, collective="unknown")
-    assert len(comparable_points(points_of(run), run)) == len(run.cases)
+    assert len(comparable_points(points_of(run), run)) == len(run.points)
     assert comparable_points(points_of(nameless), nameless) == ()
 
 
@@ -189,4 +189,4 @@ def test_sums_of_another_type_on_processors_are_not_alike(run: Run, tmp_path: Pa
     assert comparable_points(points_of(run), halves) == ()
     moved = write_run(tmp_path / "moved", sweep("all_gather"))
     others = write_run(tmp_path / "others", [replace(one, dtype="float16") for one in sweep("all_gather")])
-    assert len(comparable_points(points_of(moved), others)) == len(others.cases)
+    assert len(comparable_points(points_of(moved), others)) == len(others.points)

@@ -67,7 +67,7 @@ def test_a_median_stands_with_its_interval_in_one_unit(run: Run) -> None:
 def test_no_line_is_wider_than_the_screen_and_no_number_is_cut(run: Run, width: int) -> None:
     text = screen_table(run, width)
     assert max(map(len, text.splitlines())) <= max(width, 40)
-    assert sum("KiB" in line or "MiB" in line for line in text.splitlines()) >= len(run.cases)
+    assert sum("KiB" in line or "MiB" in line for line in text.splitlines()) >= len(run.points)
     assert "…" not in "".join(line for line in text.splitlines() if "us [" in line and width >= 60)
 
 
@@ -178,7 +178,7 @@ def test_no_name_breaks_markdown_or_csv(text: str, tmp_path_factory: pytest.Temp
 def test_csv_keeps_full_precision_and_leaves_missing_values_empty(run: Run) -> None:
     rows = list(csv.DictReader(io.StringIO(csv_table(points_of(run)), newline="")))
     assert list(rows[0]) == list(CSV_NAMES)
-    for row, (_, expected) in zip(rows, run.cases.iterrows(), strict=True):
+    for row, expected in zip(rows, run.table.to_pylist(), strict=True):
         assert row["status"] == expected["status"]
         if row["status"] == "ok":
             assert float(row["median_seconds"]) == expected["median_seconds"]

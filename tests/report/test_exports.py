@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -139,19 +138,27 @@ KEY = ["collective", "backend", "algorithm", "protocol", "mode", "ranks", "nodes
        "in_place", "size_bytes", "count"]  # fmt: skip
 
 
+def _by_case(run: Run) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """What was asked of each case -> its row, in order of the former."""
+    found = sorted((tuple(row[name] for name in KEY), row) for row in run.table.to_pylist())
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
 def _same_figures(first: Run, second: Run) -> None:
     """Both runs hold the same cases with the same status and, but for printed digits, the same figures."""
-    both = first.cases.merge(second.cases, on=KEY, suffixes=("", "_back"), how="outer", indicator=True)
-    assert set(both["_merge"]) == {"both"}
-    assert list(both["status"]) == list(both["status_back"])
-    assert list(both["wrong_elements"].fillna(-1)) == list(both["wrong_elements_back"].fillna(-1))
-    for name, digits in (("median_seconds", 5e-9), ("algbw_GB_s", 5e-3), ("busbw_GB_s", 5e-3)):
-        wanted, found = both[name], both[f"{name}_back"]
-        assert list(wanted.isna()) == list(found.isna()), name
-        # Five significant digits of times and two decimals of rates are printed.
-        near = (wanted - found).abs() <= digits + 5e-3 * wanted.abs() * (wanted.abs() < 1)
-        near |= (wanted - found).abs() <= 5.1e-4 * wanted.abs()
-        assert (near | wanted.isna()).all(), pandas.DataFrame({"wanted": wanted, "found": found})[~near]
+    wanted, found = _by_case(first), _by_case(second)
+    assert wanted.keys() == found.keys()
+    for case_key, row in wanted.items():
+        back = found[case_key]
+        assert (back["status"], back["wrong_elements"]) == (row["status"], row["wrong_elements"]), case_key
+        for name, digits in (("median_seconds", 5e-9), ("algbw_GB_s", 5e-3), ("busbw_GB_s", 5e-3)):
+            figure = row[name]
+            if figure is not None:
+                # Five significant digits of times and two decimals of rates are printed.
+                below_one = digits + 5e-3 * figure if figure < 1 else digits
+                figure = pytest.approx(figure, rel=0, abs=max(below_one, 5.1e-4 * figure))
+            assert back[name] == figure, (case_key, name)
 
 
 @pytest.mark.thinned(2)
@@ -174,7 +181,7 @@ def test_statuses_come_back_with_their_reasons(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", both_ways, edits)
     back = back_again(tmp_path, run)
     _same_figures(run, back)
-    details = back.cases.set_index(["size_bytes", "in_place"])["detail"]
+    details = {(one.size_bytes, one.in_place): one.detail for one in back.points}
     assert details[1024, False] == "rank 1 hung"
     assert details[4096, False] == "3 differ"
 
@@ -192,14 +199,14 @@ def test_times_of_a_model_come_back_as_such(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep(backend="simulated"), simulated=True)
     assert "# SIMULATED: times come from a model" in nccl_tests_tables(points_of(run))[0].text
     back = back_again(tmp_path, run)
-    assert back.cases["simulated"].all()
+    assert all(point.simulated for point in back.points)
     measured = write_run(tmp_path / "measured", sweep())
-    assert not _imported(tmp_path / "again", nccl_tests_tables(points_of(measured))).cases["simulated"].any()
+    again = _imported(tmp_path / "again", nccl_tests_tables(points_of(measured)))
+    assert not any(point.simulated for point in again.points)
 
 
 def _flags(run: Run) -> list[tuple[str, ...]]:
-    ordered = run.cases.sort_values(KEY)
-    return [tuple(flags) for flags in ordered["flags"]]
+    return [tuple(row["flags"]) for row in _by_case(run).values()]
 
 
 def test_emulated_times_come_back_as_emulated_not_as_a_model_s(tmp_path: Path) -> None:
@@ -208,7 +215,7 @@ def test_emulated_times_come_back_as_emulated_not_as_a_model_s(tmp_path: Path) -
     back = back_again(tmp_path, run)
     assert provenance(points_of(back)) == provenance(points_of(run)) == "EMULATION"
     assert _flags(back) == _flags(run)
-    assert back.cases["simulated"].all()
+    assert all(point.simulated for point in back.points)
 
 
 def test_tables_of_emulations_that_list_no_flags_come_back_as_emulated_too(tmp_path: Path) -> None:
@@ -242,8 +249,8 @@ def test_uneven_traffic_is_a_table_of_alltoallv_that_says_so_and_comes_back(tmp_
     size, count, *_ = next(line for line in table.text.splitlines() if line.startswith(" ")).split()
     assert int(size) == int(count) * 4 * 4  # what one rank sends to all four; count is one block
     back = back_again(tmp_path, run)
-    assert set(back.cases["collective"]) == {"alltoallv"}
-    times = [sorted(one.cases["median_seconds"]) for one in (run, back)]
+    assert {point.collective for point in back.points} == {"alltoallv"}
+    times = [sorted(one.table["median_seconds"].to_pylist()) for one in (run, back)]
     assert times[1] == pytest.approx(times[0], rel=1e-3)
 
 
@@ -267,10 +274,11 @@ def test_a_computation_and_a_collective_together_have_a_time_and_no_bandwidth(tm
     (table,) = (one for one in tables if "mode overlap, computing matmul" in one.text)
     assert _rows(table)[0][6:8] == ["N/A", "N/A"]
     assert "Avg bus bandwidth    : N/A" in table.text
-    back = _imported(tmp_path / "back", tables).cases.set_index("mode")
-    assert sorted(back.index) == ["overlap", "streaming"]
-    assert back["median_seconds"].notna().all()
-    assert back["busbw_GB_s"].isna().to_dict() == {"overlap": True, "streaming": False}
+    back = _imported(tmp_path / "back", tables).points
+    assert all(point.is_timed for point in back)
+    assert sorted((point.mode, point.busbw is None) for point in back) == [
+        ("overlap", True), ("streaming", False),
+    ]  # fmt: skip
 
 
 def samples(run: Run) -> dict[str, list[Any]]:
@@ -303,15 +311,16 @@ def test_every_figure_of_every_case_is_there_in_base_units(run: Run) -> None:
         ("ccbench_busbw_bytes_per_second", "busbw_GB_s", 1e9),
     ):
         by_case = {one.labels["case_id"]: one.value for one in found[metric]}
-        known = run.cases[run.cases[column].notna()]
-        assert by_case == pytest.approx(dict(zip(known.case_id, known[column] * scale, strict=True)))
+        rows = run.table.select(["case_id", column]).to_pylist()
+        known = {row["case_id"]: row[column] * scale for row in rows if row[column] is not None}
+        assert by_case == pytest.approx(known)
 
 
 def test_a_case_without_a_speed_has_no_sample_but_is_counted(run: Run) -> None:
     found = samples(run)
     counts = {one.labels["status"]: one.value for one in found["ccbench_run_cases"]}
-    assert counts == {"ok": len(run.cases) - 1, "timed_out": 1}
-    assert len(found["ccbench_median_seconds"]) == len(run.cases) - 1
+    assert counts == {"ok": len(run.points) - 1, "timed_out": 1}
+    assert len(found["ccbench_median_seconds"]) == len(run.points) - 1
 
 
 def test_labels_tell_the_cases_apart_and_leave_defaults_out(run: Run) -> None:
@@ -343,14 +352,14 @@ def test_no_text_can_break_a_line_or_a_label(run: Run, host: str, version: str) 
     hostile = replace(run, manifest=Manifest(manifest))
     (information,) = samples(hostile)["ccbench_run_info"]
     assert information.labels.get("host", "").isprintable()
-    assert len(samples(hostile)["ccbench_flags"]) == len(run.cases)
+    assert len(samples(hostile)["ccbench_flags"]) == len(run.points)
     json.dumps(json_summary(hostile), allow_nan=False)
 
 
 def test_the_summary_has_a_version_counts_curves_failures_and_flags(run: Run) -> None:
     summary = json.loads(json.dumps(json_summary(run), allow_nan=False))
     assert (summary["format"], summary["version"]) == ("ccbench-summary", SUMMARY_VERSION)
-    assert summary["cases"] == {"total": len(run.cases), "ok": len(run.cases) - 1, "timed_out": 1}
+    assert summary["cases"] == {"total": len(run.points), "ok": len(run.points) - 1, "timed_out": 1}
     assert {one["algorithm"] for one in summary["curves"]} == {"ring", "tree"}
     (failure,) = summary["failures"]
     assert failure["detail"] == "rank 2 did not come back"
@@ -360,9 +369,10 @@ def test_the_summary_has_a_version_counts_curves_failures_and_flags(run: Run) ->
 
 def test_a_curves_peak_is_its_largest_bandwidth(run: Run) -> None:
     for curve in json_summary(run)["curves"]:
-        mine = run.cases[run.cases.algorithm == curve["algorithm"]]
-        assert curve["peak"]["busbw_bytes_per_second"] == pytest.approx(1e9 * mine["busbw_GB_s"].max())
-        assert curve["largest"]["size_bytes"] == mine["size_bytes"].max()
+        mine = [point for point in run.points if point.algorithm == curve["algorithm"]]
+        peak = max(point.busbw or 0.0 for point in mine)
+        assert curve["peak"]["busbw_bytes_per_second"] == pytest.approx(1e9 * peak)
+        assert curve["largest"]["size_bytes"] == max(point.size_bytes for point in mine)
         assert math.isfinite(curve["smallest"]["median_seconds"])
 
 

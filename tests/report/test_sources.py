@@ -76,7 +76,7 @@ def test_the_network_is_named_where_several_nodes_took_part() -> None:
 def test_no_line_of_a_published_machine_mixes_two_tables(name: str) -> None:
     run = load_published(name)
     tables: dict[tuple[object, ...], set[tuple[str, int]]] = defaultdict(set)
-    rows = zip(points_of(run), run.cases["source_table"], strict=True)
+    rows = zip(points_of(run), run.table["source_table"].to_pylist(), strict=True)
     for point, table in rows:
         line = (*series_key(point), *(getattr(point, field) for field in GROUP_FIELDS))
         tables[line].add((point.source, int(table)))

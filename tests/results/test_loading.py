@@ -52,16 +52,16 @@ def test_text_that_utf8_cannot_hold_costs_its_odd_characters_only(
     lost: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     run = load_run(_written(tmp_path_factory.mktemp("odd") / "run", failed(64, detail="died" + lost)))
-    assert run.cases["detail"][0] == "died" + "?" * len(lost)
+    assert run.table["detail"][0].as_py() == "died" + "?" * len(lost)
 
 
 @pytest.mark.exhaustive
 def test_a_file_cut_at_any_byte_is_named_and_the_rest_loads(tmp_path: Path) -> None:
     path = _written(tmp_path / "run", measured(1024), failed(2048))
     (victim,) = [
-        path / "cases" / f"{row.case_id}.parquet"
-        for row in load_run(path).cases.itertuples()
-        if row.status == "failed"
+        path / "cases" / f"{point.case_id}.parquet"
+        for point in load_run(path).points
+        if point.status is Status.FAILED
     ]
     content = victim.read_bytes()
     alone = tmp_path / "active_group" / "cases" / victim.name
@@ -72,7 +72,7 @@ def test_a_file_cut_at_any_byte_is_named_and_the_rest_loads(tmp_path: Path) -> N
             read_case(alone)
     victim.write_bytes(content[: len(content) // 2])
     run = load_run(path)
-    assert list(run.cases["size_bytes"]) == [1024]
+    assert [point.size_bytes for point in run.points] == [1024]
     assert len(run.problems) == 1
     assert victim.name in run.problems[0]
 
@@ -90,7 +90,7 @@ def test_a_flipped_bit_in_a_page_is_found(tmp_path: Path) -> None:
     content[column.data_page_offset + column.total_compressed_size - 3] ^= 4
     file.write_bytes(bytes(content))
     run = load_run(path)
-    assert len(run.cases) == 0
+    assert len(run.points) == 0
     assert file.name in run.problems[0]
 
 
@@ -116,7 +116,7 @@ def test_a_file_that_is_no_case_is_named_and_the_rest_loads(
     path = _written(tmp_path / "run", measured(1024))
     spoil(path / "cases" / "odd.parquet")
     run = load_run(path)
-    assert len(run.cases) == 1
+    assert len(run.points) == 1
     assert len(run.problems) == 1
     assert "odd.parquet" in run.problems[0]
     assert words in run.problems[0]
@@ -144,7 +144,7 @@ def test_a_case_under_another_cases_name_is_not_counted_twice(tmp_path: Path) ->
     (file,) = (path / "cases").glob("*.parquet")
     (path / "cases" / "copy.parquet").write_bytes(file.read_bytes())
     run = load_run(path)
-    assert len(run.cases) == 1
+    assert len(run.points) == 1
     assert "copy.parquet" in run.problems[0]
 
 
@@ -153,7 +153,7 @@ def test_a_broken_manifest_is_named_and_the_cases_load(tmp_path: Path, text: str
     path = _written(tmp_path / "run", measured(1024))
     (path / "run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     run = load_run(path)
-    assert len(run.cases) == 1
+    assert len(run.points) == 1
     assert run.manifest.document == {}
     assert "run.json" in run.problems[0]
 
@@ -164,7 +164,7 @@ def test_a_manifest_of_another_schema_version_is_named_and_shown(tmp_path: Path)
     (path / "run.json").write_text(json.dumps({**manifest, "schema_version": 99}))
     run = load_run(path)
     assert run.manifest.suite == "smoke"
-    assert len(run.cases) == 1
+    assert len(run.points) == 1
     (problem,) = run.problems
     assert "run.json: schema version is 99, expected 1;" in problem
 
@@ -172,21 +172,16 @@ def test_a_manifest_of_another_schema_version_is_named_and_shown(tmp_path: Path)
 def test_a_run_without_cases_loads_as_an_empty_table_with_all_columns(tmp_path: Path) -> None:
     path = _written(tmp_path / "run")
     run = load_run(path)
-    assert len(run.cases) == 0
-    assert "median_seconds" in run.cases.columns
+    assert len(run.points) == 0
+    assert "median_seconds" in run.table.column_names
     assert run.problems == ()
-
-
-def test_whole_numbers_stay_whole_when_some_are_missing(tmp_path: Path) -> None:
-    cases = load_run(_written(tmp_path / "run", measured(1024), failed(2048))).cases
-    assert str(cases["slowest_rank"].dtype) == "Int64"
-    assert str(cases["size_bytes"].dtype) == "int64"
 
 
 def test_cases_come_sorted_whatever_order_they_were_measured_in(tmp_path: Path) -> None:
     sizes = [4096, 64, 1024, 65536]
-    cases = load_run(_written(tmp_path / "run", *map(measured, sizes))).cases
-    assert list(cases["size_bytes"]) == sorted(sizes)
+    run = load_run(_written(tmp_path / "run", *map(measured, sizes)))
+    assert [point.size_bytes for point in run.points] == sorted(sizes)
+    assert run.table["size_bytes"].to_pylist() == sorted(sizes)
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:

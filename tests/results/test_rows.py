@@ -166,7 +166,7 @@ def test_the_same_case_elsewhere_is_another_file(tmp_path: Path) -> None:
             folder.write(Measurement(CASE, Status.OK), None, origin=one)
     run = load_run(tmp_path / "run")
     assert run.problems == ()
-    assert len(run.cases) == 4
+    assert len(run.points) == 4
 
 
 def overlapped(

@@ -173,7 +173,7 @@ def run(
 
 
 def statuses(folder: Path) -> dict[str, str]:
-    return {str(row["collective"]): str(row["status"]) for _, row in load_run(folder).cases.iterrows()}
+    return {point.collective: point.status.value for point in load_run(folder).points}
 
 
 @pytest.mark.parametrize(
@@ -219,10 +219,10 @@ def test_a_fault_that_comes_back_with_the_same_words_skips_the_rest_of_its_kind_
     assert [name for name, _ in teams.asked] == [*names[:4], "barrier", "barrier", "barrier"]
     assert (outcome.exit_code, outcome.unfinished) == (5, 1)
     assert outcome.counts == {Status.OK: 2, Status.FAILED: 3, Status.SKIPPED: 2}
-    rows = load_run(outcome.folder).cases.set_index("collective")
-    assert len(rows.loc["all_reduce", "round_samples"]) == 1  # what was measured stays
-    assert rows.loc["all_to_all", "status"] == "skipped"
-    assert rows.loc["all_to_all", "detail"] == (
+    points = {point.collective: point for point in load_run(outcome.folder).points}
+    assert len(points["all_reduce"].round_samples) == 1  # what was measured stays
+    assert points["all_to_all"].status is Status.SKIPPED
+    assert points["all_to_all"].detail == (
         "not started: 3 cases in a row lost their cpu team by: no space in /dev/shm"
     )
     teams.answers.clear()
@@ -251,7 +251,7 @@ def test_teams_that_cannot_start_are_tried_three_times(
     outcome = run(teams, [*COLLECTIVES, "gather", "reduce"])
     assert outcome.exit_code == 5
     assert outcome.counts == {status: 5}
-    details = list(load_run(outcome.folder).cases["detail"])
+    details = [point.detail for point in load_run(outcome.folder).points]
     assert sorted(details) == ["cpu: no ranks today"] * 3 + ["cpu: no ranks today (tried 3 times)"] * 2
 
 
@@ -288,7 +288,7 @@ def test_an_interrupted_run_keeps_its_cases_and_closes_its_teams(
     outcome = run(teams)
     assert (outcome.exit_code, outcome.interrupted) == (code, True)
     kept = load_run(outcome.folder)
-    assert (kept.manifest.document["planned_cases"], len(kept.cases)) == (3, 1)
+    assert (kept.manifest.document["planned_cases"], len(kept.points)) == (3, 1)
     assert outcome.counts == {Status.OK: 1, Status.SKIPPED: 2}
     assert statuses(outcome.folder) == {"all_reduce": "ok"}
     assert teams.closed == teams.opened == 1
@@ -422,9 +422,9 @@ def test_resume_adds_the_rounds_that_are_missing(teams: Teams) -> None:
     outcome = run(teams, ["barrier"], rounds=6)
     assert outcome.exit_code == 130
     run(teams, ["barrier"], rounds=6, resume=outcome.folder)
-    (row,) = load_run(outcome.folder).cases.to_dict("records")
-    assert [int(samples) for samples in row["round_samples"]] == [5] * 6
-    assert len(row["samples_seconds"]) == 30
+    (point,) = load_run(outcome.folder).points
+    assert point.round_samples == (5,) * 6
+    assert len(point.samples_seconds) == 30
 
 
 @pytest.mark.parametrize(
@@ -570,7 +570,7 @@ def test_costly_teams_are_visited_in_two_blocks_each_the_second_half_backwards(
     first = ["all_reduce", "all_gather"] * 3
     once = ["broadcast"] * 3
     assert [name for name, _ in teams.asked] == [*first, *once, *["reduce"] * 6, *once, *first]
-    assert {len(rounds) for rounds in load_run(outcome.folder).cases["round_samples"]} == {6}
+    assert {len(point.round_samples) for point in load_run(outcome.folder).points} == {6}
 
 
 def test_a_resumed_run_gives_each_block_the_rounds_that_are_missing(
@@ -686,9 +686,8 @@ def test_a_round_that_could_not_start_takes_nothing_from_those_before(
     teams.answers["barrier"] = lost
     outcome = run(teams, ["all_reduce", "barrier"], rounds=3)
     assert statuses(outcome.folder) == {"all_reduce": "ok", "barrier": "timed_out"}
-    rows = load_run(outcome.folder).cases.set_index("collective")
-    assert rows.loc["all_reduce", "stop_reason"] == NO_TEAM
-    assert len(rows.loc["all_reduce", "round_samples"]) == 1
+    (measured,) = (one for one in load_run(outcome.folder).points if one.collective == "all_reduce")
+    assert (measured.stop_reason, len(measured.round_samples)) == (NO_TEAM, 1)
     assert outcome.exit_code == 4
 
 

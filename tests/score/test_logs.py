@@ -181,11 +181,11 @@ def log_of(file: str, seconds: dict[int, float]) -> LogPoints:
 
 
 def published() -> dict[int, float]:
-    cases = load_published("hgx-h100").cases
-    chosen = cases[(cases["collective"] == "all_reduce") & (cases["source"] == cases["source"].iloc[0])]
+    rows = load_published("hgx-h100").table.to_pylist()
     return {
-        int(size): float(time)
-        for size, time in zip(chosen["size_bytes"], chosen["median_seconds"], strict=True)
+        row["size_bytes"]: row["median_seconds"]
+        for row in rows
+        if (row["collective"], row["source"]) == ("all_reduce", rows[0]["source"])
     }
 
 

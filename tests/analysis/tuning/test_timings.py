@@ -82,7 +82,7 @@ def test_protocols_forced_on_two_ranks_of_one_gpu_are_ranked_as_published(tmp_pa
 def test_measured_samples_and_their_rounds_are_taken_over(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep(algorithms=("ring", "tree")))
     found = timings_of([run])
-    assert len(found) == len(run.cases)
+    assert len(found) == len(run.points)
     assert {len(one.samples_seconds) for one in found} == {30}
     assert {one.round_samples for one in found} == {(5,) * 6}
     (advice,) = advise(found)

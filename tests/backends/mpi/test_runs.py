@@ -31,7 +31,7 @@ def test_cases_on_one_host_have_predictions_and_bounds(
     assert ended.value.code == 0
     assert "measuring messages between the ranks with mpi" in capfd.readouterr().err
     run = load_run(tmp_path / "run")
-    for row in run.cases.to_dict("records"):
+    for row in run.table.to_pylist():
         assert row["status"] == "ok", row["detail"]
         assert 0 < row["bound_seconds"] <= row["predicted_seconds"]
         assert "inside the host" in row["bottleneck"]

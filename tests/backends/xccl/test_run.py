@@ -65,38 +65,39 @@ def test_one_process_does_not_launch_on_several_gpus_where_launches_wait_for_the
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     sweep = "{collective: all_reduce, size: 64 B, ranks: [1, 4]}"
     run(f"{{backends: [nccl], sweep: {sweep}, sampling: {{rounds: 1}}}}", tmp_path)
-    cases = load_run(tmp_path / "run").cases.sort_values("ranks")
-    assert list(cases["status"]) == ["ok", "unsupported"]
-    assert "unset it, or take `processes: per_gpu`" in cases["detail"].iloc[1]
+    alone, several = load_run(tmp_path / "run").points
+    assert [(one.ranks, one.status) for one in (alone, several)] == [(1, "ok"), (4, "unsupported")]
+    assert "unset it, or take `processes: per_gpu`" in several.detail
 
 
 def test_a_run_records_what_nccl_did_and_what_ran_at_the_same_time(with_gpus: None, tmp_path: Path) -> None:
     assert run(SUITE, tmp_path) == 0
-    cases = load_run(tmp_path / "run").cases
-    by_status = cases.groupby("status").size().to_dict()
-    details = list(cases[cases["status"] != "ok"]["detail"])
-    assert by_status == {"ok": len(cases) - 1, "unsupported": 1}, details
-    assert details == [
-        "NCCL makes all_to_all of point-to-point transfers, which take no protocol; ask for 'default'"
+    points = load_run(tmp_path / "run").points
+    assert [(one.status, one.detail) for one in points if one.status != "ok"] == [
+        (
+            "unsupported",
+            "NCCL makes all_to_all of point-to-point transfers, which take no protocol; ask for 'default'",
+        )
     ]
-    fine = cases[cases["status"] == "ok"]
-    assert set(fine["wrong_elements"].dropna()) == {0}
-    assert fine["library_estimate_seconds"].notna().any()
-    groups = fine[(fine["groups"] == "rank // 2") & (fine["concurrent"] == "")]
-    assert [list(names) for names in groups["group_names"]] == [["ranks 0-1", "ranks 2-3"]] * 2
-    beside = fine[fine["concurrent"] == "all_gather"].iloc[0]
-    assert list(beside["group_names"]) == ["all_reduce", "all_gather"]
-    assert all("NCCL 2.28.9, device time" in detail for detail in fine["detail"])
-    assert sorted(cases[cases["groups"] == "rank % 2"]["active_group"]) == [-1, 0, 1]
-    (crossed,) = cases[cases["concurrent"] == "all_gather on rank % 2"]["group_names"]
-    assert list(crossed) == [
+    fine = [one for one in points if one.status == "ok"]
+    assert {one.wrong_elements for one in fine} <= {0, None}
+    assert any(one.wrong_elements == 0 for one in fine)
+    assert any(one.library_estimate_seconds is not None for one in fine)
+    groups = [one.group_names for one in fine if (one.groups, one.concurrent) == ("rank // 2", "")]
+    assert groups == [("ranks 0-1", "ranks 2-3")] * 2
+    beside = next(one for one in fine if one.concurrent == "all_gather")
+    assert beside.group_names == ("all_reduce", "all_gather")
+    assert all("NCCL 2.28.9, device time" in one.detail for one in fine)
+    assert sorted(one.active_group for one in points if one.groups == "rank % 2") == [-1, 0, 1]
+    (crossed,) = (one for one in points if one.concurrent == "all_gather on rank % 2")
+    assert crossed.group_names == (
         "all_reduce ranks 0-1", "all_reduce ranks 2-3", "all_gather ranks 0, 2", "all_gather ranks 1, 3",
-    ]  # fmt: skip
-    assert set(cases[cases["collective"] == "all_to_all_v"]["traffic"]) == {"zipf:1.2", "hot:0.5"}
-    overlap = cases[cases["mode"] == "overlap"]
-    assert [tuple(names) for names in overlap["group_names"]] == [OVERLAP_PARTS] * 2
+    )  # fmt: skip
+    assert {one.traffic for one in points if one.collective == "all_to_all_v"} == {"zipf:1.2", "hot:0.5"}
+    overlap = [one for one in points if one.mode == "overlap"]
+    assert [one.group_names for one in overlap] == [OVERLAP_PARTS] * 2
     # The double's streams do not contend: the shorter of the two is hidden altogether.
-    assert list(overlap["overlap_efficiency"]) == pytest.approx([1.0, 1.0], abs=1e-3)
+    assert [one.overlap_efficiency for one in overlap] == pytest.approx([1.0, 1.0], abs=1e-3)
 
 
 def test_communicators_and_policies_are_cases_of_a_suite(
@@ -113,21 +114,21 @@ sampling: {rounds: 1, minimum_samples: 3, maximum_samples: 5, warmup: 1 ms, budg
 """,
         tmp_path,
     )
-    cases = load_run(tmp_path / "run").cases.set_index("collective")
-    assert dict(cases["status"]) == {
+    points = {one.collective: one for one in load_run(tmp_path / "run").points}
+    assert {name: one.status for name, one in points.items()} == {
         "comm_init": "ok", "comm_split": "ok", "all_gather": "ok", "all_reduce": "unsupported",
     }  # fmt: skip
-    setups = cases.loc[["comm_init", "comm_split"]]
-    assert set(setups["detail"]) == {"NCCL 2.28.9, the host's time; unique ids are told before it"}
-    assert (setups["median_seconds"] > 0).all()
-    assert setups["algbw_GB_s"].isna().all()
-    assert "NCCL has no all_reduce with CTA policy zero" in cases.loc["all_reduce", "detail"]
+    for setup in (points["comm_init"], points["comm_split"]):
+        assert setup.detail == "NCCL 2.28.9, the host's time; unique ids are told before it"
+        assert setup.is_timed
+        assert setup.algbw is None
+    assert "NCCL has no all_reduce with CTA policy zero" in points["all_reduce"].detail
 
 
 def test_more_ranks_than_gpus_are_refused_with_the_cure(with_gpus: None, tmp_path: Path) -> None:
     suite = "backends: [nccl]\nsweep: {collective: all_reduce, size: 4 KiB, ranks: 6}\n"
     run(suite, tmp_path)
-    (detail,) = set(load_run(tmp_path / "run").cases["detail"])
+    (detail,) = {point.detail for point in load_run(tmp_path / "run").points}
     assert "NCCL does not start: ncclCommInitRank: ncclInvalidUsage" in detail
     assert "have the same GPU" in detail
     assert "start as many ranks as there are GPUs" in detail
@@ -137,9 +138,7 @@ def test_a_process_for_each_rank_measures_too(with_gpus: None, tmp_path: Path) -
     # The double's GPUs are of one process, so there can be one rank only.
     sweep = "{collective: [all_reduce, gather], size: 4 KiB, ranks: 1, processes: per_gpu}"
     assert run(f"backends: [nccl]\nsweep: {sweep}\n", tmp_path) == 0
-    cases = load_run(tmp_path / "run").cases
-    assert set(cases["status"]) == {"ok"}
-    assert set(cases["wrong_elements"]) == {0}
+    assert {(one.status, one.wrong_elements) for one in load_run(tmp_path / "run").points} == {("ok", 0)}
 
 
 def test_processes_that_have_the_same_gpu_are_refused_on_every_rank(
@@ -150,9 +149,8 @@ def test_processes_that_have_the_same_gpu_are_refused_on_every_rank(
         "backends: [nccl]\nsweep: {collective: all_reduce, size: 4 KiB, ranks: 3, processes: per_gpu}\n",
         tmp_path,
     )
-    cases = load_run(tmp_path / "run").cases
-    (detail,) = set(cases["detail"])
-    assert set(cases["status"]) == {"unsupported"}
+    ((status, detail),) = {(one.status, one.detail) for one in load_run(tmp_path / "run").points}
+    assert status == "unsupported"
     assert "ranks 0 and 1 on" in detail
     assert "processes: per_gpu with transport: network" in detail
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -44,26 +45,33 @@ def priced(
     return pricer, load_run(write_import(folder, files, given, "log", pricer))
 
 
+def predictions(run: Run) -> list[Any]:
+    """The predicted time of every case; None where there is none."""
+    found: list[Any] = run.table["predicted_seconds"].to_pylist()
+    assert found
+    return found
+
+
 BOARD = Given("hgx-h100", 8, 1, "", "hgx-h100")
 
 
 def test_every_case_stands_beside_a_bound_and_a_prediction(tmp_path: Path) -> None:
-    cases = priced(tmp_path / "run", BOARD)[1].cases
-    assert (cases["bound_seconds"] < cases["predicted_seconds"]).all()
-    large = cases[cases["size_bytes"] == 1 << 30]
-    assert abs(large["predicted_seconds"] / large["median_seconds"] - 1).max() < 0.1
-    assert large["bottleneck"].str.contains("nvswitch").all()
+    rows = priced(tmp_path / "run", BOARD)[1].table.to_pylist()
+    assert all(row["bound_seconds"] < row["predicted_seconds"] for row in rows)
+    (large,) = (row for row in rows if row["size_bytes"] == 1 << 30)
+    assert large["predicted_seconds"] == pytest.approx(large["median_seconds"], rel=0.1)
+    assert "nvswitch" in large["bottleneck"]
 
 
 def test_launches_by_one_thread_are_a_floor_under_small_sizes(tmp_path: Path) -> None:
-    alone = priced(tmp_path / "a", BOARD)[1].cases["predicted_seconds"].min()
-    together = priced(tmp_path / "b", BOARD, gpus=8)[1].cases["predicted_seconds"].min()
+    alone = min(predictions(priced(tmp_path / "a", BOARD)[1]))
+    together = min(predictions(priced(tmp_path / "b", BOARD, gpus=8)[1]))
     assert together > 1.3 * alone
 
 
 def test_without_a_machine_nothing_is_predicted(tmp_path: Path) -> None:
     run = priced(tmp_path / "run", Given(), model="Quantum 9")[1]
-    assert run.cases["predicted_seconds"].isna().all()
+    assert set(predictions(run)) == {None}
     assert run.manifest.document["unpriced"] == []
     (note,) = run.manifest.document["notes"]
     assert "list Quantum 9, for which the catalog has no machine; give --machine" in note
@@ -71,33 +79,33 @@ def test_without_a_machine_nothing_is_predicted(tmp_path: Path) -> None:
 
 def test_a_machine_that_does_not_fit_is_said_and_costs_no_figure(tmp_path: Path) -> None:
     run = priced(tmp_path / "run", Given("rtx-pcie", 4, 1, "", "rtx-pcie"))[1]
-    assert run.cases["predicted_seconds"].isna().all()
-    assert run.cases["median_seconds"].notna().all()
+    assert set(predictions(run)) == {None}
+    assert all(point.is_timed for point in run.points)
     (problem,) = run.manifest.document["unpriced"]
     assert problem.startswith("no predictions for 8 ranks: rtx-pcie")
 
 
 def test_nodes_that_the_log_shows_count_before_those_given(tmp_path: Path) -> None:
     two = Given("hgx-h100", 8, 2, "ib-ndr-400x8", "hgx-h100")
-    shown = priced(tmp_path / "a", two, nodes=2)[1].cases
+    shown = priced(tmp_path / "a", two, nodes=2)[1]
     other = priced(tmp_path / "b", replace(two, nodes=4), nodes=2)[1]
-    assert set(other.cases["nodes"]) == {2}
-    assert other.cases["predicted_seconds"].tolist() == shown["predicted_seconds"].tolist()
+    assert {point.nodes for point in other.points} == {2}
+    assert predictions(other) == predictions(shown)
     (note,) = [note for note in other.manifest.document["imported"][0]["notes"] if "--nodes" in note]
     assert "table 1 is of 2 nodes, as the output shows; --nodes 4 is not used" in note
 
 
 def test_devices_that_are_not_the_machine_s_get_no_predictions(tmp_path: Path) -> None:
     pricer, run = priced(tmp_path / "run", BOARD, "NVIDIA H20")
-    assert run.cases["predicted_seconds"].isna().all()
-    assert run.cases["median_seconds"].notna().all()
+    assert set(predictions(run)) == {None}
+    assert all(point.is_timed for point in run.points)
     (problem,) = pricer.problems
     assert problem.endswith("the devices listed are NVIDIA H20; name --machine hgx-h20")
 
 
 def test_a_node_may_hold_more_cards_than_the_catalog_s(tmp_path: Path) -> None:
     pricer, run = priced(tmp_path / "run", Given("l40s", 4, None, "", "l40s"), "NVIDIA L40S")
-    assert run.cases["predicted_seconds"].notna().all()
+    assert None not in predictions(run)
     assert not pricer.problems
     (remark,) = run.manifest.document["priced_with"]
     assert "l40s of the catalog has 4 GPUs, and 8 of one node took part" in remark
@@ -106,7 +114,7 @@ def test_a_node_may_hold_more_cards_than_the_catalog_s(tmp_path: Path) -> None:
 def test_other_cards_on_the_same_kind_of_slot_are_priced_with_a_remark(tmp_path: Path) -> None:
     given = Given("rtx-pcie", 8, None, "", "rtx-pcie")
     pricer, run = priced(tmp_path / "run", given, "NVIDIA GeForce RTX 3090")
-    assert run.cases["predicted_seconds"].notna().all()
+    assert None not in predictions(run)
     assert any("RTX 3090; predictions are for the former" in remark for remark in pricer.remarks)
 
 
@@ -129,13 +137,11 @@ def test_a_launch_that_is_not_told_is_said_and_priced_as_of_one_gpu(tmp_path: Pa
     files = import_logs([(tmp_path / "log.txt", log_of_text(text, "log.txt"))], BOARD)
     assert gpus_per_process(files[0].log, files[0].log.tables[0]) == (None if shared else 1)
     pricer = Pricer()
-    predicted = load_run(write_import(tmp_path / "run", files, BOARD, "log", pricer)).cases[
-        "predicted_seconds"
-    ]
+    run = load_run(write_import(tmp_path / "run", files, BOARD, "log", pricer))
     assert (
         any("does not say how many GPUs one thread launches on" in line for line in pricer.remarks) is shared
     )
-    assert predicted.min() == priced(tmp_path / "known", BOARD)[1].cases["predicted_seconds"].min()
+    assert min(predictions(run)) == min(predictions(priced(tmp_path / "known", BOARD)[1]))
 
 
 MODELS = tuple(
@@ -262,7 +268,7 @@ def test_a_machine_that_is_not_named_is_the_one_whose_devices_are_listed(tmp_pat
     run = priced(tmp_path / "run", Given())[1]
     assert (run.manifest.machine, run.manifest.network) == ("hgx-h100", "")
     named = priced(tmp_path / "named", BOARD)[1]
-    assert run.cases["predicted_seconds"].tolist() == named.cases["predicted_seconds"].tolist()
+    assert predictions(run) == predictions(named)
     (note,) = run.manifest.document["notes"]
     assert "taken as --machine hgx-h100: lines 6 to 13 list NVIDIA H100, 8 in a node" in note
 
@@ -406,7 +412,7 @@ def test_logs_of_several_machines_are_each_priced_on_their_own(tmp_path: Path) -
     assert [file.given.machine for file in files] == ["hgx-h100", "hgx-b200"]
     run = load_run(write_import(tmp_path / "run", files, Given(), "2 files"))
     assert run.manifest.machine == ""
-    assert run.cases["predicted_seconds"].notna().all()
+    assert None not in predictions(run)
     assert len(run.manifest.document["notes"]) == 2
 
 

@@ -60,7 +60,7 @@ def written(path: Path, one: ImportedLog, options: Given | None = None) -> Any:
 
 
 def rows_of(folder: Path, one: ImportedLog) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = written(folder / "run", one).cases.to_dict("records")
+    rows: list[dict[str, Any]] = written(folder / "run", one).table.to_pylist()
     return rows
 
 
@@ -180,7 +180,7 @@ def test_a_row_that_no_column_can_hold_is_named() -> None:
 
 def test_equal_rows_of_one_line_are_both_kept(tmp_path: Path) -> None:
     run = written(tmp_path / "run", log(row(), row()))
-    assert len(run.cases) == 2
+    assert len(run.points) == 2
 
 
 def test_the_manifest_holds_what_rows_do_not_and_no_secret(tmp_path: Path) -> None:
@@ -252,9 +252,8 @@ def test_every_row_becomes_a_case_or_is_named_or_counted(
     assert rows <= len(found.cases) + damaged + empty_rows <= rows + 1
     json.dumps(described(found), allow_nan=False)
     run = written(tmp_path_factory.mktemp("any") / "run", one)
-    assert len(run.cases) == len(found.cases)
-    speeds = run.cases[run.cases["status"] == "ok"]["median_seconds"]
-    assert (speeds > 0).all()
+    assert len(run.points) == len(found.cases)
+    assert all((point.median_seconds or 0.0) > 0 for point in run.points if point.status is Status.OK)
 
 
 def test_a_file_that_is_given_again_is_read_once(tmp_path: Path) -> None:

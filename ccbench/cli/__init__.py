@@ -58,7 +58,7 @@ for _command in (
 
 def main(arguments: Sequence[str] | None = None, command: click.Command = commands) -> NoReturn:
     """Run ``command`` and leave with its exit code; ``arguments`` are the process's own unless given."""
-    # The interpreter would end with a look at all that a run has loaded, for some 0.08 s.
+    # The interpreter would end with a look at all that a run has loaded, for a quarter of a second.
     atexit.register(gc.freeze)
     open_closed_streams()
     if COMPLETION_VARIABLE in os.environ:

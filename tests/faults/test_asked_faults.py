@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 import pytest
@@ -45,7 +44,7 @@ def check_fault(bench: Bench, fault: str, backend: str) -> None:
     row = ended.row("all_gather")
     assert row["status"] == status.value
     assert re.fullmatch(detail, row["detail"])
-    assert math.isnan(row["median_seconds"]), "what failed has no speed"
+    assert row["median_seconds"] is None, "what failed has no speed"
     assert status.value in ended.out
     if status is Status.WRONG:
         assert row["wrong_elements"] >= 1

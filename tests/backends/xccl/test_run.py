@@ -149,8 +149,9 @@ def test_processes_that_have_the_same_gpu_are_refused_on_every_rank(
         "backends: [nccl]\nsweep: {collective: all_reduce, size: 4 KiB, ranks: 3, processes: per_gpu}\n",
         tmp_path,
     )
-    ((status, detail),) = {(one.status, one.detail) for one in load_run(tmp_path / "run").points}
-    assert status == "unsupported"
+    (row,) = load_run(tmp_path / "run").table.to_pylist()
+    detail = row["detail"]
+    assert row["status"] == "unsupported"
     assert "ranks 0 and 1 on" in detail
     assert "processes: per_gpu with transport: network" in detail
 

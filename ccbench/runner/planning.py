@@ -52,6 +52,12 @@ DETECT = "detect"
 FEWEST_NODES = 4
 """Nodes from which on ``several_nodes`` takes a suite's place: three have only three pairs to compare."""
 
+OTHER_DEVICES = {
+    "/dev/kfd": ("dev/dri/renderD*", "HIP_VISIBLE_DEVICES"),
+    "/dev/davinci0": ("dev/davinci[0-9]*", "ASCEND_RT_VISIBLE_DEVICES"),
+}
+"""By the device that a backend needs: files, one of each device, and the variable that chooses among them."""
+
 MOST_COSTLY_TEAMS = 3
 """Teams that hold memory of GPUs and are open at the same time."""
 
@@ -332,7 +338,12 @@ def automatic_ranks(backends: Sequence[str] = (), root: Path = Path("/"), on_dev
     whatever the backend.
     """
     if on_devices or (backends and all(capabilities_of(name).on_gpus for name in backends)):
-        gpus = visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        needed = {need.device for name in backends for need in capabilities_of(name).needs} - {""}
+        if needed:
+            files, variable = OTHER_DEVICES[min(needed)]
+            gpus = _chosen(len(list(root.glob(files))), os.environ.get(variable))
+        else:
+            gpus = visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES"))
         if gpus:
             return max(2, gpus)
     return max(2, usable_cores())
@@ -346,6 +357,10 @@ def visible_gpus(root: Path, chosen: str | None) -> int:
     present = len(list(root.glob("dev/nvidia[0-9]*")))
     if not present and driver_missing(root) is None:
         present = max(1, count_gpus())  # under Windows and on boards a GPU has no file of its own
+    return _chosen(present, chosen)
+
+
+def _chosen(present: int, chosen: str | None) -> int:
     if chosen is None:
         return present
     return min(present, len([word for word in chosen.split(",") if word.strip() and word.strip() != "-1"]))

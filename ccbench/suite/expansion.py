@@ -336,6 +336,9 @@ def _why_empty(suite: Suite, context: ExpansionContext) -> str:
         dict.fromkeys(str(n) for sweep in suite.sweep for n in _rank_counts(sweep, context)[:8])
     )
     nothing = f"nothing is left to run on {backends} with {ranks} rank{'' if ranks == '1' else 's'}"
+    named = dict.fromkeys(name for sweep in suite.sweep for name in sweep.backends)
+    if not {*_backends(suite, context)} & {*named}:
+        return f"{nothing}: its sweeps are for {', '.join(named)}"
     asked = ((sweep, count) for sweep in suite.sweep for count in _rank_counts(sweep, context)[:8])
     reasons = {why_no_groups(*one, context.nodes) for one in asked}
     if "" not in reasons and len(reasons) == 1:

@@ -38,7 +38,7 @@ def named(name: str, size: int = 8, **changes: object) -> Case:
 
 
 @pytest.mark.parametrize(
-    "name", ["NCCL_ALGO", "OMPI_MCA_pml", "I_MPI_ADJUST_ALLREDUCE", "NCCL_IB_PKEY", "LD_PRELOAD", "UCX_TLS"]
+    "name", ["NCCL_ALGO", "OMPI_MCA_pml", "I_MPI_ADJUST_ALLREDUCE", "CCL_ALLREDUCE", "LD_PRELOAD", "UCX_TLS"]
 )
 def test_variables_of_libraries_and_the_loaders_may_be_set(name: str) -> None:
     refuse_variants(suite(f"{{a: {{env: {{{name}: {__file__}}}}}}}"))

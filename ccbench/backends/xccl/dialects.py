@@ -237,7 +237,7 @@ NCCL_RESULTS = (
     *("Success", "UnhandledCudaError", "SystemError", "InternalError"),
     *("InvalidArgument", "InvalidUsage", "RemoteError", "InProgress", "Timeout"),
 )
-"""ncclResult_t, in its order; the last came with 2.31."""
+"""ncclResult_t, in its order; the last came with 2.30."""
 
 NCCL = Dialect(
     name="nccl",

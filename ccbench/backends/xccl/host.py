@@ -8,7 +8,10 @@ starts them. A library for devices (``ascend``) has memory and a stream of its o
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +23,7 @@ from ccbench.backends.rank_endpoint import OWN, RankBuffers, RankEndpoint
 from ccbench.backends.xccl.collectives import Call, prepared
 from ccbench.backends.xccl.dialects import ONECCL, Dialect, library_folder
 from ccbench.backends.xccl.library import Communicators, Library, LibraryFailed, open_by_loader
-from ccbench.cases import NO_OP, Case
+from ccbench.cases import NO_OP, Case, CaseFacts
 from ccbench.groups import parse_groups
 from ccbench.machine.host import usable_cores
 from ccbench.machine.software import installed_version
@@ -61,12 +64,22 @@ class OwnDevice(Protocol):
 
 
 class LibraryRank(RankEndpoint):
-    """One rank. device: None of a library that takes addresses of the host and returns when all is over."""
+    """One rank. device: None of a library that takes addresses of the host and returns when all is over.
+
+    settings: variables that were set for the library, which its cases record.
+    """
 
     buffers = BlocksInPlace
 
-    def __init__(self, exchange: ControlChannel, library: Library, device: OwnDevice | None = None) -> None:
+    def __init__(
+        self,
+        exchange: ControlChannel,
+        library: Library,
+        device: OwnDevice | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(exchange)
+        self._settings = json.dumps(settings) if settings else ""
         self.library = library
         self._communicators = Communicators(library, {self.rank: 0}, self.ranks, exchange)
         self._words = np.zeros(2, np.int32)
@@ -79,6 +92,10 @@ class LibraryRank(RankEndpoint):
         self._meet = prepared(self._communicators.world()[self.rank], call, self._stream)
         label = library.dialect.label
         self.version = f"{label} {installed_version(library.dialect.name) or library.version_text}"
+
+    def facts(self) -> CaseFacts:
+        """Return the case's facts, with the library's settings."""
+        return replace(super().facts(), library_settings=self._settings)
 
     def prepare(self, case: Case) -> str:
         """Make the communicators of the case's groups, then get ready. Collective."""
@@ -134,9 +151,9 @@ def _settled() -> None:
 def open_oneccl_rank(exchange: ControlChannel) -> LibraryRank:
     """Return this process's rank of oneCCL. Collective."""
     here = exchange.hosts.count(exchange.hosts[exchange.rank])
-    for name, value in (*SETTINGS, *[YIELDING] * (THREADS * here > usable_cores())):
-        os.environ.setdefault(name, value)
-    return LibraryRank(exchange, open_by_loader(ONECCL))
+    wanted = dict((*SETTINGS, *[YIELDING] * (THREADS * here > usable_cores())))
+    settings = {name: os.environ.setdefault(name, value) for name, value in wanted.items()}
+    return LibraryRank(exchange, open_by_loader(ONECCL), settings=settings)
 
 
 class HostLibraryBackend(Backend):

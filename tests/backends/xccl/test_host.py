@@ -34,6 +34,7 @@ from .double import Process, World
 from .spoken import Spoken
 from .test_processes import Meeting
 
+SETTINGS = {"CCL_YIELD": "sched_yield"}
 FABLE = replace(
     ONECCL,
     name="fable",
@@ -87,7 +88,7 @@ def on_ranks(dialect: Dialect, play: Play, native: Any = None, device: Any = Non
 
     def rank(number: int) -> Any:
         meeting = Meeting(number, ("host",) * RANKS, given, wait)
-        return play(LibraryRank(meeting, Library(dialect, native), device and device(number)))
+        return play(LibraryRank(meeting, Library(dialect, native), device and device(number), SETTINGS))
 
     with ThreadPoolExecutor(RANKS) as pool:
         return list(pool.map(rank, range(RANKS), timeout=120))
@@ -113,6 +114,14 @@ def test_a_dialect_takes_one_table(dialect: Dialect, in_place: bool) -> None:
     cases = [case_of(name, in_place=in_place and name != "barrier") for name in names]
     cases += [case_of("all_reduce", dtype="int32", op="min"), case_of("all_reduce", count=0, size_bytes=0)]
     all_right(dialect, cases)
+
+
+def test_what_the_library_was_set_to_is_recorded() -> None:
+    def play(rank: LibraryRank) -> str:
+        measured(rank, case_of("all_reduce"))
+        return rank.facts().library_settings
+
+    assert on_ranks(ONECCL, play) == ['{"CCL_YIELD": "sched_yield"}'] * RANKS
 
 
 @pytest.mark.parametrize("dialect", [ONECCL, FABLE], ids=["by a split", "by an id for each group"])

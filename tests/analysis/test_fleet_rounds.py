@@ -45,7 +45,7 @@ class Fleet:
         ]
         if stuck:
             ranks = ", ".join(str(rank) for group in stuck for rank in group)
-            detail = f"timed out in sample -1: furthest behind: rank {ranks} of {self.nodes}"
+            detail = f"timed out before its samples: furthest behind: rank {ranks} of {self.nodes}"
             return Measurement(one, Status.TIMED_OUT, detail, hosts=self.names)
         if bad := self.wrong & {*one.communicating_ranks}:
             detail = f"rank {min(bad)}: 1 wrong, first at element 5"

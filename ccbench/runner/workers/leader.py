@@ -377,14 +377,17 @@ class Leader:
         if stuck:
             return f"timed out: {stuck}"
         if self.single_process:
-            return f"timed out while {self._activity(0)}, in sample {self.control.read(0, Word.SAMPLE)}"
+            return f"timed out while {self._activity(0)}, {self._when(0)}"
         # Progress within a sample tells apart ranks that have come to the same barrier.
         read = self.control.read
         behind = {rank: (read(rank, Word.BARRIER), read(rank, Word.PROGRESS)) for rank in sorted(pending)}
         last = [rank for rank in behind if behind[rank] == min(behind.values())]
         ranks = ", ".join(map(str, last))
-        sample = read(last[0], Word.SAMPLE)
-        return f"timed out in sample {sample}: furthest behind: rank {ranks} of {self.ranks}"
+        return f"timed out {self._when(last[0])}: furthest behind: rank {ranks} of {self.ranks}"
+
+    def _when(self, rank: int) -> str:
+        sample = self.control.read(rank, Word.SAMPLE)
+        return f"in sample {sample}" if sample >= 0 else "before its samples"
 
     def _activity(self, rank: int) -> str:
         return Activity(self.control.read(rank, Word.ACTIVITY)).name.lower().replace("_", " ")

@@ -240,7 +240,8 @@ def test_a_run_says_emulation_wherever_it_is_shown(tmp_path: Path, capfd: pytest
 def test_the_cuda_backend_without_a_driver_is_one_sentence_and_exit_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: "this machine has no NVIDIA driver")
+    why = "this machine has no NVIDIA driver"
+    monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda root=None: why)
     monkeypatch.chdir(tmp_path)
     assert command("run", "loopback", "--backend", "cuda") == 2
     assert capfd.readouterr().err.strip() == (

@@ -98,7 +98,9 @@ def test_a_case_that_never_ends_names_who_is_behind(monkeypatch: pytest.MonkeyPa
         RING, Sampling(rounds=1, time_limit_seconds=0.5, minimum_samples=4000, budget_seconds=60.0)
     )
     assert measurement.status is Status.TIMED_OUT
-    assert re.match(r"timed out (in sample \d+|before its samples): furthest behind: rank ", measurement.detail)
+    assert re.match(
+        r"timed out (in sample \d+|before its samples): furthest behind: rank ", measurement.detail
+    )
 
 
 def test_a_case_too_large_says_what_it_needs_allocates_nothing_and_keeps_its_team() -> None:

@@ -62,4 +62,6 @@ def main(folder: str, *own: str) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: oneccl_send.py FOLDER, in which libccl.so.2 lies")
     sys.exit(main(*sys.argv[1:]))

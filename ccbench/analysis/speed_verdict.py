@@ -20,7 +20,7 @@ from ccbench.analysis.causes import Cause, causes_of
 from ccbench.cases import DEFAULT, WORK, Device, PricedBy, Status, capabilities_of
 from ccbench.errors import MachineError
 from ccbench.machine.flags import About, Flag
-from ccbench.model.library import LibraryRequest, LibrarySystem
+from ccbench.model.library import Generation, LibraryRequest, LibrarySystem
 from ccbench.model.library.intervals import (
     FEWEST_SYSTEMS,
     REGIMES,
@@ -265,6 +265,8 @@ def _verdict(run: Run, subject: str, points: Sequence[Point]) -> tuple[str, Spee
     request = request_of(run.manifest, first)
     if isinstance(request, str):
         return request, None
+    if system.generation is Generation.ASCEND:
+        return f"no times of {able.library or first.backend} on healthy systems are known", None
     judged = [one for one in points if one.predicted_seconds and one.predicted_low_80_seconds is not None]
     if not judged:
         told = run.manifest.at("unpriced")
@@ -310,7 +312,7 @@ def regime_verdict(regime: str, points: Sequence[Point], typical: Typicality | N
     reason = f"as {side}: {count or 'none'} of {plural(typical.systems, 'healthy system')}"
     # Far out, but not so far that it could not be one of the healthy ones.
     least, most = shown.predicted_low_95_seconds or 0.0, shown.predicted_high_95_seconds or math.inf
-    word = Word.NORMAL if least <= seconds <= most else Word.CANNOT_SAY
+    word = Word.NORMAL if count and least <= seconds <= most else Word.CANNOT_SAY
     return replace(said, word=word, reason=reason)
 
 

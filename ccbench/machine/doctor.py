@@ -422,8 +422,10 @@ def _there(need: Requirement, seen: Environment, files: Files) -> bool:
         return files.exists(need.device)
     if need.name == "C++ compiler":
         return shutil.which(os.environ.get("CXX", "g++")) is not None
-    if need.library and any(need.library in path for path in seen.software.loadable):
-        return True  # the system's own
+    folders = map(Path, filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")))
+    loadable = [*seen.software.loadable, *(str(path) for one in folders for path in one.glob("lib*.so*"))]
+    if need.library and any(f"{need.library}.so" in path for path in loadable):
+        return True  # the system's own, or the user's
     if need.module:
         return has_module(need.module)
     return any(installed_version(one) is not None for one in need.distributions)

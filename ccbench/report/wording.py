@@ -323,6 +323,8 @@ def closeness(points: Sequence[Point]) -> list[str]:
     Cases with an interval around their prediction have a verdict, which says the former.
     """
     lines = []
+    # A model's own times lie at its predictions.
+    points = [one for one in points if not (one.simulated or one.emulated)] or points
     near = [point for point in points if point.predicted_low_80_seconds is None]
     priced = [point for point in near if point.prediction_error is not None]
     if priced:

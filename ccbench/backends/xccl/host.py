@@ -90,8 +90,8 @@ class LibraryRank(RankEndpoint):
             self.memory = DeviceMemory(self, device, f"device {device.device}", watched=())
         call = Call("barrier", at, at + self._words.itemsize, 1, "int32")
         self._meet = prepared(self._communicators.world()[self.rank], call, self._stream)
-        label = library.dialect.label
-        self.version = f"{label} {installed_version(library.dialect.name) or library.version_text}"
+        # As the library tells it: a wheel's number is another one for the same file.
+        self.version = f"{library.dialect.label} {library.version_text}"
 
     def facts(self) -> CaseFacts:
         """Return the case's facts, with the library's settings."""

@@ -126,17 +126,18 @@ class Launcher(ABC):
             return lines[-1] if lines else ""
         # Launchers frame what happened in their own words; what our process said itself is nearest to it.
         own = [line for line in lines if line.startswith("ccbench")]
-        telling = own or [line for line in lines if _TELLING.search(line)]
-        return (telling or lines)[-1][:LONGEST_OUTPUT]
+        telling = own[-1:] or [line for line in lines if _TELLING.search(line)]
+        # What goes wrong is said first, and then what could be done.
+        return (telling[0] if telling else lines[-1])[:LONGEST_OUTPUT]
 
     def why_so_few(self, came: int, wanted: int) -> str:
         """Say how it ended, or how long it was waited for, before all ranks had come, and what it said."""
         ended = self.ended()
         self.wait(LAUNCHER_END_SECONDS)
         words = self.output()
-        some = f"{came} of {wanted} processes" if came else "any process"
-        what = f"{ended} before" if ended else f"was given {START_LIMIT_SECONDS:.0f} s, in which not"
-        return f"{self.name} {what} {some} had come; {f'it said: {words}' if words else 'it said nothing'}"
+        some = f"only {came} of {wanted} processes" if came else "no process"
+        what = ended or f"was given {START_LIMIT_SECONDS:.0f} s"
+        return f"{self.name} {what}: {some} had come; {f'it said: {words}' if words else 'it said nothing'}"
 
 
 class CommandLauncher(Launcher):

@@ -304,5 +304,5 @@ def test_a_launcher_that_starts_single_worlds_is_refused_with_the_cure() -> None
 
 
 def test_a_launcher_that_fails_is_quoted() -> None:
-    with pytest.raises(BackendUnavailable, match=r"exited with \d+ before any process had come"):
+    with pytest.raises(BackendUnavailable, match=r"exited with \d+: no process had come"):
         WorkerTeam("mpi", 2, Launch(("false",)))

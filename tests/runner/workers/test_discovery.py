@@ -33,7 +33,7 @@ def test_processes_that_each_believe_to_be_alone_are_refused(monkeypatch: pytest
 
 
 def test_a_launcher_that_starts_nothing_is_quoted() -> None:
-    with pytest.raises(UsageError, match="sh exited with 3 before any process had come; it said: no hosts"):
+    with pytest.raises(UsageError, match="sh exited with 3: no process had come; it said: no hosts"):
         discover_ranks(Launch(("sh", "-c", "echo no hosts; exit 3")))
 
 

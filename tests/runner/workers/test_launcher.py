@@ -97,12 +97,12 @@ def test_a_launcher_that_starts_too_few_is_told_with_how_long_it_was_given_or_ho
     made = launcher("import time; print('not enough slots', flush=True); time.sleep(60)")
     said(made, "slots")
     assert made.why_so_few(1, 2) == (
-        f"{made.name} was given 120 s, in which not 1 of 2 processes had come; it said: not enough slots"
+        f"{made.name} was given 120 s: only 1 of 2 processes had come; it said: not enough slots"
     )
     made.kill()
     made = launcher("raise SystemExit(3)")
     made.wait(10)
-    assert made.why_so_few(0, 2) == f"{made.name} exited with 3 before any process had come; it said nothing"
+    assert made.why_so_few(0, 2) == f"{made.name} exited with 3: no process had come; it said nothing"
 
 
 def test_an_end_is_told_in_words_and_a_signal_without_a_name_by_its_number() -> None:
@@ -176,7 +176,7 @@ def test_agents_are_told_what_the_run_was_started_with_and_the_launcher_what_the
     traces.wait_until(made.ended, 10)
     assert list(made.exit_codes()) == [None, 3]
     assert made.why_so_few(0, 2) == (
-        "srun exited with 3 before any process had come; it said: ccbench: no route to host"
+        "srun exited with 3: no process had come; it said: ccbench: no route to host"
     )
     made.kill()
     with pytest.raises((EOFError, OSError)):

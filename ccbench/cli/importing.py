@@ -48,9 +48,8 @@ def import_files(
     not; tables that still lack their ranks are left out and listed. Without --machine, predictions are of
     the catalog's machine if the file's devices determine it, and a note says so.
     """
-    from ccbench.analysis.findings import run_findings
     from ccbench.analysis.speed_verdict import speed_verdicts
-    from ccbench.report.wording import speed_lines
+    from ccbench.report.wording import more_findings, speed_lines
     from ccbench.results import default_folder, load_run
     from ccbench.results.importers.pricing import Pricer
     from ccbench.results.importers.runs import each_once, write_import
@@ -68,22 +67,17 @@ def import_files(
         kept = output or default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))
         folder = write_import(kept, found, given, name, pricer)
     summaries = [_summary(file) for file in found]
-    verdicts = () if folder is None else speed_verdicts(load_run(folder, details=False))
+    imported = None if folder is None else load_run(folder, details=False)
+    verdicts = speed_verdicts(imported) if imported else ()
     if as_json:
         run, speeds = None if folder is None else str(folder), [one.document for one in verdicts]
         print_json({"run": run, "files": summaries, "left_out": left_out, "speed_verdicts": speeds})
     else:
         # Whether the numbers are normal, and what to do about it, is what most logs are imported for.
         shown = [one.finding for one in verdicts if one.finding is not None]
-        for line in (*speed_lines(verdicts), *shown):
+        more = more_findings(imported, shown) if imported else []
+        for line in (*speed_lines(verdicts), *shown, *more):
             click.echo(line)
-        if folder is not None:
-            measured = load_run(folder, details=False)
-            found_too = [one for one in run_findings(measured, measured.points) if one.severity != "note"]
-            more = [one for one in found_too if one not in shown]
-            if more:
-                said = f"{plural(len(more), 'more finding')}, first: {more[0].subject}"
-                click.echo(f"{said}; ccbench report {folder}")
         for one in summaries:
             words = [one["tool"], plural(one["tables"], "table"), plural(one["rows"], "row")]
             words += [f"{one['flagged']} flagged"] * bool(one["flagged"])

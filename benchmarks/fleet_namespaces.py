@@ -128,6 +128,7 @@ def warm(network: Network, folder: Path) -> Iterator[str]:
     finally:
         for one in servers:
             one.kill()
+            one.wait()
 
 
 def trial(network: Network, launcher: str, scenario: str, number: int, folder: Path) -> tuple[bool, str]:

@@ -1,11 +1,13 @@
-"""Trials of variants: ``python -m benchmarks.variants [--runs 20] [--rounds 24] [--sizes 8:1024:128]``.
+"""Trials of variants: ``python -m benchmarks.variants [--runs 20] [--rounds 24] [--sizes 1MiB:64MiB:64]``.
 
-Each run measures all_reduce of an MPI with four variants, in turn: ``base``; ``same``, which is no different;
-``late``, in which every call takes 2 us longer; ``slower``, in which calls of 1 MiB and more take 5 % longer.
-The last two are the same library under a preloaded MPI_Allreduce (slow_allreduce.c). ``compare --by variant``
-judges each run, and what it finds is counted: false alarms of what does not differ, slow-downs that it names.
-The exit code is 1 where a figure is missed: false alarms at 1 % of points at most, the 2 us named at 8 B in
-every run, the 5 % in nine of ten, as far as ``--sizes`` has points of a kind.
+Each run measures all_reduce of an MPI with variants, in turn: ``base``; ``same``, which is no different; where
+there is a size of 8 B ``late``, in which every call takes 2 us longer; where there is one of 1 MiB or more
+``slower``, in which calls of 1 MiB and more take 5 % longer. The last two are the same library under a
+preloaded MPI_Allreduce (slow_allreduce.c). Every round has ranks of its own, and their memory is allocated in
+huge pages and kept (GLIBC_TUNABLES), as docs/compare.md recommends. ``compare --by variant`` judges each
+run, and what it finds is counted: false alarms of what does not differ, slow-downs that it names. The exit code
+is 1 where a figure is missed: false alarms at 1 % of points at most, the 2 us named at 8 B in every run, the
+5 % in nine of ten, as far as ``--sizes`` has points of a kind.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from ccbench.analysis.comparison import compare_by
-from ccbench.analysis.significance import tested
+from ccbench.analysis.significance import as_pairs, tested
 from ccbench.analysis.verdicts import Compared, Settings, Thresholds, Verdict
 from ccbench.backends.mpi.library import Library, installed, loading
 from ccbench.cases import AXIS
@@ -33,11 +35,16 @@ from ccbench.suite.readers import parse_sizes
 SOURCE = Path(__file__).with_name("slow_allreduce.c")
 LATE_SECONDS, LATE_SHARE = 2e-6, 0.05
 SLOW_FROM_BYTES = 1 << 20
-SIZES_BYTES = (8, 1024, SLOW_FROM_BYTES, 4 * SLOW_FROM_BYTES)
+SIZES_BYTES = (8, SLOW_FROM_BYTES, 64 * SLOW_FROM_BYTES)
 BASE, SAME, LATE, SLOWER = ("base", "same", "late", "slower")
 
-FEWEST_SAMPLES = 20
-"""Of a round: where others take the processors for milliseconds, most of many short ones are whole."""
+FEWEST_SAMPLES = 8
+"""Of a round, of large sizes; of small ones there are many more in its time."""
+
+KEPT_MEMORY = (
+    "glibc.malloc.hugetlb=1:glibc.malloc.trim_threshold=4294967296:glibc.malloc.mmap_threshold=33554432"
+)
+"""Otherwise the temporary buffers of a library are new pages in each call or not, by chance of its heap."""
 
 THRESHOLD = 0.02
 """Below the slow-down that is looked for: a change of exactly the threshold is found half of the time."""
@@ -66,8 +73,8 @@ def expected(variant: str, size_bytes: int) -> str | None:
         return FOUND_LATE
     if variant == SLOWER and size_bytes >= SLOW_FROM_BYTES:
         return FOUND_SLOWER
-    # 2 us are much of 1 KiB and nothing of a megabyte; a function before the library costs 0.1 us by itself.
-    return None if variant in (LATE, SLOWER) and size_bytes < SLOW_FROM_BYTES else FALSE_ALARMS
+    # 2 us are 2 % of a megabyte, and a function before the library costs 0.1 us by itself.
+    return FALSE_ALARMS if variant == SAME else None
 
 
 def count(compared: Compared, tallies: Mapping[str, Tally]) -> None:
@@ -106,18 +113,21 @@ def suite(folder: Path, named: str, rounds: int, sizes: Sequence[int] = SIZES_BY
     if isinstance(library, str):
         raise SystemExit(f"benchmarks.variants: {library}")
     of_all = f"library: {named}" if named else ""
-    late = compiled(folder, library, LATE, LATE_SECONDS, 0)
-    slower = compiled(folder, library, SLOWER, 0, LATE_SHARE)
+    slowed = {}
+    if SIZES_BYTES[0] in sizes:
+        slowed[LATE] = compiled(folder, library, LATE, LATE_SECONDS, 0)
+    if max(sizes) >= SLOW_FROM_BYTES:
+        slowed[SLOWER] = compiled(folder, library, SLOWER, 0, LATE_SHARE)
+    env = {name: f"{', ' * bool(named)}env: {{LD_PRELOAD: {path}}}" for name, path in slowed.items()}
+    variants = "\n".join(f"  {name}: {{{of_all}{env.get(name, '')}}}" for name in (BASE, SAME, *slowed))
     return f"""\
 suite: variants
 backends: [mpi]
 variants:
-  {BASE}: {{{of_all}}}
-  {SAME}: {{{of_all}}}
-  {LATE}: {{{of_all}{", " * bool(named)}env: {{LD_PRELOAD: {late}}}}}
-  {SLOWER}: {{{of_all}{", " * bool(named)}env: {{LD_PRELOAD: {slower}}}}}
+{variants}
 sweep: {{collective: all_reduce, ranks: 2, size: [{", ".join(map(str, sizes))}]}}
-sampling: {{rounds: {rounds}, budget: {30 * rounds} ms, max_ci_width: 100%, minimum_sample: 50 us,
+sampling: {{rounds: {rounds}, start_ranks: each_round, max_ci_width: 100%, minimum_sample: 50 us,
+           budget: {30 * rounds} ms, warmup: {5 * rounds} ms,
            minimum_samples: {FEWEST_SAMPLES * rounds}, maximum_samples: {400 * rounds}}}
 """
 
@@ -135,7 +145,7 @@ def made_up(runs: int, rounds: int, noise: float, tallies: Mapping[str, Tally]) 
             one[:, None] * np.exp(random.normal(0, noise, (len(points), rounds)))
             for one in (seconds, new_seconds)
         )
-        found = tested(base, new, 0.95)
+        found = tested(*as_pairs(base, new, 0.95)[:2], 0.95, np.full(len(points), True))
         called = found.beyond(np.full(len(points), THRESHOLD))
         for point, is_called, ratio in zip(points, called, found.ratio, strict=True):
             if kind := expected(*point):
@@ -167,7 +177,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number in range(options.runs):
             run = folder / f"run{number}"
             command = [sys.executable, "-m", "ccbench", "run", str(folder / "variants.yaml"), "-o", str(run)]
-            subprocess.run([*command, "--no-report", "--quiet"], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [*command, "--no-report", "--quiet"], check=True, stdout=subprocess.DEVNULL,
+                env={**os.environ, "GLIBC_TUNABLES": KEPT_MEMORY},
+            )  # fmt: skip
             compared = compare_by(run, AXIS["variant"], BASE, settings)
             count(compared, tallies)
             counts = (f"{kind} {one.called} of {one.points}" for kind, one in sorted(tallies.items()))

@@ -584,7 +584,8 @@ class Sampling:
 
     A case is measured in ``rounds`` rounds, all other cases in between, and in up to twice as many while its
     interval is wider than the target, never where that is 1. Samples, warm-up and budget are those of all
-    ``rounds`` together. launches: launches per sample, 0 to find out.
+    ``rounds`` together. launches: launches per sample, 0 to find out. fresh_ranks: each round has ranks that
+    are started for it.
     """
 
     confidence: float = 0.95
@@ -597,6 +598,7 @@ class Sampling:
     budget_seconds: float = 0.5
     time_limit_seconds: float = 60.0
     launches: int = 0
+    fresh_ranks: bool = False
 
     def of_one_round(self, launches: int) -> Sampling:
         """The rules inside one round, with ``launches`` per sample where an earlier round found them.

@@ -24,6 +24,7 @@ import numpy as np
 from ccbench.analysis.significance import (
     Floats,
     Rounds,
+    as_pairs,
     enough_rounds,
     ratio_intervals,
     round_medians,
@@ -43,6 +44,13 @@ from ccbench.topology.node_nics import is_other_network
 from ccbench.units import format_change, shown, suggestion
 
 BY_RATIO_ALONE = "printed averages: the ratio against the threshold, nothing is known of their spread"
+
+VARIANT = "variant"
+
+STARTED_ONCE = (
+    "the ranks of each variant were started once: where their memory came to lie may cost one of them some "
+    "per cent in all rounds; ranks started for each round tell (sampling: {start_ranks: each_round})"
+)
 
 MODEL_THRESHOLD = 0.30
 """Default distance from a prediction, a fraction; predictions are off by tens of per cent (docs/model.md)."""
@@ -340,12 +348,15 @@ def compare_by(
     new = [one for one in sides if one != first]
     faces = [face for value in new for face in facing(sides[first], sides[value])]
     settings = settings or Settings()
-    results, left_out = _verdicts(faces, settings)
+    in_turn = axis.name == VARIANT
+    results, left_out = _verdicts(faces, settings, in_turn=in_turn)
     notes = [
         f"{axis.name} {value}: {', '.join(sorted(filter(None, versions[value])))}"
         for value in (first, *new)
         if versions[value] != versions[first] or value == first
     ]
+    if in_turn and run.manifest.at("suite", "sampling", "start_ranks") == "once":
+        notes.append(STARTED_ONCE)
     return Compared(
         f"{run.path}, {axis.name} {first}", ", ".join(new), settings, results,
         (*run.problems, *notes), _left_out(left_out), unread=len(run.problems),
@@ -361,9 +372,12 @@ def facing(olds: Cases, news: Cases) -> list[Face]:
 
 
 def _verdicts(
-    faces: Sequence[Face], settings: Settings, other: str = ""
+    faces: Sequence[Face], settings: Settings, other: str = "", in_turn: bool = False
 ) -> tuple[tuple[Comparison, ...], int]:
-    """Return a verdict on each pair, and how many neither side supports; other: words for other hardware."""
+    """Return a verdict on each pair, and how many neither side supports.
+
+    other: words for other hardware. in_turn: rounds of both sides were measured one right after the other.
+    """
     results: list[Comparison] = []
     testable: dict[int, tuple[Rounds, Rounds]] = {}
     left_out = 0
@@ -389,7 +403,7 @@ def _verdicts(
                 one = _without_test(one, old, now, settings)
         results.append(one)
     # The correction for many points is over all that are tested.
-    tests = _by_test([results[place] for place in testable], list(testable.values()), settings)
+    tests = _by_test([results[place] for place in testable], list(testable.values()), settings, in_turn)
     for place, one in zip(testable, tests, strict=True):
         results[place] = one
     return tuple(results), left_out
@@ -452,12 +466,19 @@ def by_ratio(ratio: float, threshold: float) -> Verdict:
 
 
 def _by_test(
-    undecided: Sequence[Comparison], rounds: Sequence[tuple[Rounds, Rounds]], settings: Settings
+    undecided: Sequence[Comparison],
+    rounds: Sequence[tuple[Rounds, Rounds]],
+    settings: Settings,
+    in_turn: bool,
 ) -> Iterator[Comparison]:
     if not undecided:
         return
     base, new = (round_medians([pair[side] for pair in rounds]) for side in (0, 1))
-    found = tested(base, new, settings.confidence)
+    middles = [np.nanmedian(side, axis=1) for side in (base, new)]
+    pairs = None
+    if in_turn:
+        base, new, pairs = as_pairs(base, new, settings.confidence)
+    found = tested(base, new, settings.confidence, pairs)
     lows, highs = ratio_intervals(base, new, settings.confidence, settings.draws, settings.seed)
     thresholds = np.array([one.threshold for one in undecided])
     beyond, kept_back = found.beyond(thresholds), found.kept_back(thresholds)
@@ -467,13 +488,14 @@ def _by_test(
         low, high = min(float(lows[place]), ratio), max(float(highs[place]), ratio)
         one = replace(
             plain,
-            base_seconds=float(np.nanmedian(base[place])),
-            new_seconds=float(np.nanmedian(new[place])),
+            base_seconds=float(middles[0][place]),
+            new_seconds=float(middles[1][place]),
             ratio=ratio,
             low=low,
             high=high,
             p_value=float(found.p_value[place]),
             rank_p_value=float(found.rank_p_value[place]),
+            in_pairs=pairs is not None and bool(pairs[place]),
         )
         if beyond[place]:
             one = replace(one, verdict=Verdict.SLOWER if ratio > 1 else Verdict.FASTER)

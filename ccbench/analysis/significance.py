@@ -22,8 +22,14 @@ Nothing has to be drawn one by one: the median of V draws from V values is the v
 of V uniform numbers (J. S. Maritz and R. G. Jarrett, J. Amer. Statist. Assoc. 73 (1978) 194). One or two
 random numbers stand for a whole resampling, and they serve every point that has as many rounds.
 
+Variants of one run are measured in turn, and their rounds are compared in pairs: the tests are Student's of
+the logarithms of ratios and the one of signs, and the interval is of the median ratio. What holds up the
+machine for a while then meets both sides, but not to the same per cent: signs count such a round once,
+whatever its ratio, where Wilcoxon's ranks would count it most (docs/compare.md).
+
 B. L. Welch, Biometrika 34 (1947) 28; H. B. Mann and D. R. Whitney, Ann. Math. Statist. 18 (1947) 50;
-S. Holm, Scand. J. Statist. 6 (1979) 65; Y. Benjamini and Y. Hochberg, J. R. Statist. Soc. B 57 (1995) 289.
+S. Holm, Scand. J. Statist. 6 (1979) 65; Y. Benjamini and Y. Hochberg, J. R. Statist. Soc. B 57 (1995) 289;
+signs: J. Arbuthnot, Phil. Trans. 27 (1710) 186.
 """
 
 from __future__ import annotations
@@ -106,17 +112,42 @@ class Tested:
         return np.abs(np.log(self.ratio)) >= np.log1p(threshold)
 
 
-def tested(base: Floats, new: Floats, confidence: float) -> Tested:
-    """base, new: medians of rounds in seconds, a row a point, NaN where a row has no further round."""
+def tested(
+    base: Floats,
+    new: Floats,
+    confidence: float,
+    pairs: Truths | None = None,  # noqa: PT028 - no test function
+) -> Tested:
+    """base, new: medians of rounds in seconds, a row a point, NaN where a row has no further round.
+
+    pairs: rows that hold ones and ratios of rounds (``as_pairs``). Welch's test is Student's there, since
+    ones do not vary, and signs stand for ranks and find a change alone at the whole level.
+    """
     alone = welch_p(np.log(base), np.log(new))
     welch, ranks = corrected(alone), rank_p(base, new)
     level = 1 - confidence + 1e-12
+    share = np.full(len(base), RANKS_SHARE * level)
+    if pairs is not None:
+        ranks[pairs], share[pairs] = sign_p(np.log(new[pairs])), level
     ratio = np.nanmedian(new, axis=1) / np.nanmedian(base, axis=1)
     vetoed = ranks > level
     # A few rounds that take a hundred times as long leave means without meaning, and ranks what they were.
-    by_ranks, by_ranks_alone = (p <= RANKS_SHARE * level for p in (corrected(ranks), ranks))
+    by_ranks, by_ranks_alone = (p <= share for p in (corrected(ranks), ranks))
     differs, would_differ = ((p <= level) & ~vetoed for p in (welch, alone))
     return Tested(ratio, welch, ranks, differs | by_ranks, would_differ | by_ranks_alone)
+
+
+def as_pairs(base: Floats, new: Floats, confidence: float) -> tuple[Floats, Floats, Truths]:
+    """Ones and ratios in the place of times, in rows whose rounds can be told in pairs, and which these are.
+
+    For rounds that were measured in turn, one of the base right before or after one of the new side: what
+    else the machine did meanwhile was the same for both, and ratios do not have it. Rows with as many rounds
+    on both sides, and enough of them that signs can show a change at ``confidence`` (6 at 95 %).
+    """
+    rounds = rounds_of(base)
+    pairs = (rounds == rounds_of(new)) & (2.0 ** (1 - rounds) <= 1 - confidence + 1e-12)
+    told = pairs[:, None]
+    return np.where(told, base / base, base), np.where(told, new / base, new), pairs
 
 
 def least_rank_p(base_rounds: int, new_rounds: int) -> float:
@@ -180,6 +211,15 @@ def rank_p(base: Floats, new: Floats) -> Floats:
             below = special.ndtr((low + 0.5 - n * m / 2) / deviation)
         found[rows] = np.minimum(1.0, 2 * below)
     return found
+
+
+def sign_p(differences: Floats) -> Floats:
+    """Two-sided p of as many differences above zero as below, a row a point, NaN where there is no further."""
+    from scipy import special
+
+    # What rounding leaves of equal times is no difference.
+    above, below = np.sum(differences > 1e-12, axis=1), np.sum(differences < -1e-12, axis=1)
+    return np.minimum(1.0, 2 * special.bdtr(np.minimum(above, below), above + below, 0.5))
 
 
 @lru_cache(maxsize=256)

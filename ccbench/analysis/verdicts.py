@@ -234,8 +234,9 @@ class Comparison:
     point: of the new run, else of the base; both were asked the same.
     ratio: new time over base time, above 1 slower. low, high: its interval, None of averages.
     p_value: of no change (Welch's t of the rounds' logarithms), corrected for the number of points.
-    rank_p_value: Mann-Whitney's, not corrected. cause and reason: of having no verdict; reason also says what
-    is unusual about a verdict. wrong: the new run gave wrong elements.
+    rank_p_value: Mann-Whitney's, not corrected. in_pairs: the ratio is the median of those of rounds that
+    were measured in turn, and the tests are Student's and the one of signs. cause and reason: of having no verdict;
+    reason also says what is unusual about a verdict. wrong: the new run gave wrong elements.
     """
 
     point: Point
@@ -253,6 +254,7 @@ class Comparison:
     base_rounds: int = 0
     new_rounds: int = 0
     wrong: bool = False
+    in_pairs: bool = False
 
     @property
     def change(self) -> float | None:

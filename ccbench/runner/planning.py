@@ -446,7 +446,8 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
     costly = sorted(case.backend for case in teams.values() if case.on_gpus)
     for name in costly[MOST_COSTLY_TEAMS:] if sampling.rounds > 1 else ():
         found[name] += capabilities_of(name).start_seconds
-    return found
+    times = sampling.rounds if sampling.fresh_ranks else 1
+    return {name: times * seconds for name, seconds in found.items()}
 
 
 def check_output(options: RunOptions) -> None:

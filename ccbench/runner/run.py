@@ -201,6 +201,12 @@ class _Run:
         # A launcher's MPI comes up only once: what keeps it from that is told before any case.
         for case in cases:
             if self._in_process(case) and not self._not_there(case):
+                if self._sampling.fresh_ranks:
+                    raise suite.origin.error(
+                        ("sampling", "start_ranks"),
+                        f"{self._launched_by} has started the ranks of {case.backend}, and they cannot be "
+                        "started again; leave it out, or let ccbench run --launch start them",
+                    )
                 try:
                     self._team(case)
                 except BaseException:
@@ -298,6 +304,8 @@ class _Run:
             while left := [
                 case for case in block if self._rounds_of(case) < rounds and self._wants_more(case)
             ]:
+                if self._sampling.fresh_ranks:
+                    self._close()
                 made = min(map(self._rounds_of, left))
                 for case in turned(left) if made % 2 else left:
                     if deadline is not None and time.monotonic() >= deadline:

@@ -177,6 +177,7 @@ class SamplingRules(StrictModel):
     confidence: Annotated[float, _fraction(0.5, 0.999)] = 0.95
     max_ci_width: Annotated[float, _fraction(0.001, 1.0)] = 0.05
     rounds: Annotated[int, _whole(1, 100)] = 6
+    start_ranks: Annotated[str, _one_of("start", "once", "each_round")] = "once"
     minimum_samples: Annotated[int, _whole(1, 1_000_000)] = 10
     maximum_samples: Annotated[int, _whole(1, 1_000_000)] = 400
     warmup: Annotated[float, _seconds(0.0)] = 0.02
@@ -315,6 +316,7 @@ class Suite(StrictModel):
             confidence=rules.confidence,
             target_relative_width=rules.max_ci_width,
             rounds=rules.rounds,
+            fresh_ranks=rules.start_ranks == "each_round",
             minimum_samples=rules.minimum_samples,
             maximum_samples=rules.maximum_samples,
             warmup_seconds=rules.warmup,

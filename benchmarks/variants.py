@@ -1,13 +1,13 @@
 """Trials of variants: ``python -m benchmarks.variants [--runs 20] [--rounds 24] [--sizes 1MiB:64MiB:64]``.
 
-Each run measures all_reduce of an MPI with variants, in turn: ``base``; ``same``, which is no different; where
-there is a size of 8 B ``late``, in which every call takes 2 us longer; where there is one of 1 MiB or more
-``slower``, in which calls of 1 MiB and more take 5 % longer. The last two are the same library under a
-preloaded MPI_Allreduce (slow_allreduce.c). Every round has ranks of its own, and their memory is allocated in
-huge pages and kept (GLIBC_TUNABLES), as docs/compare.md recommends. ``compare --by variant`` judges each
-run, and what it finds is counted: false alarms of what does not differ, slow-downs that it names. The exit code
-is 1 where a figure is missed: false alarms at 1 % of points at most, the 2 us named at 8 B in every run, the
-5 % in nine of ten, as far as ``--sizes`` has points of a kind.
+Each run measures all_reduce of an MPI with variants, in turn: ``base``; ``same``, which is no different;
+where there is a size of 8 B ``late``, in which every call takes 2 us longer; where there is one of 1 MiB or
+more ``slower``, in which calls of 1 MiB and more take 5 % longer. The last two are the same library under a
+preloaded MPI_Allreduce (slow_allreduce.c). Every round has ranks of its own, and their memory is allocated
+in huge pages and kept (GLIBC_TUNABLES), as docs/compare.md recommends. ``compare --by variant`` judges each
+run, and what it finds is counted: false alarms of what does not differ, slow-downs that it names. The exit
+code is 1 where a figure is missed: false alarms at 1 % of points at most, the 2 us named at 8 B in every run,
+the 5 % in nine of ten, as far as ``--sizes`` has points of a kind.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ BASE, SAME, LATE, SLOWER = ("base", "same", "late", "slower")
 FEWEST_SAMPLES = 8
 """Of a round, of large sizes; of small ones there are many more in its time."""
 
-KEPT_MEMORY = (
-    "glibc.malloc.hugetlb=1:glibc.malloc.trim_threshold=4294967296:glibc.malloc.mmap_threshold=33554432"
+KEPT_MEMORY = ":".join(
+    f"glibc.malloc.{name}" for name in ("hugetlb=1", "trim_threshold=4294967296", "mmap_threshold=33554432")
 )
 """Otherwise the temporary buffers of a library are new pages in each call or not, by chance of its heap."""
 

@@ -146,8 +146,10 @@ def as_pairs(base: Floats, new: Floats, confidence: float) -> tuple[Floats, Floa
     """
     rounds = rounds_of(base)
     pairs = (rounds == rounds_of(new)) & (2.0 ** (1 - rounds) <= 1 - confidence + 1e-12)
-    told = pairs[:, None]
-    return np.where(told, base / base, base), np.where(told, new / base, new), pairs
+    ones, ratios, width = base.copy(), new.copy(), min(base.shape[1], new.shape[1])
+    ratios[pairs, :width] /= base[pairs, :width]
+    ones[pairs] /= base[pairs]
+    return ones, ratios, pairs
 
 
 def least_rank_p(base_rounds: int, new_rounds: int) -> float:
@@ -214,12 +216,13 @@ def rank_p(base: Floats, new: Floats) -> Floats:
 
 
 def sign_p(differences: Floats) -> Floats:
-    """Two-sided p of as many differences above zero as below, a row a point, NaN where there is no further."""
+    """Two-sided p of as many differences above zero as below, a row a point, NaN where it has no further."""
     from scipy import special
 
     # What rounding leaves of equal times is no difference.
     above, below = np.sum(differences > 1e-12, axis=1), np.sum(differences < -1e-12, axis=1)
-    return np.minimum(1.0, 2 * special.bdtr(np.minimum(above, below), above + below, 0.5))
+    found: Floats = np.minimum(1.0, 2 * special.bdtr(np.minimum(above, below), above + below, 0.5))
+    return found
 
 
 @lru_cache(maxsize=256)

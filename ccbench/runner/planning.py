@@ -442,12 +442,13 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
     for case in teams.values():
         first = looking.get((case.backend, case.ranks)) is case
         found[case.backend] += opening_seconds(case, looks if first else nothing)
+        if sampling.fresh_ranks:
+            found[case.backend] += (sampling.rounds - 1) * capabilities_of(case.backend).start_seconds
     # Of those that hold memory of GPUs only a few stay open from round to round.
     costly = sorted(case.backend for case in teams.values() if case.on_gpus)
-    for name in costly[MOST_COSTLY_TEAMS:] if sampling.rounds > 1 else ():
+    for name in costly[MOST_COSTLY_TEAMS:] if sampling.rounds > 1 and not sampling.fresh_ranks else ():
         found[name] += capabilities_of(name).start_seconds
-    times = sampling.rounds if sampling.fresh_ranks else 1
-    return {name: times * seconds for name, seconds in found.items()}
+    return found
 
 
 def check_output(options: RunOptions) -> None:

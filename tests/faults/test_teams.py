@@ -24,7 +24,8 @@ RING = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 3)
 
 
 def killed_in_a_collective(team: WorkerTeam, victim: int) -> Measurement:
-    assert team.run(RING, SHORT).status is Status.OK  # what a first case loads is loaded: the next one soon samples
+    # What a first case loads is loaded then: the next one soon samples.
+    assert team.run(RING, SHORT).status is Status.OK
     killer = threading.Timer(0.5, os.kill, (victim, signal.SIGKILL))
     killer.start()
     measurement = team.run(RING, LONG)

@@ -145,6 +145,12 @@ def test_the_expected_time_is_of_what_is_left_and_of_the_rounds_that_unclear_cas
     assert expected_seconds(small, sampling, made=6) == pytest.approx(6 * of_a_round, rel=1e-3)
 
 
+def test_ranks_that_each_round_starts_are_in_the_plan_as_often() -> None:
+    once, fresh = Sampling(rounds=6), Sampling(rounds=6, fresh_ranks=True)
+    more = starting_seconds([CASE], fresh)["cpu"] - starting_seconds([CASE], once)["cpu"]
+    assert more == pytest.approx(5 * capabilities_of("cpu").start_seconds)
+
+
 def test_a_look_at_messages_is_in_the_plan_once() -> None:
     sampling = Sampling(rounds=1)
     cases = [replace(CASE, backend="mpi", collective=name) for name in ("all_reduce", "broadcast")]

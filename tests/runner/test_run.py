@@ -737,3 +737,15 @@ def test_ranks_that_a_launcher_started_and_that_hang_before_the_first_case_end_t
     with pytest.raises(BackendUnavailable, match=r"rank 1 is silent.* mpirun .* cannot be started again"):
         run(libraries, launched_by="mpirun")
     assert libraries.opened == libraries.closed == 1
+
+
+def test_ranks_that_a_launcher_started_cannot_be_started_for_each_round(
+    teams: Teams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared_as(monkeypatch, in_process_ranks=True)
+    monkeypatch.setattr("ccbench.runner.run.with_launched_ranks", lambda options, progress: options)
+    text = "backends: [cpu]\nsampling: {start_ranks: each_round}\nsweep: {collective: all_reduce, ranks: 2}"
+    options = RunOptions(machine="cpu-shared-memory", output=teams.folder / "out", launched_by="mpirun")
+    with pytest.raises(SuiteError, match=r"^suite:2: sampling.start_ranks: mpirun has started the ranks of cpu"):
+        run_suite(read_suite(text), options, Progress())
+    assert not teams.opened

@@ -14,6 +14,7 @@ from ccbench.backends import open_backend
 from ccbench.cases import Case, Measurement, Sampling, Variant
 from ccbench.errors import SuiteError
 from ccbench.results import load_run
+from ccbench.runner import run as run_module
 from ccbench.runner.measure import turned
 from ccbench.runner.planning import RunOptions, plan_suite, starting_seconds
 from ccbench.runner.progress import Progress
@@ -161,3 +162,20 @@ def test_rounds_go_a_b_b_a_and_variants_of_a_point_have_as_many(asked: list[Case
     run_suite(found, options, Progress())
     assert "".join(one.variant for one in asked) == "abba" * 4
     assert {len(point.round_samples) for point in load_run(tmp_path / "run").points} == {8}
+
+
+@pytest.mark.parametrize(("kind", "starts"), [("once", 2), ("each_round", 6)])
+def test_each_round_can_have_ranks_that_are_started_for_it(
+    asked: list[Case], kind: str, starts: int, tmp_path: Path
+) -> None:
+    text = f"""
+backends: [mpi]
+variants: {{a: {{}}, b: {{}}}}
+sampling: {{rounds: 3, max_ci_width: 100%, start_ranks: {kind}}}
+sweep: {{collective: all_reduce, size: 8, ranks: 2}}
+"""
+    run_suite(read_suite(text), RunOptions(output=tmp_path / "run", machine="cpu-shared-memory"), Progress())
+    teams = run_module.open_backend("mpi")
+    assert isinstance(teams, Teams)
+    assert teams.opened == teams.closed == starts
+    assert len(asked) == 6

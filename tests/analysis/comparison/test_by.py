@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from ccbench.analysis.comparison import compare_by
+from ccbench.analysis.comparison import compare, compare_by
 from ccbench.analysis.verdicts import Cause, Verdict
 from ccbench.cases import AXIS
 from ccbench.errors import UsageError
@@ -57,6 +57,35 @@ def test_a_point_that_one_value_lacks_is_told() -> None:
     points = [measured(case(place, variant="a", algorithm="x"), [[1e-5]] * 6) for place in (0, 1)]
     points += [measured(case(0, variant="b", algorithm="x"), [[1e-5]] * 6)]
     assert [one.cause for one in compare_by(run_of(points), VARIANT).points] == [None, Cause.MISSING_IN_NEW]
+
+
+def run_of_rounds(start_ranks: str, **seconds: Sequence[float]) -> Run:
+    """Each variant of one point has so many rounds of these times."""
+    points = [measured(case(0, variant=name), [[one] for one in each]) for name, each in seconds.items()]
+    return run_of(points, manifest={**MANIFEST, "suite": {"sampling": {"start_ranks": start_ranks}}})
+
+
+def test_what_holds_up_the_machine_for_some_rounds_hides_no_variant() -> None:
+    """Variants are measured in turn: their rounds are compared one by one, those of other axes are not."""
+    usual = [1e-5, 1.1e-5, 5e-5, 4e-5, 1e-5, 1.3e-5, 1e-5, 2e-5, 1.2e-5, 1e-5]
+    run = run_of_rounds("each_round", a=usual, b=[1.05 * one for one in usual])
+    (one,) = compare_by(run, VARIANT).points
+    assert (one.verdict, one.in_pairs) == (Verdict.SLOWER, True)
+    assert (one.low, one.ratio, one.high) == pytest.approx((1.05, 1.05, 1.05))
+    (one,) = compare(run_of_rounds("once", a=usual), run_of_rounds("once", a=usual[::-1])).points
+    assert (one.verdict, one.in_pairs) == (Verdict.NONE, False)
+
+
+def test_rounds_that_have_no_partner_are_compared_as_those_of_two_runs() -> None:
+    uneven = compare_by(run_of_rounds("once", a=[1e-5] * 7, b=[1.2e-5] * 8), VARIANT).points
+    few = compare_by(run_of_rounds("once", a=[1e-5] * 5, b=[1.2e-5] * 5), VARIANT).points
+    assert {(one.in_pairs, one.verdict) for one in (*uneven, *few)} == {(False, Verdict.SLOWER)}
+
+
+def test_ranks_that_were_started_once_are_told() -> None:
+    for kind, told in (("once", True), ("each_round", False)):
+        notes = compare_by(run_of_rounds(kind, a=[1e-5] * 6, b=[1e-5] * 6), VARIANT).notes
+        assert any("started once" in note for note in notes) is told
 
 
 def test_an_axis_with_one_value_has_nothing_to_compare() -> None:

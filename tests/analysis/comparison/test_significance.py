@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from ccbench.analysis import significance
 from ccbench.analysis.significance import (
+    as_pairs,
     corrected,
     enough_rounds,
     least_rank_p,
@@ -15,6 +17,7 @@ from ccbench.analysis.significance import (
     ratio_intervals,
     round_medians,
     rounds_needed,
+    sign_p,
     welch_p,
 )
 
@@ -36,6 +39,38 @@ def test_welch_and_rank_p_are_those_of_scipy() -> None:
         exact = max(n, m) <= 12
         ranks = stats.mannwhitneyu(base, new, axis=1, method="exact" if exact else "asymptotic").pvalue
         np.testing.assert_allclose(rank_p(base, new), ranks, rtol=1e-9)
+
+
+def test_of_pairs_the_tests_are_students_and_the_one_of_signs() -> None:
+    random = np.random.default_rng(3)
+    base, new = (np.exp(random.normal(0.05 * side, 0.1, (20, 12))) for side in (0, 1))
+    ones, ratios, pairs = as_pairs(base, new, 0.95)
+    assert pairs.all()
+    expected = stats.ttest_1samp(np.log(new / base), 0, axis=1).pvalue
+    np.testing.assert_allclose(welch_p(np.log(ones), np.log(ratios)), expected, rtol=1e-9)
+    signs = [stats.binomtest(int(row.sum()), 12).pvalue for row in new > base]
+    np.testing.assert_allclose(sign_p(np.log(ratios)), signs, rtol=1e-9)
+    assert sign_p(np.zeros((1, 6)))[0] == 1.0
+
+
+def test_pairs_find_what_noise_of_both_sides_hides_and_raise_as_few_false_alarms() -> None:
+    """24 rounds; both sides of one may take five times as long, and 3 % more or less each by itself."""
+    random = np.random.default_rng(4)
+    points, far = 4, np.full(4, 0.02)
+    shares = {}
+    for factor in (1.0, 1.05):
+        called = np.zeros(2)
+        for _ in range(200):
+            common = np.exp(random.exponential(0.4, (points, 24)))
+            base, new = (common * np.exp(random.normal(0, 0.03, common.shape)) for _ in range(2))
+            new *= factor
+            called[0] += significance.tested(base, new, 0.95).beyond(far).mean()
+            ones, ratios, pairs = as_pairs(base, new, 0.95)
+            called[1] += significance.tested(ones, ratios, 0.95, pairs).beyond(far).mean()
+        shares[factor] = called / 200
+    assert shares[1.0][1] <= 0.01
+    assert shares[1.05][0] < 0.1
+    assert shares[1.05][1] > 0.9
 
 
 def test_rows_with_fewer_rounds_are_as_if_alone() -> None:

@@ -21,6 +21,7 @@ import json
 import os
 import random
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -178,6 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if reason := why_not():
         print(f"fleet_namespaces: {reason}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the namespaces are removed then, too
     scenarios = options.scenario or SCENARIOS
     right: dict[str, int] = defaultdict(int)
     with tempfile.TemporaryDirectory() as own, hosts(HOSTS, RATE) as network:

@@ -262,6 +262,11 @@ class Sweep(_SweptKeys):
                 f"write at most {max(self.ranks) - 1}",
                 "root",
             )
+        in_pairs = any(one == "round_robin" or one.startswith("matching:") for one in self.groups)
+        for key, usual in (("per", "rank"), ("within", "all")):
+            if getattr(self, key) != usual and not in_pairs:
+                cure = "write such groups, or leave it out"
+                raise MisfitError(f"says how groups matching:N and round_robin are made; {cure}", key)
         if self.values_of("in_place") == (True,) and not set(self.collective) & set(IN_PLACE_COLLECTIVES):
             raise MisfitError(
                 f"in_place does not exist for {', '.join(self.collective)}; write out_of_place", "placement"

@@ -233,3 +233,11 @@ def test_rounds_of_pairs_of_nodes_are_a_case_each_and_nodes_alone_one() -> None:
 def test_one_node_has_no_pairs_of_nodes() -> None:
     with pytest.raises(SuiteError, match=r"pairs need two nodes or more \(--nodes\), not 1"):
         cases_of({"groups": "matching:3", "per": "node"})
+
+
+@pytest.mark.parametrize(("key", "value"), [("per", "node"), ("within", 2), ("within", "rail")])
+def test_how_pairs_are_made_is_refused_where_no_pairs_are(key: str, value: object) -> None:
+    said = f"{key}: says how groups matching:N and round_robin are made; write such groups, or leave it out"
+    for groups in ("all", "rank // 2"):
+        with pytest.raises(SuiteError, match=said):
+            cases_of({"groups": groups, key: value})

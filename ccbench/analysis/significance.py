@@ -22,14 +22,14 @@ Nothing has to be drawn one by one: the median of V draws from V values is the v
 of V uniform numbers (J. S. Maritz and R. G. Jarrett, J. Amer. Statist. Assoc. 73 (1978) 194). One or two
 random numbers stand for a whole resampling, and they serve every point that has as many rounds.
 
-Variants of one run are measured in turn, and their rounds are compared in pairs: the tests are Student's of
-the logarithms of ratios and the one of signs, and the interval is of the median ratio. What holds up the
-machine for a while then meets both sides, but not to the same per cent: signs count such a round once,
-whatever its ratio, where Wilcoxon's ranks would count it most (docs/compare.md).
+Variants of one run are measured in turn, and their rounds are compared in pairs: the tests are Yuen's trimmed
+t of the logarithms of ratios and the one of signs, and the interval is of the median ratio. What holds up the
+machine for a while then meets both sides, but not to the same per cent: such rounds are trimmed, and signs
+count them once, where Student's t and Wilcoxon's ranks count them most (docs/compare.md).
 
 B. L. Welch, Biometrika 34 (1947) 28; H. B. Mann and D. R. Whitney, Ann. Math. Statist. 18 (1947) 50;
 S. Holm, Scand. J. Statist. 6 (1979) 65; Y. Benjamini and Y. Hochberg, J. R. Statist. Soc. B 57 (1995) 289;
-signs: J. Arbuthnot, Phil. Trans. 27 (1710) 186.
+K. K. Yuen, Biometrika 61 (1974) 165; J. W. Tukey and D. H. McLaughlin, Sankhya A 25 (1963) 331.
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ FEWEST_ROUNDS = 3
 
 RANKS_SHARE = 0.2
 """Of the share of false findings that is let pass: so much comes on top for what ranks alone find."""
+
+TRIMMED = 0.25
+"""Of the ratios of rounds on either side: a quarter of the rounds may be of another state of the machine."""
 
 MOST_EXACT = 12
 """Rounds on the larger side up to which ranks are counted exactly; beyond, the normal approximation holds."""
@@ -120,19 +123,17 @@ def tested(
 ) -> Tested:
     """base, new: medians of rounds in seconds, a row a point, NaN where a row has no further round.
 
-    pairs: rows that hold ones and ratios of rounds (``as_pairs``). Welch's test is Student's there, since
-    ones do not vary, and signs stand for ranks and find a change alone at the whole level.
+    pairs: rows that hold ones and ratios of rounds (``as_pairs``): there a trimmed t test stands for Welch's,
+    and signs for ranks.
     """
-    alone = welch_p(np.log(base), np.log(new))
-    welch, ranks = corrected(alone), rank_p(base, new)
-    level = 1 - confidence + 1e-12
-    share = np.full(len(base), RANKS_SHARE * level)
+    alone, ranks = welch_p(np.log(base), np.log(new)), rank_p(base, new)
     if pairs is not None:
-        ranks[pairs], share[pairs] = sign_p(np.log(new[pairs])), level
+        alone[pairs], ranks[pairs] = (test(np.log(new[pairs])) for test in (trimmed_p, sign_p))
+    welch, level = corrected(alone), 1 - confidence + 1e-12
     ratio = np.nanmedian(new, axis=1) / np.nanmedian(base, axis=1)
     vetoed = ranks > level
     # A few rounds that take a hundred times as long leave means without meaning, and ranks what they were.
-    by_ranks, by_ranks_alone = (p <= share for p in (corrected(ranks), ranks))
+    by_ranks, by_ranks_alone = (p <= RANKS_SHARE * level for p in (corrected(ranks), ranks))
     differs, would_differ = ((p <= level) & ~vetoed for p in (welch, alone))
     return Tested(ratio, welch, ranks, differs | by_ranks, would_differ | by_ranks_alone)
 
@@ -213,6 +214,28 @@ def rank_p(base: Floats, new: Floats) -> Floats:
             below = special.ndtr((low + 0.5 - n * m / 2) / deviation)
         found[rows] = np.minimum(1.0, 2 * below)
     return found
+
+
+def trimmed_p(differences: Floats) -> Floats:
+    """Two-sided p of a mean of zero without the outer quarters, a row a point, NaN where it has no further.
+
+    Tukey's and McLaughlin's t of one sample: the trimmed mean over the spread of what is left, with the outer
+    quarters as far out as the last that are kept.
+    """
+    from scipy import special
+
+    ordered = np.sort(differences, axis=1)  # NaN last
+    count = rounds_of(ordered)
+    cut = (TRIMMED * count).astype(np.int64)
+    places = np.arange(ordered.shape[1])
+    inner = np.clip(places, cut[:, None], (count - cut - 1)[:, None])
+    winsorized = np.where(places < count[:, None], np.take_along_axis(ordered, inner, axis=1), np.nan)
+    kept = count - 2 * cut
+    mean = np.nanmean(np.where(inner == places, ordered, np.nan), axis=1)
+    spread = np.nanstd(winsorized, axis=1, ddof=1) * np.sqrt((count - 1) / (kept * (kept - 1)))
+    still = spread < 1e-12  # as in welch_p
+    found = 2 * special.stdtr(kept - 1, -np.abs(mean) / np.where(still, 1.0, spread))
+    return np.asarray(np.where(still, np.where(np.abs(mean) > 1e-9, 0.0, 1.0), found), dtype=np.float64)
 
 
 def sign_p(differences: Floats) -> Floats:

@@ -235,7 +235,7 @@ class Comparison:
     ratio: new time over base time, above 1 slower. low, high: its interval, None of averages.
     p_value: of no change (Welch's t of the rounds' logarithms), corrected for the number of points.
     rank_p_value: Mann-Whitney's, not corrected. in_pairs: the ratio is the median of those of rounds that
-    were measured in turn, and the tests are Student's and the one of signs. cause and reason: of having no
+    were measured in turn, and the tests are Yuen's and the one of signs. cause and reason: of having no
     verdict; reason also says what is unusual about a verdict. wrong: the new run gave wrong elements.
     """
 

@@ -14,7 +14,7 @@ from ccbench.backends import open_backend
 from ccbench.cases import Case, Measurement, Sampling, Variant
 from ccbench.errors import SuiteError
 from ccbench.results import load_run
-from ccbench.runner import run as run_module
+from ccbench.runner import planning
 from ccbench.runner.measure import turned
 from ccbench.runner.planning import RunOptions, plan_suite, starting_seconds
 from ccbench.runner.progress import Progress
@@ -175,7 +175,7 @@ sampling: {{rounds: 3, max_ci_width: 100%, start_ranks: {kind}}}
 sweep: {{collective: all_reduce, size: 8, ranks: 2}}
 """
     run_suite(read_suite(text), RunOptions(output=tmp_path / "run", machine="cpu-shared-memory"), Progress())
-    teams = run_module.open_backend("mpi")
+    teams = planning.open_backend("mpi")
     assert isinstance(teams, Teams)
     assert teams.opened == teams.closed == starts
     assert len(asked) == 6

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import ccbench
 
 HEAVY = (
-    "cupy", "matplotlib", "mpi4py", "numpy", "pyarrow", "pydantic", "rich", "scipy",
+    "cupy", "matplotlib", "mpi4py", "numpy", "pandas", "pyarrow", "pydantic", "rich", "scipy",
     "torch", "yaml",
 )  # fmt: skip
 
@@ -38,6 +39,21 @@ print("loaded:", *sorted(set({HEAVY!r}) & set(sys.modules)))
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[-1].split() == ["loaded:"]
+
+
+def test_a_run_and_its_ranks_do_without_pandas(tmp_path: Path) -> None:
+    """The ranks of the cpu backend are forked: what they have, the process that runs the suite has."""
+    script = f"""
+import sys
+from ccbench.cli import main
+try:
+    main(["run", "quick", "--only", "broadcast default float32 64 B", "--time-limit", "10s", "-q",
+          "--no-report", "--machine", "cpu-shared-memory", "-o", {str(tmp_path / "run")!r}])
+except SystemExit as end:
+    print(end.code, "pandas" in sys.modules)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.stdout.splitlines()[-1] == "0 False", ended.stdout + ended.stderr
 
 
 def test_public_names_are_complete() -> None:

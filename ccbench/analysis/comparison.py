@@ -78,7 +78,9 @@ _TOLD = {
 }
 """Facts that are told where they differ."""
 
-_BESIDE_THE_POINT = frozenset(("click", "matplotlib", "pyarrow", "pydantic", "PyYAML", "rich", "scipy"))
+_BESIDE_THE_POINT = frozenset(
+    ("click", "matplotlib", "pandas", "pyarrow", "pydantic", "PyYAML", "rich", "scipy")
+)
 """Libraries that no timed launch uses."""
 
 MOST_SHOWN = 60

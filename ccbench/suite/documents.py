@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -183,20 +184,27 @@ class _Composer:
                 elif isinstance(event, yaml.NodeEvent):
                     tree = self.node(event, events, ())
         except yaml.MarkedYAMLError as problem:
-            raise self.syntax_error(problem) from None
+            raise self.syntax_error(problem, text) from None
         except yaml.YAMLError as problem:
             raise self.kind.raises(f"{self.place}: is not YAML: {shown(str(problem))}") from None
         if not documents:
             raise self.kind.raises(f"{self.place}: is empty; write {self.kind.least}")
         return tree
 
-    def syntax_error(self, problem: Any) -> CcbenchError:
+    def syntax_error(self, problem: Any, text: str) -> CcbenchError:
         mark = problem.problem_mark or problem.context_mark
         where = f"{self.place}:{mark.line + 1}" if mark else self.place
+        # Parsers read ahead, and some have a limit of nesting of their own, which they reach before ``node``.
+        steps = ((letter in "[{") - (letter in "]}") for letter in text[: mark.index if mark else None])
+        if max(accumulate(steps), default=0) > self.kind.deepest:
+            return self.kind.raises(f"{where}: {self.too_deep()}")
         parts = [text for text in (problem.context, problem.problem) if text]
         return self.kind.raises(
             f"{where}: is not YAML: {', '.join(parts)[:200]}; check indentation and quotes"
         )
+
+    def too_deep(self) -> str:
+        return f"nested deeper than {self.kind.deepest} levels; a {self.kind.name} needs 4"
 
     def error(self, path: Steps, event: Any, message: str) -> CcbenchError:
         lines = {**self.lines, path: _line(event)}
@@ -211,8 +219,7 @@ class _Composer:
                 path, event, f"more than {self.kind.most_nodes} values; write ranges instead of lists"
             )
         if len(path) > self.kind.deepest:
-            message = f"nested deeper than {self.kind.deepest} levels; a {self.kind.name} needs 4"
-            raise self.error((), event, message)
+            raise self.error((), event, self.too_deep())
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
             raise self.error(path, event, "anchors and aliases are not read; write the value out")
         if event.tag is not None:

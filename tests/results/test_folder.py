@@ -230,7 +230,7 @@ def test_only_a_case_that_is_ok_has_a_speed(tmp_path: Path) -> None:
 def test_reading_and_writing_runs_is_light_to_import() -> None:
     program = (
         "import sys, ccbench.results\n"
-        "heavy = {'pyarrow', 'matplotlib', 'cupy', 'torch'} & set(sys.modules)\n"
+        "heavy = {'pyarrow', 'pandas', 'matplotlib', 'cupy', 'torch'} & set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or None)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -177,6 +177,15 @@ def test_a_run_without_cases_loads_as_an_empty_table_with_all_columns(tmp_path: 
     assert run.problems == ()
 
 
+def test_whole_numbers_of_the_frame_stay_whole_when_some_are_missing(tmp_path: Path) -> None:
+    run = load_run(_written(tmp_path / "run", measured(1024), failed(2048)))
+    assert str(run.cases["slowest_rank"].dtype) == str(run.cases["size_bytes"].dtype) == "Int64"
+    assert run.cases["slowest_rank"].isna().tolist() == [False, True]
+    assert run.cases["size_bytes"].tolist() == [point.size_bytes for point in run.points]
+    assert run.cases["median_seconds"].isna().tolist() == [False, True]
+    assert list(run.cases.columns) == run.table.column_names
+
+
 def test_cases_come_sorted_whatever_order_they_were_measured_in(tmp_path: Path) -> None:
     sizes = [4096, 64, 1024, 65536]
     run = load_run(_written(tmp_path / "run", *map(measured, sizes)))

@@ -19,9 +19,10 @@ class Meetings:
     """Where the ranks of one communicator meet: each brings something, and each hears all."""
 
     def __init__(self, ranks: int) -> None:
+        """Take 0 for a number of ranks that the first of them will bring; nobody meets before."""
         self.ranks = ranks
         self._brought: dict[int, Any] = {}
-        self._here = threading.Barrier(ranks, timeout=60)
+        self._here = threading.Barrier(ranks or 1, timeout=60)
 
     def all_of(self, rank: int, mine: Any) -> dict[int, Any]:
         self._brought[rank] = mine

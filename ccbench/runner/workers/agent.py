@@ -48,7 +48,7 @@ from ccbench.machine.readings import queued_seconds, read_cpu_times, watched
 from ccbench.machine.software import loaded_file
 from ccbench.runner.measure import measure
 from ccbench.runner.workers import messages
-from ccbench.runner.workers.channel import Channel, connect, hang_up, report_unreadable
+from ccbench.runner.workers.channel import Channel, connect, report_unreadable
 from ccbench.runner.workers.cleanup import FileCleanup
 from ccbench.runner.workers.messages import (
     LEADER_VARIABLE,
@@ -58,6 +58,7 @@ from ccbench.runner.workers.messages import (
     RankReport,
 )
 from ccbench.runner.workers.rendezvous import LaunchedProcess, rank_and_size
+from ccbench.runner.workers.session import hang_up
 
 PARTING_SECONDS = 4.0
 LONGEST_OUTPUT = 2000

@@ -1,10 +1,11 @@
 """Connections between processes that did not fork each other: listening, connecting, and who may.
 
 A listener is bound to loopback unless peers may be on other hosts. Whoever connects must prove that it knows
-the listener's key before a single byte of it is unpickled (HMAC challenges both ways, as ``multiprocessing``
-has them). Then both sides say in plain text which ccbench they are, because pickles of another version mean
-other things, and the peer says who it is (``Hello``). For all of it there are a few seconds, in a thread of
-its own: an unauthenticated peer neither gets in nor keeps others out.
+the listener's key (``ccbench.runner.workers.session``). Then both sides say in plain text which ccbench they
+are, because pickles of another version mean other things, and the peer says who it is (``Hello``). For all
+of it there are a few seconds, in a thread of its own. When all places for those under proof are taken, the
+host that holds most of them loses its oldest: an unauthenticated peer neither gets in nor keeps others out.
+A peer that has lost its place so tries again.
 """
 
 from __future__ import annotations
@@ -16,27 +17,46 @@ import secrets
 import socket
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from ipaddress import IPv4Address, IPv4Network, ip_address
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge, wait
+from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 from ccbench import __version__
 from ccbench.errors import UsageError
 from ccbench.machine.files import Files
-from ccbench.runner.workers.messages import AllGather, Hello, Question, Start, Stop
+from ccbench.runner.workers.messages import AllGather, Hello, Question, Start, Stop, hello_of, this_network
+from ccbench.runner.workers.session import (
+    Redirected,
+    Session,
+    endpoint,
+    hang_up,
+    session_with_listener,
+    session_with_peer,
+)
+from ccbench.units import plural
 
 FIRST_PROCESS = "the run's first process"
 """Name of a hub's listener in messages."""
 
+NET = "/sys/class/net"
 LOOPBACK = "127.0.0.1"
 BACKLOG = 1024
 KEY_BYTES = 32
 MOST_UNAUTHENTICATED = 256
-"""Connections that may be under proof at the same time; others wait in the kernel."""
+"""Places: connections that may be under proof at the same time."""
 
 CONNECT_SECONDS = 10.0
+TRY_SECONDS = 60.0
+"""Time for which a peer tries again, so that what it says comes before the start's own limit."""
+
+PAUSE_SECONDS = 0.2
+"""Time between two tries."""
+
 PROOF_SECONDS = 10
 """Time that a peer may take to authenticate itself."""
 
@@ -80,14 +100,17 @@ class Listener:
     """A listening socket with a key of its own, and a thread for each peer that is under proof.
 
     address: where to connect and with which key, one line of text. refused: why some who knew the key were
-    not let in.
+    not let in. turned_away: how many others were not, by what they did.
     """
 
     def __init__(self, several_hosts: bool = False) -> None:
         self._key = secrets.token_bytes(KEY_BYTES)
         self._proven: queue.SimpleQueue[Peer] = queue.SimpleQueue()
-        self._places = threading.Semaphore(MOST_UNAUTHENTICATED)
+        # Who is under proof, longest first, and from which host.
+        self._under_proof: dict[Connection, str] = {}
+        self._lock = threading.Lock()
         self.refused: list[str] = []
+        self.turned_away: Counter[str] = Counter()
         made = None
         if several_hosts and socket.has_dualstack_ipv6():
             with suppress(OSError):  # IPv6 is compiled in and switched off
@@ -97,9 +120,10 @@ class Listener:
         self._socket = made or socket.create_server(("" if several_hosts else LOOPBACK, 0), backlog=BACKLOG)
         self._socket.setblocking(False)
         port = self._socket.getsockname()[1]
-        hosts = own_addresses() if several_hosts else [LOOPBACK]
-        self.addresses = tuple(f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in hosts)
-        self.address = f"{' '.join(self.addresses)}|{self._key.hex()}"
+        hosts = [*(own_addresses() if several_hosts else ()), LOOPBACK]
+        self.addresses = tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts)
+        # On another host, whoever likes may listen at the same port of its loopback.
+        self.address = f"{' '.join(self.addresses)}@{this_network()}|{self._key.hex()}"
 
     def peers(self, seconds: float, runner: Connection | None = None) -> list[Peer]:
         """Return those that have proven themselves by now, or wait so long for some to begin.
@@ -109,34 +133,63 @@ class Listener:
         ready = wait([self._socket, *([runner] if runner else [])], seconds)
         if runner in ready:
             raise EOFError
-        while self._socket in ready and self._places.acquire(blocking=False):
+        for _ in range(MOST_UNAUTHENTICATED if self._socket in ready else 0):
             try:
-                line, _ = self._socket.accept()
+                line, origin = self._socket.accept()
+                line.setblocking(True)
+                keep_alive(line)
+                arrived = endpoint(line.getsockname())
             except OSError:  # nobody is there any more
-                self._places.release()
                 break
-            threading.Thread(target=self._prove, args=(line,), daemon=True).start()
+            connection = Connection(line.detach())
+            with self._lock:
+                if len(self._under_proof) >= MOST_UNAUTHENTICATED:
+                    ((crowd, _),) = Counter(self._under_proof.values()).most_common(1)
+                    longest = next(each for each, host in self._under_proof.items() if host == crowd)
+                    del self._under_proof[longest]
+                    hang_up(longest)
+                self._under_proof[connection] = origin[0]
+            threading.Thread(target=self._prove, args=(connection, arrived), daemon=True).start()
         return [self._proven.get() for _ in range(self._proven.qsize())]
 
-    def _prove(self, line: socket.socket) -> None:
-        line.setblocking(True)
-        keep_alive(line)
-        connection = Connection(line.detach())
+    def _prove(self, connection: Connection, arrived: str) -> None:
+        """Let a peer in, or count it. arrived: the endpoint at which its connection came in."""
+        stranger = "did not prove in time to know the key"
+        session = peer = None
         try:
             with hung_up_after(connection, PROOF_SECONDS):
-                deliver_challenge(connection, self._key)
-                answer_challenge(connection, self._key)
+                session = session_with_peer(connection, self._key, arrived)
+                stranger = ""
+                with self._lock:
+                    if self._under_proof.pop(connection, None) is None:
+                        raise EOFError  # hung up on for its place
                 # Versions before anything is unpickled, which another version's classes may not survive.
-                connection.send_bytes(greeting())
-                mismatch = version_mismatch(connection.recv_bytes(GREETING_BYTES))
+                session.send_bytes(greeting())
+                mismatch = version_mismatch(session.recv_bytes(GREETING_BYTES))
                 if mismatch:
                     self.refused.append(mismatch)
                     raise EOFError
-                self._proven.put(Peer(connection.recv(), connection))
-        except Exception:  # a wrong key, a closed line, and whatever making a pickled value may raise
+                peer = Peer(hello_of(session.recv_bytes(GREETING_BYTES)), session)
+        except Redirected as error:
+            stranger = str(error)
+        except Exception:  # a wrong key, a closed line, no JSON
+            pass
+        with self._lock:
+            self._under_proof.pop(connection, None)
             connection.close()
-        finally:
-            self._places.release()
+            self.turned_away[stranger] += bool(stranger)
+        if peer:
+            self._proven.put(peer)
+        elif session:
+            session.close()
+
+    def strangers(self) -> str:
+        """Say how many were turned away that are no part of the run, and why; '' where nobody was."""
+        with self._lock:
+            counts = [
+                f"{plural(count, 'connection')} that {why}" for why, count in self.turned_away.items() if why
+            ]
+        return f"turned away: {', '.join(counts)}" if counts else ""
 
     def __enter__(self) -> Listener:
         return self
@@ -153,57 +206,95 @@ class Unreachable(UsageError):
     """Nobody who knows the key answers at any of the addresses."""
 
 
-def connect(address: str, hello: Hello, whom: str = "the team's leader") -> Connection:
+Outcome = Session | UsageError | str
+"""What comes of an address: the way to the listener, that its version differs, or why it leads nowhere."""
+
+PASSING = (ConnectionAbortedError, ConnectionResetError, BrokenPipeError, TimeoutError, EOFError)
+"""Errors where somebody is there, perhaps beset by strangers."""
+
+
+def connect(address: str, hello: Hello, whom: str = "the team's leader") -> Session:
     """Connect to a listener, with its key proven on both sides.
 
-    All addresses are tried at once, and the first that leads to the listener is taken. whom: what messages
-    call it. Raises Unreachable when no address leads to it, UsageError when it is of another version.
+    All addresses are tried at once, and the first that leads to the listener is taken. Where somebody hangs
+    up or does not answer, it is tried again. whom: what messages call it. Raises Unreachable when no address
+    leads to it, UsageError when it is of another version.
     """
-    addresses, _, key = address.rpartition("|")
-    arrivals: queue.SimpleQueue[tuple[Connection, str] | None] = queue.SimpleQueue()
+    places, _, key = address.rpartition("|")
+    outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    failures: list[str] = []
     first = threading.Lock()
+    deadline = time.monotonic() + TRY_SECONDS
 
     def attempt(place: str) -> None:
-        """Put there the connection and why versions differ; None where the address leads nowhere."""
-        connection: Connection | None = None
-        found: tuple[Connection, str] | None = None
-        try:
-            host, _, port = place.rpartition(":")
-            line = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
-            line.settimeout(None)
-            keep_alive(line)
-            connection = Connection(line.detach())
-            # An address of the leader's may be somebody else's here, who takes connections and says nothing.
-            with hung_up_after(connection, LISTENER_SECONDS):
-                answer_challenge(connection, bytes.fromhex(key))
-                deliver_challenge(connection, bytes.fromhex(key))
-                # Whatever else leads to the listener closes before it greets, so nobody counts it.
-                if first.acquire(blocking=False):
-                    connection.send_bytes(greeting())
-                    mismatch = version_mismatch(connection.recv_bytes(GREETING_BYTES))
-                    if not mismatch:
-                        connection.send(hello)
-                    found = connection, mismatch
-        except (OSError, EOFError, ValueError, AuthenticationError):
-            pass
-        finally:
-            if connection is not None and (found is None or found[1]):
-                connection.close()
-            arrivals.put(found)
+        """Put there the session, that versions differ, or why the address leads nowhere."""
+        outcome, may_pass = _outcome_at(place, bytes.fromhex(key), hello, first)
+        while may_pass and not first.locked() and time.monotonic() < deadline:
+            time.sleep(PAUSE_SECONDS)
+            outcome, may_pass = _outcome_at(place, bytes.fromhex(key), hello, first)
+        outcomes.put(outcome)
 
-    for one in addresses.split():
-        threading.Thread(target=attempt, args=(one,), daemon=True).start()
-    for _ in addresses.split():
-        arrived = arrivals.get()
-        if arrived is not None:
-            connection, mismatch = arrived
-            if mismatch:
-                raise UsageError(f"ccbench: {mismatch}")
-            return connection
+    network = this_network()
+    dialled = [
+        place for place, _, only in (text.partition("@") for text in places.split()) if only in ("", network)
+    ]
+    for place in dialled:
+        threading.Thread(target=attempt, args=(place,), daemon=True).start()
+    for _ in dialled:
+        outcome = outcomes.get()
+        if isinstance(outcome, Session):
+            return outcome
+        if isinstance(outcome, UsageError):
+            raise outcome
+        failures.append(outcome)
+    tried = ", ".join(failures) or "its addresses: other hosts have no way to 127.0.0.1"
     raise Unreachable(
-        f"ccbench: {socket.gethostname()} reaches {whom} at none of {addresses}; "
+        f"ccbench: {socket.gethostname()} reaches {whom} at none of {tried}; "
         "let TCP connections between these hosts through"
     )
+
+
+def _outcome_at(place: str, key: bytes, hello: Hello, first: threading.Lock) -> tuple[Outcome, bool]:
+    """Return what comes of an address, and True where another try may end otherwise."""
+    try:
+        return _session_at(place, key, hello, first), False
+    except UsageError as error:
+        return error, False
+    except (OSError, EOFError, ValueError, AuthenticationError) as error:
+        why = error.args[-1] if error.args else "hung up"
+        return f"{place} ({why})", isinstance(error, PASSING)
+
+
+def _session_at(place: str, key: bytes, hello: Hello, first: threading.Lock) -> Session:
+    """Return the session with the listener at one address.
+
+    first: held by whoever has come to the listener first. Raises EOFError where another has, or somebody
+    hangs up, UsageError when versions differ, and what sockets and proofs raise.
+    """
+    host, _, port = place.rpartition(":")
+    line = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
+    line.settimeout(None)
+    keep_alive(line)
+    dialled = endpoint(line.getpeername())
+    connection = Connection(line.detach())
+    # An address of the leader's may be somebody else's here, who takes connections and says nothing.
+    with connection, hung_up_after(connection, LISTENER_SECONDS):
+        session = session_with_listener(connection, key, dialled)
+        # Whatever else leads to the listener closes before it greets, so nobody counts it.
+        if not first.acquire(blocking=False):
+            session.close()
+            raise EOFError
+        try:
+            session.send_bytes(greeting())
+            mismatch = version_mismatch(session.recv_bytes(GREETING_BYTES))
+            if mismatch:
+                raise UsageError(f"ccbench: {mismatch}")
+            session.send_bytes(hello.as_json())
+        except Exception:
+            first.release()
+            session.close()
+            raise
+        return session
 
 
 # -- a rank's side ----------------------------------------------------------------------------------------
@@ -320,12 +411,6 @@ def hung_up_after(connection: Connection, seconds: float) -> Iterator[None]:
         timer.join()
 
 
-def hang_up(connection: Connection) -> None:
-    """Break a connection that other threads may be using; nobody's reading or writing blocks any more."""
-    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
-        line.shutdown(socket.SHUT_RDWR)
-
-
 def keep_alive(line: socket.socket) -> None:
     """Send at once, and break about a minute after the other side's host has vanished without a goodbye."""
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -344,17 +429,46 @@ def keep_alive(line: socket.socket) -> None:
 
 
 def own_addresses(files: Files | None = None) -> list[str]:
-    """Return this host's addresses: IPv4 of every interface, then IPv6, loopback last."""
+    """Return the addresses by which other hosts may reach this one: IPv4 of every interface, then IPv6.
+
+    Loopback is none, nor are addresses of bridges that lead to containers or virtual machines of this host
+    alone (docker0, virbr0), unless there are no others: other hosts have bridges with the same addresses.
+    """
     files = files or Files()
     # The kernel's table of routes (Linux, net/ipv4/fib_trie.c) names every address that is its own.
     found = re.findall(r"\|-- (\S+)\n +/32 host LOCAL", files.text("/proc/net/fib_trie") or "")
     if not found:
         with suppress(OSError):
             found = socket.gethostbyname_ex(socket.gethostname())[2]
+    inside, networks = inner_bridges(files)
     addresses = [address for address in dict.fromkeys(found) if not address.startswith("127.")]
+    bridged = {
+        address for address in addresses if any(ip_address(address) in network for network in networks)
+    }
     for line in (files.text("/proc/net/if_inet6") or "").splitlines() if socket.has_dualstack_ipv6() else ():
         fields = line.split()
         # Global and site-local scopes (net/ipv6.h); a link-local address means nothing without an interface.
         if len(fields) == 6 and int(fields[3], 16) in (0x00, 0x40):
             addresses.append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0])))
-    return [*addresses, LOOPBACK]
+            bridged |= {addresses[-1]} if fields[5] in inside else set()
+    return [address for address in addresses if address not in bridged] or addresses
+
+
+def inner_bridges(files: Files) -> tuple[set[str], list[IPv4Network]]:
+    """Return the bridges of which no port is a card or stands on one (a bond, a VLAN), and their networks."""
+
+    def leads_out(port: str) -> bool:
+        return files.exists(f"{NET}/{port}/device") or bool(files.matching(f"{NET}/{port}", "lower_*"))
+
+    names = {path.split("/")[-2] for path in files.matching(NET, "*/bridge")}
+    for port in files.matching(NET, "*/brif/*"):
+        if leads_out(port.split("/")[-1]):
+            names.discard(port.split("/")[-3])
+    networks = []
+    for row in (files.text("/proc/net/route") or "").splitlines()[1:]:
+        name, network, gateway, *_, mask, _, _, _ = row.split()
+        if name in names and not int(gateway, 16) and int(mask, 16):
+            # Numbers are in the network's order of bytes, printed as one of the processor's (proc_net(5)).
+            first, bits = (int(word, 16).to_bytes(4, sys.byteorder) for word in (network, mask))
+            networks.append(IPv4Network((first, str(IPv4Address(bits)))))
+    return names, networks

@@ -40,6 +40,7 @@ from ccbench.runner.workers.rendezvous import (
     store_for,
     without_launcher,
 )
+from ccbench.runner.workers.session import Session, received_over
 
 
 def join_run(process: LaunchedProcess, arguments: Sequence[str]) -> int:
@@ -96,13 +97,12 @@ def _start_runner(
     process: LaunchedProcess, arguments: Sequence[str], agents: Sequence[Connection]
 ) -> subprocess.Popen[bytes]:
     """Start the run's own process, which inherits the connections."""
-    files = [one.fileno() for one in agents]
-    told = f"{' '.join(map(str, files))}|{process.launcher}"
+    lines = [agent.hand_over() if isinstance(agent, Session) else str(agent.fileno()) for agent in agents]
     with signals_let_in():
         runner = subprocess.Popen(
             module_command("ccbench.__main__", *arguments),
-            env={**without_launcher(os.environ), AGENTS_VARIABLE: told},
-            pass_fds=files,
+            env={**without_launcher(os.environ), AGENTS_VARIABLE: f"{' '.join(lines)}|{process.launcher}"},
+            pass_fds=[agent.fileno() for agent in agents],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
@@ -157,8 +157,8 @@ class AgentHub:
 
 def hub_of(variables: MutableMapping[str, str]) -> AgentHub | None:
     """Return the hub of the agents that this process has inherited, and die with the first of these."""
-    files, _, launcher = variables.pop(AGENTS_VARIABLE, "").partition("|")
-    if not files:
+    lines, _, launcher = variables.pop(AGENTS_VARIABLE, "").partition("|")
+    if not lines:
         return None
     die_with_parent(os.getppid(), by=signal.SIGTERM)
-    return AgentHub(launcher, [Connection(int(file)) for file in files.split()])
+    return AgentHub(launcher, [received_over(line) for line in lines.split()])

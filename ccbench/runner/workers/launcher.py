@@ -11,6 +11,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -343,8 +344,9 @@ def gather(
     """Return all peers in rank order, once they are as many as they were told, else as ``ranks`` says.
 
     who: what messages begin with. arrived: gets every peer, and may hold some. ended: says something once
-    whoever starts them has. enrol: called with each at once. Raises UsageError when they do not come or
-    cannot be one start, EOFError when the runner hangs up.
+    whoever starts them has. enrol: called with each at once. Strangers that were turned away meanwhile are
+    counted in the error, else on standard error. Raises UsageError when ranks do not come or cannot be one
+    start, EOFError when the runner hangs up.
     """
     deadline, alone = time.monotonic() + START_LIMIT_SECONDS, 0.0
     while True:
@@ -366,9 +368,12 @@ def gather(
                 continue
         if wanted is not None and len(arrived) >= wanted:
             order = rank_order([peer.hello for peer in arrived], who, ranks)
+            if strangers := listener.strangers():
+                print(f"ccbench: note: {who}: {strangers}", file=sys.stderr, flush=True)
             return [arrived[number] for number in order]
         if over:
-            raise UsageError(f"{who}: {why_so_few(len(arrived), wanted or 1)}")
+            sentences = [f"{who}: {why_so_few(len(arrived), wanted or 1)}", listener.strangers()]
+            raise UsageError("; ".join(filter(None, sentences)))
 
 
 def rank_order(hellos: Sequence[Hello], who: str, ranks: int | None = None) -> list[int]:

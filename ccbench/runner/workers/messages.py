@@ -1,16 +1,18 @@
 """The messages between the runner, its leaders, their ranks and agents, and the variables that go with them.
 
-All are plain frozen values, sent as pickles over a pipe between parent and child, or over a connection on
-which both sides have proven that they know its key (``ccbench.runner.workers.channel``).
+All are plain frozen values, sent as pickles over a pipe between parent and child, or over a session, whose
+two sides have proven that they know its key (``ccbench.runner.workers.session``); Hello goes as JSON.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from ccbench.backends.base import Launch
 from ccbench.cases import ONE_PROCESS, CaseFacts, Conditions, Status
@@ -19,8 +21,8 @@ from ccbench.machine.files import Files
 from ccbench.runner.measure import RankResult
 
 LEADER_VARIABLE = "CCBENCH_LEADER"
-"""Address of the leader, and its key: ``address:port ...|key``. In the environment only, because anybody can
-read command lines."""
+"""Addresses of the leader, and its key: ``address:port 127.0.0.1:port@network|key``; the latter leads there
+only in the network of that name. In the environment only, because anybody can read command lines."""
 
 LOCAL_VARIABLE = "CCBENCH_LEADER_IS_HERE"
 """Set where all ranks are on the leader's host, so that whoever started a rank may take it along in death."""
@@ -31,8 +33,8 @@ RUNNER_VARIABLE = "CCBENCH_RUNNER"
 """Number of the runner's process, with which its leaders end."""
 
 AGENTS_VARIABLE = "CCBENCH_AGENTS"
-"""Open files of the connections to this run's agents, in rank order, and the launcher that started these:
-``5 6 7|srun``. In the environment of the runner alone."""
+"""Connections to this run's agents, in rank order, as their sessions are handed over, and the launcher that
+started these: ``5 6:1:2:key 7:1:2:key|srun``. In the environment of the runner alone."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class RankReport:
 
 # -- whoever connects -------------------------------------------------------------------------------------
 
+NETWORK_DIGITS = 16
+
 
 @dataclass(frozen=True)
 class Place:
@@ -81,18 +85,24 @@ class Place:
         return (self.host, self.pid_namespace) == (other.host, other.pid_namespace)
 
 
-def this_place() -> Place:
-    """Return this process's place."""
-
-    def namespace(kind: str) -> str:
-        try:
-            return f"{machine} {os.readlink(f'/proc/self/ns/{kind}')}"
-        except OSError:
-            return f"{machine} "
-
+def _namespace(kind: str) -> str:
+    """Name this process's namespace of a kind, on this host since it was booted."""
     boot = Files().text("/proc/sys/kernel/random/boot_id") or sys.platform
     machine = f"{socket.gethostname()} {boot}"
-    return Place(socket.gethostname(), os.getpid(), namespace("time"), namespace("pid"))
+    try:
+        return f"{machine} {os.readlink(f'/proc/self/ns/{kind}')}"
+    except OSError:
+        return f"{machine} "
+
+
+def this_place() -> Place:
+    """Return this process's place."""
+    return Place(socket.gethostname(), os.getpid(), _namespace("time"), _namespace("pid"))
+
+
+def this_network() -> str:
+    """Name the network to which this process's loopback addresses belong: its host's or its container's."""
+    return hashlib.sha256(_namespace("net").encode()).hexdigest()[:NETWORK_DIGITS]
 
 
 @dataclass(frozen=True)
@@ -106,6 +116,16 @@ class Hello:
     rank: int = -1
     ranks: int = -1
     stays: bool = False
+
+    def as_json(self) -> bytes:
+        """Return the text that ``hello_of`` reads."""
+        return json.dumps(asdict(self)).encode()
+
+
+def hello_of(text: bytes) -> Hello:
+    """Return what a peer says of itself; ValueError, TypeError or KeyError where the text is no Hello."""
+    fields = json.loads(text)
+    return Hello(Place(**fields.pop("place")), **fields)
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import pickle
 import secrets
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,26 +27,33 @@ from ccbench.runner.workers.channel import (
     LOOPBACK,
     Channel,
     Listener,
+    Unreachable,
     connect,
     greeting,
     own_addresses,
     version_mismatch,
 )
-from ccbench.runner.workers.messages import Hello, this_place
+from ccbench.runner.workers.messages import Hello, this_network, this_place
+from ccbench.runner.workers.session import (
+    Session,
+    endpoint,
+    hang_up,
+    session_with_listener,
+    session_with_peer,
+)
 
 HELLO = Hello(this_place(), 3, 4)
 
 
-def peer_with(listener: Listener, key: bytes) -> Connection:
+def peer_with(listener: Listener, key: bytes, hello: bytes = HELLO.as_json()) -> Connection:
     """What a peer with ``key`` does, step by step."""
     host, _, port = listener.addresses[0].rpartition(":")
-    connection = Connection(socket.create_connection((host, int(port))).detach())
-    answer_challenge(connection, key)
-    deliver_challenge(connection, key)
-    connection.send_bytes(greeting())
-    connection.recv_bytes()
-    connection.send(HELLO)
-    return connection
+    with socket.create_connection((host, int(port))) as line, Connection(os.dup(line.fileno())) as connection:
+        session = session_with_listener(connection, key, endpoint(line.getpeername()))
+    session.send_bytes(greeting())
+    session.recv_bytes()
+    session.send_bytes(hello)
+    return session
 
 
 def let_in(listener: Listener, wanted: int, seconds: float = 5.0) -> list[Connection]:
@@ -118,8 +129,7 @@ def test_a_listener_is_on_loopback_unless_there_are_several_hosts() -> None:
         assert [address.rpartition(":")[0] for address in listener.addresses] == [LOOPBACK]
     with Listener(several_hosts=True) as listener:
         hosts = [address.rpartition(":")[0].strip("[]") for address in listener.addresses]
-        assert hosts == own_addresses()
-    assert own_addresses()[-1] == LOOPBACK
+        assert hosts == [*own_addresses(), LOOPBACK]
 
 
 def test_hosts_are_reached_by_every_address_of_theirs(tmp_path: Path) -> None:
@@ -135,7 +145,7 @@ def test_hosts_are_reached_by_every_address_of_theirs(tmp_path: Path) -> None:
         "Main:\n  |-- 10.0.0.0\n     /24 link UNICAST\n  |-- 10.0.0.7\n     /32 host LOCAL\n"
         "  |-- 10.0.0.255\n     /32 link BROADCAST\n  |-- 127.0.0.1\n     /32 host LOCAL\n"
     )
-    assert own_addresses(Files(tmp_path)) == ["10.0.0.7", "2001:db8::7", LOOPBACK]
+    assert own_addresses(Files(tmp_path)) == ["10.0.0.7", "2001:db8::7"]
     with Listener(several_hosts=True) as listener:
         port = listener.addresses[-1].rpartition(":")[2]
         for address in (f"[::1]:{port}", f"127.0.0.1:{port}"):
@@ -205,11 +215,202 @@ def test_a_leader_that_is_reached_twice_sees_one_rank() -> None:
         assert_open(theirs, ours)
 
 
+class Trap:
+    """Its pickle makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+def relayed(rank: Connection, real: Connection, trap: bytes) -> None:
+    """Pass on what both say, but for what the rank says of itself: that becomes ``trap``."""
+
+    def answers() -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                rank.send_bytes(real.recv_bytes())
+        hang_up(rank)
+
+    back = threading.Thread(target=answers, daemon=True)
+    back.start()
+    with suppress(EOFError, OSError):
+        while True:
+            said = rank.recv_bytes()
+            real.send_bytes(trap if socket.gethostname().encode() in said and b"pid_" in said else said)
+    hang_up(real)
+    back.join(10)
+    rank.close()
+    real.close()
+
+
+@contextmanager
+def relay(listener: Listener, host: str, trap: bytes) -> Iterator[str]:
+    """The address of somebody who passes proofs on to the listener and then says ``trap``."""
+    _, _, port = listener.addresses[0].rpartition(":")
+    with socket.create_server((host, 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    line, _ = server.accept()
+                    real = socket.create_connection((LOOPBACK, int(port)))
+                    ends = Connection(line.detach()), Connection(real.detach())
+                    threading.Thread(target=relayed, args=(*ends, trap), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"{host}:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a second loopback address")
+@pytest.mark.parametrize("same_address", [False, True])
+def test_who_relays_a_rank_gets_nothing_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_address: bool
+) -> None:
+    """same_address: the relay has taken over the one that the leader has told."""
+    monkeypatch.setattr(channel, "TRY_SECONDS", 0.5, raising=False)
+    if same_address:
+        monkeypatch.setattr(channel, "endpoint", lambda _: "10.0.0.7 port 4000")
+    trap = pickle.dumps(Trap(tmp_path / "unpickled"))
+    with Listener() as listener, relay(listener, "127.0.0.2", trap) as place:
+        failures: list[BaseException] = []
+
+        def rank() -> None:
+            try:
+                connect(f"{place}|{key_of(listener)}", HELLO).recv()
+            except Exception as error:
+                failures.append(error)
+
+        coming = threading.Thread(target=rank)
+        coming.start()
+        assert let_in(listener, 1, seconds=1.0) == []
+        coming.join(10)
+        assert not coming.is_alive()
+        assert isinstance(failures[0], EOFError if same_address else Unreachable)
+        if not same_address:
+            assert f"dialled {place.replace(':', ' port ')} but came in at 127.0.0.1" in listener.strangers()
+    assert not (tmp_path / "unpickled").exists()
+
+
+@pytest.mark.parametrize("hello", ["pickle", "list", "nothing", "cut"])
+def test_the_key_alone_does_not_make_a_pickle_be_read(tmp_path: Path, hello: str) -> None:
+    trap = pickle.dumps(Trap(tmp_path / "unpickled"))
+    texts = {"pickle": trap, "list": b"[]", "nothing": b"{}", "cut": HELLO.as_json()[:-1]}
+    with Listener() as listener:
+        key, came = bytes.fromhex(key_of(listener)), list[Connection]()
+        peer = threading.Thread(target=lambda: came.append(peer_with(listener, key, texts[hello])))
+        peer.start()
+        assert let_in(listener, 1, seconds=0.5) == []
+        peer.join(10)
+        with came[0], pytest.raises((EOFError, ConnectionResetError)):
+            came[0].recv_bytes()
+    assert not (tmp_path / "unpickled").exists()
+
+
+def test_a_pickle_in_the_place_of_a_proof_is_not_read(tmp_path: Path) -> None:
+    host, _, port = (listener := Listener()).addresses[0].rpartition(":")
+    with listener, Connection(socket.create_connection((host, int(port))).detach()) as stranger:
+        for _ in range(3):
+            with suppress(OSError):
+                stranger.send(Trap(tmp_path / "unpickled"))
+        assert let_in(listener, 1, seconds=0.5) == []
+        assert listener.strangers() == "turned away: 1 connection that did not prove in time to know the key"
+    assert not (tmp_path / "unpickled").exists()
+
+
+def test_silent_connections_from_one_host_keep_no_rank_out() -> None:
+    with Listener() as listener, ExitStack() as held:
+        host, _, port = listener.addresses[0].rpartition(":")
+        for _ in range(300):
+            held.enter_context(socket.create_connection((host, int(port))))
+        began = time.monotonic()
+        assert_open(*joined(listener))
+        assert time.monotonic() - began < channel.PROOF_SECONDS / 2
+        assert "that did not prove in time to know the key" in listener.strangers()
+
+
+def test_the_host_with_most_places_loses_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank of another host, however slow, keeps its place."""
+    monkeypatch.setattr(channel, "MOST_UNAUTHENTICATED", 4)
+    with Listener() as listener, ExitStack() as held:
+        host, _, port = listener.addresses[0].rpartition(":")
+        slow = socket.create_connection((host, int(port)), source_address=("127.0.0.3", 0))
+        held.enter_context(slow)
+        for _ in range(20):
+            held.enter_context(socket.create_connection((host, int(port))))
+            assert let_in(listener, 1, seconds=0.02) == []
+        key = bytes.fromhex(key_of(listener))
+        with Connection(slow.detach()) as connection:
+            session = session_with_listener(connection, key, f"{host} port {port}")
+        session.send_bytes(greeting())
+        session.send_bytes(HELLO.as_json())
+        (theirs,) = let_in(listener, 1)
+        assert session.recv_bytes() == greeting()
+        assert_open(theirs, session)
+
+
+def test_a_rank_that_has_lost_its_place_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rest = [EOFError, ConnectionResetError]
+
+    def beset(*arguments: Any) -> Session:
+        if rest:
+            raise rest.pop()
+        return session_with_peer(*arguments)
+
+    monkeypatch.setattr(channel, "session_with_peer", beset)
+    with Listener() as listener:
+        assert_open(*joined(listener))
+        assert listener.strangers().startswith("turned away: 2 connections")
+
+
+def test_loopback_of_another_host_is_not_dialled() -> None:
+    with Listener() as listener:
+        there = listener.address.replace(f"@{this_network()}", "@another")
+        with pytest.raises(Unreachable, match=r"other hosts have no way to 127\.0\.0\.1"):
+            connect(there, HELLO)
+        assert listener.peers(0.1) == []
+        assert not listener.turned_away
+
+
+def test_bridges_inside_a_host_are_no_way_to_it_and_those_on_a_card_are(tmp_path: Path) -> None:
+    """docker0 has only containers on it; vmbr0 stands on a VLAN of a card, and has the host's address."""
+    for folder in ("docker0/brif/veth1", "vmbr0/brif/veth2", "vmbr0/brif/eth0.7", "veth1", "veth2"):
+        (tmp_path / "sys/class/net" / folder).mkdir(parents=True)
+    for name in ("docker0", "vmbr0"):
+        (tmp_path / "sys/class/net" / name / "bridge").mkdir()
+    (tmp_path / "sys/class/net/eth0.7/lower_eth0").mkdir(parents=True)
+    (tmp_path / "proc/net").mkdir(parents=True)
+    route = "{}\t{}\t{}\t0001\t0\t0\t0\t{}\t0\t0\t0\n"
+    words = {"docker0": ("172.17.0.0", "255.255.0.0"), "vmbr0": ("10.0.0.0", "255.255.255.0")}
+
+    def word(address: str) -> str:
+        return f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}"
+
+    rows = [route.format(name, word(to), "00000000", word(mask)) for name, (to, mask) in words.items()]
+    rows.append(route.format("vmbr0", "00000000", word("10.0.0.1"), "00000000"))
+    (tmp_path / "proc/net/route").write_text("Iface\tDestination\n" + "".join(rows))
+    trie = "  |-- 172.17.0.1\n     /32 host LOCAL\n"
+    (tmp_path / "proc/net/fib_trie").write_text(trie)
+    assert own_addresses(Files(tmp_path)) == ["172.17.0.1"]  # containers of this host find nothing else
+    (tmp_path / "proc/net/fib_trie").write_text(trie + "  |-- 10.0.0.7\n     /32 host LOCAL\n")
+    assert own_addresses(Files(tmp_path)) == ["10.0.0.7"]
+
+
 OTHER_VERSION = """
 import sys
 from ccbench.errors import UsageError
 from ccbench.runner.workers import channel
-from ccbench.runner.workers.messages import Hello, this_place
+from ccbench.runner.workers.messages import Hello, this_network, this_place
+from ccbench.runner.workers.session import (
+    Session,
+    endpoint,
+    hang_up,
+    session_with_listener,
+    session_with_peer,
+)
 channel.__version__ = "99.0"
 class Trap:
     def __reduce__(self):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
@@ -21,8 +21,9 @@ from ccbench.runner.workers.agent import LOST_EXIT_CODE, LaunchedProcessAgent
 from ccbench.runner.workers.channel import connect, tell_all
 from ccbench.runner.workers.cleanup import FileCleanup
 from ccbench.runner.workers.hub import AgentHub, hub_of, join_run
-from ccbench.runner.workers.messages import Ended, Hello, Kill, Spawn, Stop, this_place
+from ccbench.runner.workers.messages import AGENTS_VARIABLE, Ended, Hello, Kill, Spawn, Stop, this_place
 from ccbench.runner.workers.rendezvous import LaunchedProcess, Store
+from ccbench.runner.workers.session import received_over
 
 
 def test_an_agent_whose_leader_was_killed_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,6 +121,38 @@ def test_the_first_process_leaves_when_all_others_know_that_the_run_is_over(
     coming.join(10)
     for other in others:
         other.close()
+
+
+def test_an_agent_hears_the_runner_and_then_of_its_end_from_the_first_process(
+    store: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both send over the one session that the agent has, whose messages are numbered."""
+    heard: list[object] = []
+
+    class Runner(EndedRunner):
+        """Asks every agent something, and ends."""
+
+        def __init__(self, *_: object, env: Mapping[str, str], **__: object) -> None:
+            lines, launcher = env[AGENTS_VARIABLE].split("|")
+            assert launcher == "mpirun"
+            for line in lines.split():
+                number, *session = line.split(":")
+                with received_over(":".join([str(os.dup(int(number))), *session])) as agent:
+                    tell_all([agent], Kill(1))
+                    tell_all([agent], Kill(2))
+
+    def come() -> None:
+        with connect(store.get(), Hello(this_place(), 1, 2)) as hub:
+            heard.extend(hub.recv() for _ in range(3))
+
+    monkeypatch.setattr("os.environ", dict(os.environ))
+    monkeypatch.setattr("ccbench.runner.workers.hub.subprocess.Popen", Runner)
+    monkeypatch.setattr("ccbench.runner.workers.hub.forward_signals_to", lambda _: None)
+    other = threading.Thread(target=come)
+    other.start()
+    assert join_run(LaunchedProcess("mpirun", 0, 2), []) == 0
+    other.join(10)
+    assert heard == [Kill(1), Kill(2), Stop(0)]
 
 
 def test_the_first_process_says_how_many_came_in_time(store: Told, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
+import threading
 import time
 from itertools import groupby
 from multiprocessing import Pipe
@@ -15,14 +17,17 @@ from hypothesis import strategies as st
 
 from ccbench.backends.base import Launch, local_rank
 from ccbench.errors import BackendUnavailable, UsageError
+from ccbench.runner.workers.channel import Listener, connect
 from ccbench.runner.workers.launcher import (
     AgentLauncher,
     CommandLauncher,
     describe_exit,
+    gather,
     private_folder,
     rank_order,
 )
 from ccbench.runner.workers.messages import Ended, Hello, Place
+from ccbench.runner.workers.session import Session
 from tests.faults import traces
 
 
@@ -68,6 +73,37 @@ def test_local_ranks_number_the_ranks_of_each_host(hosts: list[str]) -> None:
     for host in set(hosts):
         ranks = [rank for rank, one in enumerate(hosts) if one == host]
         assert [local_rank(hosts, rank) for rank in ranks] == list(range(len(ranks)))
+
+
+def visit(listener: Listener) -> None:
+    """Connect and leave, as a scanner of ports does."""
+    host, _, port = listener.addresses[-1].rpartition(":")
+    socket.create_connection((host, int(port))).close()
+
+
+def test_strangers_are_counted_where_ranks_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccbench.runner.workers.launcher.START_LIMIT_SECONDS", 0.5)
+    expected = "mpi: 0 of 2 came; turned away: 1 connection that did not prove in time to know the key"
+    with Listener() as listener:
+        visit(listener)
+        with pytest.raises(UsageError, match=expected):
+            gather(listener, "mpi", 2, lambda came, ranks: f"{came} of {ranks} came", [])
+
+
+def test_strangers_are_noted_where_all_ranks_come(capsys: pytest.CaptureFixture[str]) -> None:
+    with Listener() as listener:
+        visit(listener)
+        listener.peers(1.0)
+        while not listener.strangers():
+            time.sleep(0.01)
+        sessions: list[Session] = []
+        rank = threading.Thread(target=lambda: sessions.append(connect(listener.address, hello("a", 0, 1))))
+        rank.start()
+        (peer,) = gather(listener, "mpi", 1, lambda *_: "none came", [])
+        rank.join(10)
+    assert "ccbench: note: mpi: turned away: 1 connection that did not prove" in capsys.readouterr().err
+    peer.connection.close()
+    sessions[0].close()
 
 
 def launcher(script: str, *, ranks: int = 1, command: bool = True) -> CommandLauncher:

@@ -301,6 +301,18 @@ class Status(str, Enum):
     SKIPPED = "skipped"
 
 
+FAILURES = (Status.TIMED_OUT, Status.FAILED, Status.OUT_OF_MEMORY)
+
+EXIT_CODES = {
+    Status.WRONG: 1,
+    Status.TIMED_OUT: 4,
+    Status.FAILED: 5,
+    Status.OUT_OF_MEMORY: 5,
+    Status.SKIPPED: 5,
+}
+"""Exit code of a run with such a case, the gravest first; without one it is 0."""
+
+
 @dataclass(frozen=True)
 class Variant:
     """Another way to start the ranks, by a suite's name for it. library: what stands in for the backend's

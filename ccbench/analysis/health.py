@@ -31,7 +31,7 @@ from ccbench.analysis.slow_ranks import (
     starved_ranks,
     waited_for,
 )
-from ccbench.cases import MORE_ROUNDS, NO_TEAM, Status
+from ccbench.cases import FAILURES, MORE_ROUNDS, NO_TEAM, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import DEVICE_FAULTS
 from ccbench.results import Point, Run
@@ -214,7 +214,7 @@ def _of_cases(points: Sequence[Point]) -> list[Finding]:
     # Cases that failed or hung, by reason: the reason names the rank.
     reasons: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for point in points:
-        if point.status in (Status.FAILED, Status.TIMED_OUT, Status.OUT_OF_MEMORY):
+        if point.status in FAILURES:
             reasons[point.status.value, point.detail].append(point)
     ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
     for (status, detail), members in ordered[:MOST_NAMED]:

@@ -2,14 +2,16 @@
 
 Systems that are known to be healthy lie within an interval around the model's predictions
 (``ccbench.model.library.intervals``). NORMAL is a time where nearly all of them are; SLOW and FAST are times
-far from the prediction that hardly any of them has, or none; CANNOT SAY has a reason.
-Simulated times, and those of ranks that share a device, get no verdict: nothing was measured.
+far from the prediction that hardly any of them has, or none; CANNOT SAY has a reason. WRONG is a collective,
+on any backend, of which a case gave wrong elements: its times are judged by nothing else. Whatever a verdict
+leaves out it names, and NORMAL is not said where a case failed or more than half were left out.
+Simulated times get no verdict: nothing was measured.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -17,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from ccbench.analysis.causes import Cause, causes_of
-from ccbench.cases import DEFAULT, WORK, Device, PricedBy, Status, capabilities_of
+from ccbench.cases import DEFAULT, FAILURES, WORK, Device, PricedBy, Status, capabilities_of
 from ccbench.errors import MachineError
 from ccbench.machine.flags import About, Flag
 from ccbench.model.library import Generation, LibraryRequest, LibrarySystem
@@ -39,7 +41,11 @@ BROKEN_FROM = {"latency": 5.0, "middle": 5.0, "large": 3.0}
 """Times the prediction, at every size of a regime, above which something is broken, whatever p-value so few
 systems can support: of the published healthy logs none comes beyond 3.2, 1.8 and 1.9."""
 
-DOUBTED_FIGURES = frozenset(flag.value for flag in Flag if flag.about is About.FIGURES)
+UNJUDGED_FLAGS = frozenset(flag.value for flag in Flag if flag.about is About.FIGURES) | {Flag.LOOPBACK.value}
+"""Flags of cases whose figures are no times between devices, or contradict each other."""
+
+ENDINGS = {"crashed": "the program crashed", "hung": "the program hung", "cut": "the output is cut off"}
+"""Outcomes of an imported file that leave something unmeasured, in sentences."""
 
 WORDS = {"latency": "small messages", "middle": "middle sizes", "large": "large messages"}
 """Of REGIMES, in sentences; what they are said in: times of small ones, else bandwidths."""
@@ -48,6 +54,7 @@ WORDS = {"latency": "small messages", "middle": "middle sizes", "large": "large 
 class Word(str, Enum):
     """The verdict, the gravest first."""
 
+    WRONG = "WRONG"
     SLOW = "SLOW"
     FAST = "FAST"
     CANNOT_SAY = "CANNOT SAY"
@@ -120,19 +127,27 @@ class SpeedVerdict:
     """The verdict on one collective of one library, of the largest sizes first.
 
     subject: what it is on. reason: of having none at all, in which case there are no regimes.
-    causes: of being slow, the likeliest first.
+    causes: of being slow, the likeliest first. wrong: cases gave wrong elements; reason says how many, where.
+    left_out: cases that are not judged and why, and how the output ended; "" where all are judged.
+    unfinished: so much is left out, or failed, that the rest speaks for no run.
     """
 
     subject: str
     regimes: tuple[RegimeVerdict, ...] = ()
     reason: str = ""
     causes: tuple[Cause, ...] = ()
+    wrong: bool = False
+    left_out: str = ""
+    unfinished: bool = False
 
     @cached_property
     def word(self) -> Word:
-        """The gravest of the regimes'."""
+        """The gravest of the regimes'; not NORMAL where the run is unfinished."""
+        if self.wrong:
+            return Word.WRONG
         order = list(Word)
-        return min((one.word for one in self.regimes), key=order.index, default=Word.CANNOT_SAY)
+        word = min((regime.word for regime in self.regimes), key=order.index, default=Word.CANNOT_SAY)
+        return Word.CANNOT_SAY if self.unfinished and word is Word.NORMAL else word
 
     @property
     def broken(self) -> bool:
@@ -150,7 +165,8 @@ class SpeedVerdict:
             # The line begins with the gravest word, so only the others are said where they begin.
             other = f"{word.value.lower()}: " if word is not self.word else ""
             parts += [other + texts] * bool(texts)
-        return f"{self.word.value}: {self.subject}: {'; '.join(parts)}"
+        parts.insert(0 if self.unfinished else len(parts), self.left_out)
+        return f"{self.word.value}: {self.subject}: {'; '.join(filter(None, parts))}"
 
     @property
     def finding(self) -> Finding | None:
@@ -182,6 +198,7 @@ class SpeedVerdict:
             "subject": self.subject,
             "sentence": self.sentence,
             "reason": self.reason or None,
+            "left_out": self.left_out or None,
             "regimes": [
                 {
                     "regime": one.regime,
@@ -202,50 +219,109 @@ class SpeedVerdict:
 def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
     """A verdict for each collective that a GPU library ran in ``run``, the gravest first.
 
-    Forced algorithms count where the library's own choice was not measured. What cannot be said for one
-    reason is said once.
+    Wrong results count whatever was measured. Forced algorithms count where the library's own choice was not
+    measured. What cannot be said for one reason is said once.
     """
     groups: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
     for point in run.points:
-        if is_measurement(point):
-            on, forced = (point.ranks, point.nodes), (point.algorithm, point.protocol, point.channels)
-            groups[point.source, point.backend, point.collective, on, forced].append(point)
-    free = {key[:-1] for key in groups if key[-1] == (DEFAULT, DEFAULT, 0)}
+        on, forced = (point.ranks, point.nodes), (point.algorithm, point.protocol, point.channels)
+        groups[point.source, point.backend, point.collective, on, forced].append(point)
+    free = {
+        key[:-1]
+        for key, points in groups.items()
+        if key[-1] == (DEFAULT, DEFAULT, 0) and any(map(is_measurement, points))
+    }
     sources = {key[0] for key in groups}
     found, unsaid = [], defaultdict[str, list[str]](list)
     for (*rest, forced), points in groups.items():
-        if forced != (DEFAULT, DEFAULT, 0) and tuple(rest) in free:
+        name = subject_of(points[0], with_source=len(sources) > 1)
+        if wrong := [point for point in points if point.status is Status.WRONG]:
+            found.append(SpeedVerdict(name, reason=wrong_text(wrong, len(points)), wrong=True))
             continue
-        # ``nccl all_reduce, 16 ranks on 2 nodes``, with the file that it is from where there are several.
-        first = points[0]
-        words = [first.backend, first.collective]
-        words += [word for word in (first.algorithm, first.protocol) if word != DEFAULT]
-        nodes = f" on {plural(first.nodes, 'node')}" if first.nodes > 1 else ""
-        source = f" ({first.source})" * (len(sources) > 1 and first.imported)
-        name = f"{' '.join(words)}, {first.ranks} ranks{nodes}{source}"
-        reason, verdict = _verdict(run, name, points)
+        asked = list(filter(_is_asked, points))
+        started = any(point.status is not Status.UNSUPPORTED for point in asked)
+        if not started or (forced != (DEFAULT, DEFAULT, 0) and tuple(rest) in free):
+            continue
+        left_out, unfinished = left_out_of(run, asked)
+        judged = list(filter(is_measurement, asked))
+        reason, verdict = _verdict(run, name, judged) if judged else (left_out, None)
         if verdict is not None:
-            found.append(verdict)
+            found.append(replace(verdict, left_out=left_out, unfinished=unfinished))
         else:
             unsaid[reason].append(name)
-    found.sort(key=lambda one: (not one.broken, list(Word).index(one.word)))
+    found.sort(key=lambda one: (not one.wrong, not one.broken, list(Word).index(one.word)))
     for reason, (name, *more) in unsaid.items():
         found.append(SpeedVerdict(name + f" and {len(more)} more" * bool(more), reason=reason))
     return tuple(found)
 
 
-def is_measurement(point: Point) -> bool:
-    """Return whether a plain collective of all ranks was timed between devices, or may have been."""
+def subject_of(point: Point, *, with_source: bool) -> str:
+    """``nccl all_reduce, 16 ranks on 2 nodes``, with the file that it is from where there are several."""
+    words = [point.backend, point.collective]
+    words += [word for word in (point.algorithm, point.protocol) if word != DEFAULT]
+    nodes = f" on {plural(point.nodes, 'node')}" if point.nodes > 1 else ""
+    source = f" ({point.source})" * (with_source and point.imported)
+    return f"{' '.join(words)}, {plural(point.ranks, 'rank')}{nodes}{source}"
+
+
+def wrong_text(wrong: Sequence[Point], cases: int) -> str:
+    """How many of ``cases`` are wrong, and where most elements are."""
+    worst = max(wrong, key=lambda point: point.wrong_elements or 0)
+    place = "in place" if worst.in_place else "out of place"
+    count = f", {plural(worst.wrong_elements, 'wrong element')}" if worst.wrong_elements else ""
+    return (
+        f"{len(wrong)} of {plural(cases, 'case')} gave wrong results ({'worst' if len(wrong) > 1 else 'at'}: "
+        f"{worst.size} {place}{count}); no verdict on speed is given where data are wrong"
+    )
+
+
+def left_out_of(run: Run, asked: Sequence[Point]) -> tuple[str, bool]:
+    """What of ``asked`` is not judged and how its output ended; whether too much for NORMAL to be said."""
+    reasons = Counter(filter(None, map(_why_unjudged, asked)))
+    parts = []
+    if count := reasons.total():
+        texts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        parts.append(f"{count} of {plural(len(asked), 'case')} not judged: {texts}")
+    file = run.manifest.imported(asked[0].source)
+    own = {point.source_table for point in asked}
+    tables = [table for number, table in enumerate(file.mappings("tables"), 1) if number in own]
+    # A table that is whole stays so, whatever became of the program afterwards or of other tables.
+    whole = bool(tables) and all(table.get("outcome") == "complete" for table in tables)
+    ended = file.text("outcome")
+    if ended in ENDINGS and not (whole and ended == "cut"):
+        detail = file.text("detail")
+        parts.append(ENDINGS[ended] + f" ({detail})" * bool(detail))
+    failed = any(point.status in FAILURES for point in asked) or (not whole and ended in ("crashed", "hung"))
+    return "; ".join(parts), failed or 2 * count > len(asked)
+
+
+def _is_asked(point: Point) -> bool:
+    """Return whether a plain collective between devices was to be timed, or may have been."""
     able = capabilities_of(point.backend)
     plain_case = all(getattr(point, axis.name) == axis.default for axis in WORK)
-    measured = point.status is Status.OK and point.is_timed and not (point.simulated or point.emulated)
     return (
-        (measured and plain_case and point.ranks > 1 and point.size_bytes > 0)
+        (plain_case and not (point.simulated or point.emulated))
+        and (point.size_bytes > 0 or Flag.SIZE_NOT_STATED in point.flags)
         and able.device in (Device.GPU, Device.UNKNOWN)
         and point.mode == "streaming"
         and point.transport == DEFAULT
-        and not {Flag.LOOPBACK, *DOUBTED_FIGURES} & {*point.flags}
     )
+
+
+def _why_unjudged(point: Point) -> str:
+    """Why the time of ``point`` says nothing about links between devices; "" where it may."""
+    if point.status is not Status.OK:
+        return str(point.status.value).replace("_", " ")
+    if point.ranks < 2:
+        return "of one rank, which sends nothing"
+    if doubts := sorted(UNJUDGED_FLAGS & {*point.flags}):
+        return f"flagged {' and '.join(doubts)}"
+    return "" if point.is_timed else "without a time"
+
+
+def is_measurement(point: Point) -> bool:
+    """Return whether a plain collective of all ranks was timed between devices, or may have been."""
+    return _is_asked(point) and not _why_unjudged(point)
 
 
 def _verdict(run: Run, subject: str, points: Sequence[Point]) -> tuple[str, SpeedVerdict | None]:

@@ -46,7 +46,8 @@ def import_files(
 
     The tool is recognised from the file's text. --machine, --nodes and --network state what the file does
     not; tables that still lack their ranks are left out and listed. Without --machine, predictions are of
-    the catalog's machine if the file's devices determine it, and a note says so.
+    the catalog's machine if the file's devices determine it, and a note says so. Exit code 1: a case gave
+    wrong results; 4: the program hung; 5: it crashed, the output is cut off, or something was left out.
     """
     from ccbench.analysis.speed_verdict import speed_verdicts
     from ccbench.report.wording import more_findings, speed_lines
@@ -96,7 +97,7 @@ def import_files(
     if folder is None:
         say("ccbench: error: import: nothing could be imported; the notes above say why")
         return 2
-    return PARTIAL_EXIT_CODE if left_out else 0
+    return min(filter(None, (file.exit_code for file in found)), default=PARTIAL_EXIT_CODE if problems else 0)
 
 
 def _imported(paths: Sequence[Path], given: Given) -> tuple[tuple[Imported, ...], list[str]]:

@@ -12,13 +12,16 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 from click.shell_completion import CompletionItem
 
 from ccbench.errors import UsageError
 from ccbench.units import parse_duration, parse_fraction
+
+if TYPE_CHECKING:
+    from ccbench.results import Run
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
@@ -32,6 +35,15 @@ def say(text: str) -> None:
 
 
 NO_VERDICT_EXIT_CODE = 3
+
+
+def exit_code_of(runs: Sequence[Run]) -> int:
+    """Exit code of a command that shows ``runs``: of wrong results, of no case at all, else 0."""
+    from ccbench.cases import EXIT_CODES, Status
+
+    statuses = {point.status for run in runs for point in run.points}
+    return EXIT_CODES[Status.WRONG] if Status.WRONG in statuses else 0 if statuses else NO_VERDICT_EXIT_CODE
+
 
 MOST_PROBLEMS = 5
 

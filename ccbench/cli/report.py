@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ccbench.cli.output import (
-    NO_VERDICT_EXIT_CODE,
     as_json,
     completing,
     drawn_as_far_as_possible,
+    exit_code_of,
     file_for,
     leave,
     print_json,
@@ -67,7 +67,7 @@ def report(
 
     Without RUN the newest run in ./results. '-o report.html' makes one page that needs no network. Format
     prometheus is for node_exporter's textfile collector, json a summary of the run, junit the verdict of a
-    health or fleet check. Exit code 3: no run has a case that can be read.
+    health or fleet check. Exit code 1: a case gave wrong results; 3: no run has a case that can be read.
     """
     from ccbench.analysis.speed_verdict import speed_verdicts
     from ccbench.report.case_table import screen_table
@@ -92,7 +92,7 @@ def report(
     loaded = load_runs(runs or (newest_run(RESULTS),), details=export is None)
     if any(run.manifest.at("suite", "verdict") != "speed" for run in loaded):
         loaded = load_runs(run.path for run in loaded)  # a verdict about a machine stands on every sample
-    code = 0 if any(run.points for run in loaded) else NO_VERDICT_EXIT_CODE
+    code = exit_code_of(loaded)
     if export is not None:
         if len(chosen) > 1 or len(loaded) > 1:
             raise UsageError(f"report: {export} is of one run and no other format beside; ask for it alone")

@@ -115,6 +115,9 @@ class Flag(str, Enum):
     RATE_KIND_UNKNOWN = ("rate_kind_unknown", About.FIGURES,
         "an imported row whose rate is not said to be algbw or busbw",
         "look up in the source which of the two it is")
+    CPU_TIME = ("cpu_time", About.FIGURES,
+        "an imported row whose time is the processor's for launching (nccl-tests' -C), not the collective's",
+        "measure again without -C")
     INCOMPLETE = ("incomplete", About.NOTATION,
         "an imported row whose line ends, or is broken, before its last column; only whole placements were "
         "taken",

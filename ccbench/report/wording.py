@@ -14,7 +14,7 @@ from ccbench.analysis.findings import EMULATION, LEFT_OUT, MOST_NAMED, SIMULATED
 from ccbench.analysis.fleet_rounds import BLAMES, machine_verdict
 from ccbench.analysis.other_sizes import with_other_sizes
 from ccbench.analysis.slow_ranks import UNNAMED, flagged_devices
-from ccbench.analysis.speed_verdict import SpeedVerdict, expected_from, speed_verdicts
+from ccbench.analysis.speed_verdict import UNJUDGED_FLAGS, SpeedVerdict, expected_from, speed_verdicts
 from ccbench.cases import NO_ROOT, SETTINGS, Status, capabilities_of, setting_labels
 from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run
@@ -333,6 +333,7 @@ def closeness(points: Sequence[Point]) -> list[str]:
     lines = []
     # A model's own times lie at its predictions.
     points = [one for one in points if not (one.simulated or one.emulated)] or points
+    points = [point for point in points if not UNJUDGED_FLAGS & {*point.flags}]
     near = [point for point in points if point.predicted_low_80_seconds is None]
     priced = [point for point in near if point.prediction_error is not None]
     if priced:

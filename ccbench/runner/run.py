@@ -16,6 +16,7 @@ from ccbench.backends.base import Backend, CannotRun, Environment, Team, TeamReq
 from ccbench.backends.faults import fault_from_environment
 from ccbench.cases import (
     DEVICE_MEMORY,
+    EXIT_CODES,
     MORE_ROUNDS,
     NO_TEAM,
     Case,
@@ -78,14 +79,6 @@ NO_LINK_FLAGS = frozenset((Flag.EMULATION, Flag.LOOPBACK))
 
 LOST = (Status.TIMED_OUT, Status.FAILED)
 """Statuses of cases in which ranks were lost, so that a guide may have the others do without them."""
-
-_EXIT_CODES = {
-    Status.WRONG: 1,
-    Status.TIMED_OUT: 4,
-    Status.FAILED: 5,
-    Status.OUT_OF_MEMORY: 5,
-    Status.SKIPPED: 5,
-}
 
 
 @dataclass(frozen=True)
@@ -253,8 +246,8 @@ class _Run:
         unfinished = sum(one is not None and one.stop_reason in (MORE_ROUNDS, NO_TEAM) for one in results)
         # The worst status decides; a run without a measured case, with too few rounds of one, or with one for
         # which no ranks ever started, is partial.
-        complete = 0 if counts.get(Status.OK) and not unfinished else _EXIT_CODES[Status.SKIPPED]
-        worst = next((code for status, code in _EXIT_CODES.items() if counts.get(status)), complete)
+        complete = 0 if counts.get(Status.OK) and not unfinished else EXIT_CODES[Status.SKIPPED]
+        worst = next((code for status, code in EXIT_CODES.items() if counts.get(status)), complete)
         return RunOutcome(self._folder.path, exit_code or worst, dict(counts), bool(exit_code), unfinished)
 
     def _left_of(self, case: Case) -> tuple[Hashable, int, float]:

@@ -181,15 +181,47 @@ def test_own_kernels_cannot_be_judged_and_one_reason_is_said_once(tmp_path: Path
     "changes",
     [
         {"simulated": True},
-        {"conditions": Conditions(flags=(Flag.LOOPBACK,))},
         {"conditions": Conditions(flags=(Flag.EMULATION,))},
-        {"status": Status.WRONG, "wrong_elements": 3},
+        {"status": Status.UNSUPPORTED},
     ],
 )
 def test_what_was_not_measured_between_devices_gets_no_verdict(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     assert speed_verdicts(write_run(tmp_path / "run", sweep(), **changes)) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "word", "reason"),
+    [
+        (
+            {"status": Status.WRONG, "wrong_elements": 3},
+            "WRONG",
+            "30 of 30 cases gave wrong results (worst: ",
+        ),
+        ({"conditions": Conditions(flags=(Flag.LOOPBACK,))}, "CANNOT SAY", "30 flagged loopback"),
+        ({"status": Status.FAILED}, "CANNOT SAY", "30 of 30 cases not judged: 30 failed"),
+    ],
+)
+def test_a_run_of_which_nothing_is_judged_says_so(
+    tmp_path: Path, changes: dict[str, Any], word: str, reason: str
+) -> None:
+    verdict = only(write_run(tmp_path / "run", sweep(), **changes))
+    assert verdict.word.value == word
+    assert reason in verdict.sentence
+    assert not verdict.regimes
+
+
+@pytest.mark.parametrize("algorithm", ["default", "ring"])
+def test_one_wrong_case_outranks_all_that_is_normal(tmp_path: Path, algorithm: str) -> None:
+    write_run(tmp_path / "run", sweep())
+    wrong = case(2**20, algorithm=algorithm, in_place=True)
+    with RunFolder.resume(tmp_path / "run") as folder:
+        folder.write(Measurement(wrong, Status.WRONG, wrong_elements=7), None)
+    first, *others = speed_verdicts(load_run(tmp_path / "run"))
+    assert first.sentence.startswith("WRONG: nccl all_reduce")
+    assert "(at: 1 MiB in place, 7 wrong elements)" in first.sentence
+    assert [verdict.word.value for verdict in others] == ["NORMAL"] * (algorithm == "ring")
 
 
 @pytest.mark.parametrize(

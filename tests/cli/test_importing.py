@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from ccbench.results import load_run
 from ccbench.topology.files import load_catalog, to_plain
 from tests.cli.conftest import Command
-from tests.results.importers.nccl_tests_outputs import ONE_WRONG, TITLES, row
+from tests.results.importers.nccl_tests_outputs import ALL_RIGHT, ONE_WRONG, TITLES, row
 
 WORDS = {size: f"{size:>12}  {size // 4:>12}  float  none  0" for size in (1 << 20, 2 << 20)}
 BROADCAST = ["# broadcast_perf", TITLES, *(row(size, 1.0, words=words) for size, words in WORDS.items())]
@@ -26,17 +27,18 @@ def log(tmp_path: Path) -> None:
 @pytest.fixture
 def imported(ccbench: Command) -> None:
     """The run of it."""
-    assert ccbench("import", "log.txt", "-o", "run").code == 0
+    assert ccbench("import", "log.txt", "-o", "run").code == 1
 
 
 def test_a_log_becomes_a_run_that_reports(ccbench: Command, tmp_path: Path) -> None:
-    ended = ccbench("import", "log.txt", "-o", "run").done
+    ended = ccbench("import", "log.txt", "-o", "run")
+    assert ended.code == 1
     assert "log.txt: nccl-tests, 1 table, 4 rows, 1 wrong" in ended.out
     assert "wrote run" in ended.out
     assert not (tmp_path / "results").exists()
     run = load_run(tmp_path / "run")
     assert sorted(point.status for point in run.points) == ["ok", "ok", "ok", "wrong"]
-    assert ccbench("report", "run", "--format", "svg,md,csv", "-o", "pages").done
+    assert ccbench("report", "run", "--format", "svg,md,csv", "-o", "pages").code == 1
     page = (tmp_path / "pages" / "report.md").read_text()
     assert "imported from log.txt (nccl-tests" in page
     picture = next((tmp_path / "pages").glob("bandwidth-*.svg")).read_text()
@@ -45,11 +47,11 @@ def test_a_log_becomes_a_run_that_reports(ccbench: Command, tmp_path: Path) -> N
 
 
 def test_a_machine_that_the_log_shows_is_taken_and_said(ccbench: Command, tmp_path: Path) -> None:
-    ended = ccbench("import", "log.txt", "-o", "run")
-    assert ended.code == 0
+    (tmp_path / "log.txt").write_text(ALL_RIGHT)
+    ended = ccbench("import", "log.txt", "-o", "run").done
     assert "note: log.txt: taken as --machine hgx-h100: lines 6 to 13 list NVIDIA H100 80GB HBM3" in ended.err
     assert None not in [point.predicted_seconds for point in load_run(tmp_path / "run").points]
-    (tmp_path / "bare.txt").write_text(ONE_WRONG.replace("NVIDIA H100 80GB HBM3", ""))
+    (tmp_path / "bare.txt").write_text(ALL_RIGHT.replace("NVIDIA H100 80GB HBM3", ""))
     bare = ccbench("import", "bare.txt")
     assert bare.out.startswith("CANNOT SAY: nccl ")
     assert "the output does not say which GPUs" in bare.out
@@ -58,16 +60,69 @@ def test_a_machine_that_the_log_shows_is_taken_and_said(ccbench: Command, tmp_pa
     assert [file["machine"] for file in ended.json["files"]] == ["hgx-h100"]
 
 
-def test_the_first_sentence_says_whether_the_numbers_are_normal(ccbench: Command) -> None:
-    imported = ccbench("import", "log.txt", "-o", "run").done.out.splitlines()
+@pytest.mark.parametrize(("text", "word", "code"), [(ALL_RIGHT, "NORMAL", 0), (ONE_WRONG, "WRONG", 1)])
+def test_the_first_sentence_says_whether_the_numbers_are_normal(
+    ccbench: Command, tmp_path: Path, text: str, word: str, code: int
+) -> None:
+    (tmp_path / "log.txt").write_text(text)
+    ended = ccbench("import", "log.txt", "-o", "run")
+    imported = ended.out.splitlines()
+    assert (ended.code, imported[0].split(":")[0]) == (code, word)
     (verdict,) = ccbench("import", "log.txt", "--json").json["speed_verdicts"]
     assert imported[0] == verdict["sentence"]
     assert imported[0].split(":")[0] == verdict["verdict"]
-    assert imported[0] in ccbench("report", "run", "--format", "md").done.out.splitlines()
+    ended = ccbench("report", "run", "--format", "md")
+    assert ended.code == code
+    assert imported[0] in ended.out.splitlines()
     reported = ccbench("report", "run", "--format", "md", "--json").json
     assert reported["speed_verdicts"] == {"run": [verdict]}
     assert reported["verdicts"]["run"][0] == verdict["sentence"]
     assert ccbench("report", "run", "--format", "json").json["speed_verdicts"] == [verdict]
+    if word == "WRONG":
+        texts = [ended.out, *(file.read_text() for file in (tmp_path / "run" / "report").glob("report.*"))]
+        assert len(texts) == 2
+        assert not any("NORMAL" in text for text in texts)
+        assert "1 of 4 cases gave wrong results (at: 2 MiB out of place, 2 wrong elements)" in imported[0]
+
+
+CRASH = "host-a: Test NCCL failure all_reduce.cu:44 'unhandled cuda error'\n"
+LAUNCHING = ALL_RIGHT.replace("   time   algbw", "cputime   algbw")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        (
+            ALL_RIGHT[: ALL_RIGHT.index("# Out of")] + CRASH,
+            5,
+            "the program crashed (line",
+        ),
+        (
+            ALL_RIGHT[: ALL_RIGHT.index("# Out of")],
+            5,
+            "the output is cut off (rows or closing lines are missing)",
+        ),
+        (ALL_RIGHT + CRASH, 5, "; the program crashed (line"),
+        (LAUNCHING, 0, "4 of 4 cases not judged: 4 flagged cpu_time"),
+        (
+            re.sub(r"0\n( +2097152 .*)\n", r"0\n\1\n# 2097152 B in place: flags loopback\n", ALL_RIGHT),
+            0,
+            "1 of 4 cases not judged: 1 flagged loopback",
+        ),
+    ],
+)
+def test_what_a_verdict_leaves_out_is_in_the_first_sentence(
+    ccbench: Command, tmp_path: Path, text: str, code: int, words: str
+) -> None:
+    (tmp_path / "log.txt").write_text(text)
+    ended = ccbench("import", "log.txt")
+    assert ended.code == code
+    first = ended.out.splitlines()[0]
+    assert words in first
+    # The rest of a row that is doubted, and what a cut leaves, are still judged.
+    assert first.startswith(
+        "CANNOT SAY: " if words[0] == "4" or words.startswith("the program") else "NORMAL: "
+    )
 
 
 def test_a_machine_of_a_file_has_a_verdict_too(ccbench: Command, tmp_path: Path) -> None:
@@ -82,7 +137,7 @@ def test_a_machine_of_a_file_has_a_verdict_too(ccbench: Command, tmp_path: Path)
 def test_json_tells_a_script_what_became_of_every_file(ccbench: Command, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("nothing of the sort\n")
     ended = ccbench("import", "log.txt", "other.txt", "--json", "-o", "run")
-    assert ended.code == 5
+    assert ended.code == 1, "wrong results are graver than a file that is none"
     (file,) = ended.json["files"]
     assert (file["tool"], file["rows"], file["statuses"]) == ("nccl-tests", 4, {"ok": 3, "wrong": 1})
     assert "other.txt" in ended.json["left_out"][0]
@@ -90,7 +145,8 @@ def test_json_tells_a_script_what_became_of_every_file(ccbench: Command, tmp_pat
 
 
 def test_a_table_on_unknown_ranks_is_left_out_and_options_rescue_it(ccbench: Command, tmp_path: Path) -> None:
-    (tmp_path / "bare.txt").write_text("\n".join(BROADCAST))
+    (tmp_path / "log.txt").write_text(ALL_RIGHT)
+    (tmp_path / "bare.txt").write_text("\n".join([*BROADCAST, "# Out of bounds values : 0 OK"]))
     partial = ccbench("import", "log.txt", "bare.txt", "-o", "partial")
     assert partial.code == 5
     assert "bare.txt:" in partial.err
@@ -111,7 +167,8 @@ def test_nothing_to_import_is_an_error_and_leaves_no_folder(ccbench: Command, tm
 
 
 def test_without_an_output_the_run_is_the_newest_of_the_results(ccbench: Command, tmp_path: Path) -> None:
-    assert ccbench("import", "log.txt").code == 0
+    (tmp_path / "log.txt").write_text(ALL_RIGHT)
+    assert ccbench("import", "log.txt").done
     (folder,) = (tmp_path / "results").iterdir()
     assert folder.name.endswith("-log-imported")
     assert ccbench("report", "--format", "csv").code == 0
@@ -135,7 +192,8 @@ def test_a_wrong_option_is_said_before_anything_is_read(
 def test_published_results_lie_beside_the_points_they_are_like(ccbench: Command, tmp_path: Path) -> None:
     ended = ccbench(
         "report", "run", "--baseline", "published:hgx-h100", "--format", "svg,csv,md", "-o", "out"
-    ).done
+    )
+    assert ended.code == 1
     assert "Compared with published:hgx-h100" in ended.out
     assert "[1] " in ended.out
     pairs = (tmp_path / "out" / "baseline-pairs.csv").read_text().splitlines()

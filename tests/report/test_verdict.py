@@ -39,7 +39,8 @@ def test_the_worst_comes_first(tmp_path: Path) -> None:
         4: _slow(3.0),
     }
     lines = verdict_lines(write_run(tmp_path / "run", sweep(), edits))
-    assert lines[0].startswith("6 of 9 cases measured (1 unsupported)")
+    assert lines[0].startswith("WRONG: cpu all_reduce ring, 4 ranks: 1 of 9 cases gave wrong results")
+    assert lines[1].startswith("6 of 9 cases measured (1 unsupported)")
     wrong, hung, doubt, more = lines[-4:]
     assert wrong.startswith("Problem: WRONG RESULTS in 1 case; worst: ")
     assert "5 wrong elements" in wrong

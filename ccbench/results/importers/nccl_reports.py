@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ccbench.machine.flags import Flag
 from ccbench.results.importers.log import (
     Column,
     Columns,
@@ -224,6 +225,7 @@ def _result_rows(result: Mapping[str, Any]) -> Iterator[ImportedRow]:
             in_place=in_place,
             wrong_elements=None if wrong is None else int(wrong.value),
             samples_seconds=tuple(one.value / 1e6 for one in samples if one is not None),
+            flags=(Flag.CPU_TIME,) * ("cpu_time" in body),
         )
 
 

@@ -263,7 +263,10 @@ class Tables:
             self.warnings.append(SourceWarning("damaged_line", text, line.number))
             if not cells.figures and not cells.head.get("type"):
                 return True
-        table.rows += _placements(cells, line.number, places)
+        rows = _placements(cells, line.number, places)
+        if "cputime" in table.header.lower():
+            rows = [replace(row, flags=(*row.flags, Flag.CPU_TIME)) for row in rows]
+        table.rows += rows
         return True
 
     def _remark(self, text: str) -> bool:

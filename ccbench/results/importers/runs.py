@@ -16,7 +16,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ccbench.cases import NO_OP, Case, Conditions, Device, Measurement, PricedBy, Status, capabilities_of
+from ccbench.cases import (
+    EXIT_CODES,
+    NO_OP,
+    Case,
+    Conditions,
+    Device,
+    Measurement,
+    PricedBy,
+    Status,
+    capabilities_of,
+)
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.files import LONGEST_VALUE, kept_variables, line_shown
@@ -95,6 +105,17 @@ class Imported:
     notes: tuple[str, ...] = ()
     given: Given = Given()  # noqa: RUF009  # frozen, so shared safely
     guessed: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """The gravest of how the cases and the output ended; partial where something is cut or left out."""
+        statuses = {case.measurement.status for case in self.cases}
+        statuses.add(_STATUS_OF_OUTCOME.get(self.log.outcome, Status.OK))
+        if self.refused or self.log.outcome is Outcome.CUT:
+            statuses.add(Status.FAILED)
+        # A row that is skipped was there and had no time, as one of no bytes.
+        codes = (EXIT_CODES.get(status, 0) for status in statuses - {Status.SKIPPED})
+        return min(filter(None, codes), default=0)
 
 
 def _place(source: str, line: int) -> str:

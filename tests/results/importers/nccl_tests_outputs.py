@@ -75,5 +75,6 @@ def output(
     )
 
 
+ALL_RIGHT = output([row(1 << 20), row(2 << 20)])
 ONE_WRONG = output([row(1 << 20), row(2 << 20).replace("      0", "      2", 1)])
 """Four placements of an all-reduce on eight H100, one of them with wrong elements."""

@@ -28,6 +28,11 @@ PARTIAL_EXIT_CODE = 5
     "--machine", help="Machine they were measured on, for ranks they do not state and for predictions."
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="How many of these machines.")
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    help="Ranks where the file prints none and not all devices took part.",
+)
 @click.option("--network", help="Network between them, such as ib-ndr-400x8.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
 @as_json
@@ -35,6 +40,7 @@ def import_files(
     files: tuple[Path, ...],
     machine: str | None,
     nodes: int | None,
+    ranks: int | None,
     network: str | None,
     output: Path | None,
     as_json: bool,
@@ -44,7 +50,7 @@ def import_files(
     Traces of a job, and folders of them, as 'ccbench replay' takes them, become one case for each different
     collective, with its times in the job: 'ccbench compare RUN JOB' sets them beside a run.
 
-    The tool is recognised from the file's text. --machine, --nodes and --network state what the file does
+    The tool is recognised from the file's text. --machine, --nodes, --ranks and --network state what it does
     not; tables that still lack their ranks are left out and listed. Without --machine, predictions are of
     the catalog's machine if the file's devices determine it, and a note says so. Exit code 1: a case gave
     wrong results; 4: the program hung; 5: it crashed, the output is cut off, or something was left out.
@@ -55,7 +61,7 @@ def import_files(
     from ccbench.results.importers.pricing import Pricer
     from ccbench.results.importers.runs import each_once, write_import
 
-    given = _given(machine, nodes, network)
+    given = _given(machine, nodes, network, ranks)
     once, again = each_once(files)
     found, problems = _imported(once, given)
     left_out = [*problems, *(line for file in found for line in file.refused)]
@@ -123,7 +129,7 @@ def _imported(paths: Sequence[Path], given: Given) -> tuple[tuple[Imported, ...]
     return (*import_logs(logs, given), *jobs), problems
 
 
-def _given(machine: str | None, nodes: int | None, network: str | None) -> Given:
+def _given(machine: str | None, nodes: int | None, network: str | None, ranks: int | None) -> Given:
     """The options, checked before any file is read."""
     from ccbench.machine.detection import load_topology
     from ccbench.results.importers.log import Given
@@ -133,10 +139,10 @@ def _given(machine: str | None, nodes: int | None, network: str | None) -> Given
     if network is not None:
         parse_network(network)
     if machine is None:
-        return Given("", None, nodes, network or "")
+        return Given("", None, nodes, network or "", ranks=ranks)
     topology = load_topology(machine)
     gpus = sum(device.kind == DeviceKind.GPU for device in topology.devices)
-    return Given(topology.name or machine, gpus or None, nodes, network or "", machine if gpus else "")
+    return Given(topology.name or machine, gpus or None, nodes, network or "", machine if gpus else "", ranks)
 
 
 def _summary(file: Imported) -> dict[str, Any]:

@@ -45,12 +45,14 @@ class Cluster:
 
     ``system`` is what a collective library's model needs of it, ``fabric`` what schedules and bounds need;
     both are made when first asked for and raise MachineError where the graph does not say enough.
+    network: with the NICs that serve those GPUs; stated: with all of a node, where those are more.
     """
 
     name: str
     node: Topology
     nodes: int
     network: Network | None
+    stated: Network | None = None
 
     @property
     def ranks(self) -> int:
@@ -70,13 +72,18 @@ class Cluster:
         return cluster(self.node, self.nodes, self.network)
 
     @cached_property
+    def bound_fabric(self) -> Fabric:
+        """Links and routes with all NICs of a node: no rule keeps a GPU from those that others are beside."""
+        return self.fabric if self.stated is None else replace(self, network=self.stated, stated=None).fabric
+
+    @cached_property
     def _known(self) -> dict[Hashable, Any]:
         return {}
 
     @cached_property
     def entrances(self) -> tuple[float, float]:
         """Bytes per second into or out of the GPU that has most, and a node; of one or two nodes like all."""
-        fabric = (self if self.nodes <= 2 else replace(self, nodes=2)).fabric
+        fabric = (self if self.nodes <= 2 else replace(self, nodes=2)).bound_fabric
         rates = fabric.link_bytes_per_second
         most = max(
             float(np.bincount(ends, rates, fabric.vertices)[: fabric.ranks].max())
@@ -132,9 +139,10 @@ def open_cluster(
 ) -> Cluster:
     """The machine that ``source`` names (see ``load_topology``), as many of it as asked for.
 
-    ranks: the first so many GPUs, evenly over the nodes; without ``nodes`` as few nodes as hold them. A node
-    of which only some GPUs take part uses their share of its NICs, at least one, as libraries do (a GPU
-    talks through the NICs near it).
+    ranks: the first so many GPUs, evenly over the nodes; without ``nodes`` as few nodes as hold them.
+    The NICs of ``network`` are those of a node, also where only some of its GPUs take part. Where each GPU of
+    the machine has at least one of its own, those that take part are priced with theirs, as libraries use
+    them (two nodes with 8 NICs and 4 of 8 H100 reach 328 of 4 NICs' 350 GB/s); bounds are of all.
     Raises MachineError for machines without GPUs, ranks that do not fit, several nodes without a network.
     """
     from ccbench.machine.detection import load_topology
@@ -164,13 +172,16 @@ def cluster_of(
             f"--network ib-ndr-400x8 ('ccbench list networks'){rack * (held > MOST_OF_A_HOST)}"
         )
     taken = first_gpus(node, ranks // nodes)
-    wanted = None
-    if network is not None and nodes > 1:
-        whole = parse_network(network)
-        # A GPU talks through the NICs near it: fewer GPUs of a node keep fewer of its NICs busy.
-        wanted = replace(whole, nics=max(1, whole.nics * (ranks // nodes) // held))
-    name = node.name if nodes == 1 else f"{nodes} x {node.name} on {wanted}"
-    return Cluster(name, taken, nodes, wanted)
+    if network is None or nodes == 1:
+        return Cluster(node.name, taken, nodes, None)
+    stated, each = parse_network(network), ranks // nodes
+    name = f"{nodes} x {node.name} on {stated}"
+    # Of fewer NICs than GPUs nobody knows which GPUs they are beside, so that all may be used.
+    own = stated.nics * each // held if stated.nics >= held else stated.nics
+    if own == stated.nics:
+        return Cluster(name, taken, nodes, stated)
+    name = f"{name}, {own} of its NICs for {each} of {held} GPUs"
+    return Cluster(name, taken, nodes, replace(stated, nics=own), stated)
 
 
 def first_gpus(node: Topology, count: int) -> Topology:
@@ -346,4 +357,4 @@ def points_of(
 
 def bound_seconds(cluster: Cluster, collective: str, size_bytes: Sequence[int], root: int = 0) -> Floats:
     """Least seconds of any algorithm at nominal rates; see ``bound_on_fabric``."""
-    return bound_on_fabric(collective, cluster.fabric, size_bytes, root, cluster.adds_in_network)
+    return bound_on_fabric(collective, cluster.bound_fabric, size_bytes, root, cluster.adds_in_network)

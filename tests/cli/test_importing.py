@@ -134,6 +134,51 @@ def test_a_machine_of_a_file_has_a_verdict_too(ccbench: Command, tmp_path: Path)
     assert load_run(tmp_path / "ours").manifest.machine == "mine"
 
 
+def test_four_gpus_of_a_node_have_both_nics_that_are_stated(ccbench: Command, tmp_path: Path) -> None:
+    # 1.97 of busbw / algbw are 64 ranks: four of each of 16 nodes.
+    rows = [(1 << 30, 48990, 21.92, 43.15), (2 << 30, 92610, 23.19, 45.65), (4 << 30, 184970, 23.22, 45.71)]
+    table = [f"{size} {size // 4} float sum -1 {time} {alg} {bus} 0" for size, time, alg, bus in rows]
+    title = "# size count type redop root time algbw busbw #wrong"
+    closed = "# Out of bounds values : 0 OK"
+    (tmp_path / "log.txt").write_text("\n".join(["# all_reduce_perf", title, *table, closed]))
+    machine = ("--machine", "hgx-h100", "--nodes", "16", "--ranks", "64", "--network", "slingshot-200x2")
+    assert ccbench("import", "log.txt", *machine).done.out.startswith(
+        "NORMAL: nccl all_reduce, 64 ranks on 16"
+    )
+    few = ccbench("import", "log.txt", *machine[:-1], "ib-ndr-400x8").done
+    assert "4 of 8 GPUs of a node took part" in few.err
+    assert "ib-ndr-400x4 of ib-ndr-400x8" in few.err
+
+
+LAUNCHES = [
+    ("mpirun_rsh -np 2 host host MV2_USE_CUDA=1 ./osu_allreduce -d cuda", 2),
+    ("$ /opt/openmpi/bin/mpirun.openmpi -n 4 ./osu_allreduce", 4),
+    ("", 8),
+]
+
+
+@pytest.mark.parametrize(("command", "ranks"), LAUNCHES)
+def test_ranks_of_the_command_line_in_a_log_count_before_the_machines(
+    ccbench: Command, tmp_path: Path, command: str, ranks: int
+) -> None:
+    title = "# OSU MPI-CUDA Allreduce Latency Test v5.9\n# Size       Avg Latency(us)\n"
+    (tmp_path / "osu.txt").write_text(f"{command}\n\n{title}1024  13.87\n2048  14.42\n")
+    assert ccbench("import", "osu.txt", "--machine", "dgx-a100", "-o", "run").done
+    assert {point.ranks for point in load_run(tmp_path / "run").points} == {ranks}
+    stated = ccbench("import", "osu.txt", "--machine", "dgx-a100", "--ranks", "6", "-o", "stated").done
+    held = {point.ranks for point in load_run(tmp_path / "stated").points}
+    assert held == ({ranks} if command else {6})
+    assert (f"is of {ranks} ranks, as the output shows; --ranks 6 is not used" in stated.err) == bool(command)
+
+
+def test_a_broadcast_of_nccl_tests_has_the_ranks_of_its_command(ccbench: Command, tmp_path: Path) -> None:
+    command = "user@host:~$ mpirun --hostfile two -n 2 ./build/broadcast_perf -b 1M -e 2M -f 2 -g 4 -n 30"
+    (tmp_path / "bare.txt").write_text("\n".join([command, *BROADCAST, "# Out of bounds values : 0 OK"]))
+    given = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
+    assert ccbench("import", "bare.txt", *given, "-o", "run").done
+    assert {(point.ranks, point.nodes) for point in load_run(tmp_path / "run").points} == {(8, 2)}
+
+
 def test_json_tells_a_script_what_became_of_every_file(ccbench: Command, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("nothing of the sort\n")
     ended = ccbench("import", "log.txt", "other.txt", "--json", "-o", "run")
@@ -150,7 +195,7 @@ def test_a_table_on_unknown_ranks_is_left_out_and_options_rescue_it(ccbench: Com
     partial = ccbench("import", "log.txt", "bare.txt", "-o", "partial")
     assert partial.code == 5
     assert "bare.txt:" in partial.err
-    assert "give --machine and --nodes" in partial.err
+    assert "give --ranks, or --machine and --nodes" in partial.err
     given = ("--machine", "hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8")
     assert ccbench("import", "bare.txt", *given, "-o", "whole").done
     run = load_run(tmp_path / "whole")

@@ -14,6 +14,7 @@ from ccbench.errors import MachineError, ScheduleError
 from ccbench.model.cluster import (
     Cluster,
     ClusterPoint,
+    bound_seconds,
     cluster_of,
     kind_efficiency,
     library_points,
@@ -53,6 +54,32 @@ def test_some_ranks_of_a_machine_are_its_first_gpus() -> None:
     assert half.ranks == 4
     assert [gpu.name for gpu in half.node.gpus] == [gpu.name for gpu in whole.node.gpus[:4]]
     assert all("gpu7" not in (link.source, link.target) for link in half.node.links)
+
+
+@pytest.mark.parametrize(
+    ("machine", "ranks", "network", "used"),
+    [
+        ("hgx-h100", 8, "slingshot-200x2", 2),
+        ("hgx-h20", 4, "roce-200x4", 4),
+        ("dgx-a100", 8, "ib-hdr-200x4", 4),
+        ("dgx-a100", 8, "ib-hdr-200x8", 4),
+        ("hgx-h100", 2, "roce-200x16", 2),
+        ("gh200x4", 2, "slingshot-200x4", 1),
+        ("hgx-h100", 16, "ib-ndr-400x8", 8),
+    ],
+)
+def test_nics_of_a_node_are_all_there_and_only_those_beside_other_gpus_are_not_used(
+    machine: str, ranks: int, network: str, used: int
+) -> None:
+    cluster = open_cluster(machine, 2, network, ranks)
+    assert cluster.system.network is not None
+    assert cluster.system.network.per_node == used
+    assert network in cluster.name, "what was typed"
+    assert ("of its NICs" in cluster.name) == (cluster.stated is not None)
+    # The bound holds whichever NICs are used.
+    whole = replace(cluster, network=cluster.stated or cluster.network, stated=None)
+    size = [2**30]
+    assert bound_seconds(cluster, "all_gather", size) == bound_seconds(whole, "all_gather", size)
 
 
 def test_more_ranks_than_gpus_are_more_nodes() -> None:

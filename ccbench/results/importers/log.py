@@ -331,7 +331,7 @@ class Given:
 
     machine: a name for the run. devices: of one node, None where no machine was named. nodes: None where
     not said. network: as in the catalog of networks, or empty. source: what names the machine for
-    predictions (a catalog name or a file), "" for none.
+    predictions (a catalog name or a file), "" for none. ranks: None where not said.
     """
 
     machine: str = ""
@@ -339,9 +339,12 @@ class Given:
     nodes: int | None = None
     network: str = ""
     source: str = ""
+    ranks: int | None = None
 
     def ranks_on(self, nodes: int | None) -> int | None:
-        """One rank per device of ``nodes``, else of the nodes given, else of one; None without a machine."""
+        """The ranks given, else one per device of ``nodes``, else of the nodes given, else of one; or None."""
+        if self.ranks is not None:
+            return self.ranks
         return None if self.devices is None else self.devices * (nodes or self.nodes or 1)
 
 
@@ -366,14 +369,15 @@ def team_of(table: ImportedTable, devices: Sequence[DeviceLine], given: Given) -
         fits = f"busbw / algbw as printed fits {some}"
     asked = given.ranks_on(table.nodes)
     if asked is not None and possible is not None and asked not in possible:
-        cure = "give the machine and nodes this was measured on"
-        return Team(0, 0, f"--machine and --nodes make {asked} ranks, but {fits}; {cure}")
+        cure = "give the ranks, or the machine and nodes, this was measured on"
+        makes = "--ranks says" if given.ranks else "--machine and --nodes make"
+        return Team(0, 0, f"{makes} {asked} ranks, but {fits}; {cure}")
     if asked is not None:
         return Team(asked, _nodes(table, asked, devices, given), "given")
     if possible is not None and len(possible) == 1:
         return Team(possible[0], _nodes(table, possible[0], devices, given), "from busbw / algbw")
     seen = f" ({fits})" if fits else ""
-    return Team(0, 0, f"the output does not say how many ranks{seen}; give --machine and --nodes")
+    return Team(0, 0, f"the output does not say how many ranks{seen}; give --ranks, or --machine and --nodes")
 
 
 def ranks_that_fit(rows: Iterable[ImportedRow], name: str) -> tuple[int, ...] | None:
@@ -411,7 +415,7 @@ def _nodes(table: ImportedTable, ranks: int, devices: Sequence[DeviceLine], give
     hosts = {device.host for device in devices if device.host}
     if hosts and len({device.rank for device in devices}) == ranks and all(one.host for one in devices):
         return len(hosts)
-    if given.nodes is not None and ranks <= (given.ranks_on(None) or ranks):
+    if given.nodes is not None and given.nodes <= ranks <= (given.devices or ranks) * given.nodes:
         return given.nodes
     if given.devices:
         return -(-ranks // given.devices)

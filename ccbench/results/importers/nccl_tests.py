@@ -35,6 +35,7 @@ from ccbench.results.importers.words import (
     Line,
     dtype_name,
     failures,
+    launch_of,
     program_collective,
     source_lines,
     whole,
@@ -83,6 +84,7 @@ _WRITTEN = re.compile(
     r"written by ccbench: backend (?P<backend>\S{1,40})(?: (?P<backend_version>\S{1,60}))?"
     r", algorithm (?P<algorithm>\S{1,60}), protocol (?P<protocol>\S{1,40}), mode (?P<mode>[^\s,]{1,40})"
 )
+_EACH = re.compile(r"\s(?:-[gt]|--n(?:gpus|threads))[ =]?([1-9]\d{0,3})\b")
 _PLACED = re.compile(r"(\d{1,7}) ranks? on (\d{1,7}) nodes?;")
 _COMMENT = re.compile(r"\s{0,200}#+[ \t]?")
 _RANK_TAG = re.compile(r"\[\d{1,6}\]")
@@ -347,6 +349,11 @@ def read(text: str) -> ImportedLog:
             run.tables.append(OpenTable(None, 0))
     runs = [run for run in tables.runs if run.tables or run.devices]
     program = next(filter(None, (program_collective(line.text) for line in around)), "")
+    commands = {ranks for line in around if (ranks := _ranks_of_command(line.text))}
+    for run in runs:
+        # Of several commands nobody says which one printed a run.
+        if len(commands) == 1 and run.ranks is None and not run.devices:
+            run.ranks = min(commands)
     built = [_built(table, run, program, said.environment) for run in runs for table in run.tables]
     warnings = [*tables.warnings, *(warning for _, found in built for warning in found)]
     kept = tuple(table for table, _ in built)
@@ -369,6 +376,15 @@ def read(text: str) -> ImportedLog:
         outcome=outcome,
         detail=detail,
     )
+
+
+def _ranks_of_command(text: str) -> int | None:
+    """Ranks of a launcher's command line with a test behind it: processes times threads times GPUs."""
+    before, program, options = text.partition("_perf")
+    launch = launch_of(before) if program else None
+    if launch is None or launch.ranks is None:
+        return None
+    return launch.ranks * math.prod(int(count) for count in _EACH.findall(options))
 
 
 def _built(

@@ -294,6 +294,11 @@ class Pricer:
                 f"predictions for {case.ranks} ranks: {cluster.node.name} of the catalog has {held} GPUs, "
                 f"and {taken} of one node took part; taken to be on two sockets"
             )
+        if cluster.stated is not None:
+            self.remarks.setdefault(
+                f"predictions for {case.ranks} ranks: {taken} of {held} GPUs of a node took part, taken to "
+                f"use the NICs beside them, {cluster.network} of {cluster.stated}; bounds are of all NICs"
+            )
         one = log.tables[table - 1] if 0 < table <= len(log.tables) else None
         launched_on = 1 if case.ranks <= case.nodes else gpus_per_process(log, one)
         if launched_on is None:

@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -47,6 +47,7 @@ from ccbench.results.importers.log import (
 )
 from ccbench.results.importers.pricing import Pricer, recognised
 from ccbench.results.schema import Origin, imported_case_id, imported_speed
+from ccbench.units import plural
 
 UNKNOWN_COUNT = -1
 """Count of a case whose source prints none and whose element type it does not say."""
@@ -317,17 +318,14 @@ def import_logs(logs: Sequence[tuple[Path, ImportedLog]], given: Given) -> tuple
     files = []
     for name, (_, log) in zip(unique_names([path for path, _ in logs]), logs, strict=True):
         file = imported(replace(log, source=name), given)
-        # What an output shows of its nodes counts before --nodes, and whoever gave that is told.
-        others: dict[int, list[str]] = {}
-        for number, table in enumerate(file.log.tables, start=1):
-            # A machine of several hosts is one of --nodes, and the output counts hosts.
-            hosts = given.devices is None or given.devices <= MOST_OF_A_HOST
-            if hosts and given.nodes and table.nodes and table.nodes != given.nodes:
-                others.setdefault(table.nodes, []).append(str(number))
-        notes = tuple(
-            f"{name}: table {', '.join(tables)} {'is' if len(tables) == 1 else 'are'} of {nodes} "
-            f"{'node' if nodes == 1 else 'nodes'}, as the output shows; --nodes {given.nodes} is not used"
-            for nodes, tables in others.items()
+        # What an output shows counts before what the user says, who is told of it.
+        # A machine of several hosts is one of --nodes, and the output counts hosts.
+        hosts = given.devices is None or given.devices <= MOST_OF_A_HOST
+        notes = (
+            *_unused(
+                name, "node", given.nodes if hosts else None, [table.nodes for table in file.log.tables]
+            ),
+            *_unused(name, "rank", given.ranks, [table.ranks for table in file.log.tables]),
         )
         libraries = (capabilities_of(one.measurement.case.backend).priced_by for one in file.cases)
         if PricedBy.GPU_LIBRARY in libraries:
@@ -335,6 +333,17 @@ def import_logs(logs: Sequence[tuple[Path, ImportedLog]], given: Given) -> tuple
             file, notes = replace(file, given=own, guessed=told), (*notes, *told)
         files.append(replace(file, notes=(*file.notes, *notes)))
     return tuple(files)
+
+
+def _unused(source: str, noun: str, given: int | None, shown: Sequence[int | None]) -> Iterator[str]:
+    """A note for every number that tables of ``source`` show, in order, in the place of the one given."""
+    for count in dict.fromkeys(filter(None, shown)):
+        numbers = [str(number) for number, seen in enumerate(shown, 1) if seen == count]
+        if given and count != given:
+            yield (
+                f"{source}: table {', '.join(numbers)} {'is' if len(numbers) == 1 else 'are'} of "
+                f"{plural(count, noun)}, as the output shows; --{noun}s {given} is not used"
+            )
 
 
 def each_once(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:

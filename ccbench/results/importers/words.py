@@ -217,7 +217,9 @@ class Launch:
     nodes: int | None = None
 
 
-_LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "flux"}
+_LAUNCHER = re.compile(r"(?:.*/)?(?:mpirun|mpiexec|orterun|prterun|srun|aprun|flux)(?:[._-][\w.-]*)?")
+"""mpirun_rsh of MVAPICH and mpiexec.hydra of MPICH too."""
+
 _RANKS = {"-n", "-np", "--np", "--n", "--ntasks"}
 _PER_NODE = {"-ppn", "--ppn", "-npernode", "--npernode", "--ntasks-per-node", "-perhost"}
 _NODES = {"--nodes", "-N"}
@@ -232,7 +234,7 @@ def launch_of(line: str) -> Launch | None:
     if not any(name in line for name in ("mpi", "run", "flux")):
         return None
     words = line.replace("=", " ").split()[:200]
-    begin = next((i for i, word in enumerate(words) if word.rsplit("/", 1)[-1] in _LAUNCHERS), None)
+    begin = next((i for i, word in enumerate(words) if _LAUNCHER.fullmatch(word)), None)
     if begin is None:
         return None
     # -N is nodes for srun and flux and processes per node for Open MPI.

@@ -59,7 +59,7 @@ def test_a_collective_whose_factor_is_always_one_says_nothing() -> None:
     assert fitting(_table(8, collective="broadcast")) is None
     team = team_of(_table(8, collective="broadcast"), (), Given())
     assert team.ranks == 0
-    assert "give --machine and --nodes" in team.reason
+    assert "give --ranks, or --machine and --nodes" in team.reason
 
 
 def test_what_the_output_says_counts_more_than_what_the_user_gave() -> None:

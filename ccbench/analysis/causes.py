@@ -39,8 +39,8 @@ class Rule:
 
     check: what to look at. systems: what it makes of a healthy system, at its mildest and its worst; () where
     it cannot be. shown_by: in variables, NCCL's messages and flags of cases. slows_small: small messages
-    suffer as well. slows: factors on the prices, mildest and worst. needs_sign: on several nodes a fitting
-    rate is not enough, since anything slow would fit.
+    suffer as well. slows: factors on the prices, mildest and worst. needs_sign: a fitting rate is not
+    enough, since anything slow would fit.
     """
 
     name: str
@@ -141,6 +141,18 @@ RULES: tuple[Rule, ...] = (
         r"NCCL_P2P_DISABLE=1|NCCL_P2P_LEVEL=LOC|via SHM",
     ),
     Rule(
+        "host memory written by kernels instead of copy engines (SHM)",
+        "'via SHM' in NCCL_DEBUG=INFO; measure again with NCCL_SHM_USE_CUDA_MEMCPY=1, which gives 10.6 to "
+        "19.4 GB/s where such boxes have 2.2 without",
+        lambda system: (
+            (replace(system, intra=Intra.HOST),)
+            if system.nodes == 1 and system.intra in (Intra.PCIE, Intra.HOST)
+            else ()
+        ),
+        r"via SHM|NCCL_SHM_USE_CUDA_MEMCPY=0",
+        slows=(4.0, 9.0),
+    ),
+    Rule(
         "reduction in the network (SHARP) not used",
         "NCCL_COLLNET_ENABLE=1 and the plug-in; 'CollNet' or 'SHARP' in NCCL_DEBUG=INFO",
         lambda system: (
@@ -203,16 +215,20 @@ def causes_of(
     signs: str = "",
     *,
     only_small: bool = False,
+    others: Sequence[tuple[int, float]] = (),
 ) -> tuple[Cause, ...]:
     """Rules that would make ``system`` as slow as it was measured, the likeliest first.
 
     request: of the largest sizes. small_are_slow: smaller ones are, None where none was measured. only_small:
     the largest are not. signs: variables, messages and flags that a rule may be shown by; such a rule is
-    named whatever its rate.
+    named whatever its rate. others: bytes and seconds of smaller sizes, any of which may rule a cause out.
     """
+    sizes = (*request.size_bytes, *(size for size, _ in others))
+    seconds_of_all = (*measured_seconds, *(seconds for _, seconds in others))
+    asked, last = replace(request, size_bytes=sizes), len(measured_seconds)
 
     def price(one: LibrarySystem) -> list[float]:
-        return [point.seconds for point in predict_library(one, request)]
+        return [point.seconds for point in predict_library(one, asked)]
 
     healthy = price(system)
     found: list[tuple[tuple[bool, bool, float], Cause]] = []
@@ -226,21 +242,23 @@ def causes_of(
         mildest, worst = rule.slows
         fastest = [mildest * min(times) for times in zip(*prices, strict=True)]
         slowest = [worst * max(times) for times in zip(*prices, strict=True)]
-        effect = median(slow / usual for slow, usual in zip(slowest, healthy, strict=True))
+        effect = median(slow / usual for slow, usual in zip(slowest[:last], healthy[:last], strict=True))
         if not rule.slows_small if only_small else effect < LEAST_EFFECT:
             continue
         # How far what was measured lies outside of what the cause gives, and how much that leaves open.
         misses = [
             max(log(low / seconds), log(seconds / high), 0.0)
-            for low, seconds, high in zip(fastest, measured_seconds, slowest, strict=True)
+            for low, seconds, high in zip(fastest[:last], measured_seconds, slowest[:last], strict=True)
         ]
         miss = median(misses)
         sign = re.search(rule.shown_by, signs, re.MULTILINE) if rule.shown_by else None
-        alone = rule.needs_sign and system.nodes > 1
-        if sign is None and (miss > log(FITS) or alone):
+        # What some size of the run exceeds by more than the model errs is not how the run went.
+        excluded = any(low > FITS * seconds for low, seconds in zip(fastest, seconds_of_all, strict=True))
+        if sign is None and (miss > log(FITS) or excluded or rule.needs_sign):
             continue
         odd = small_are_slow is not None and rule.slows_small != small_are_slow
-        unsure = miss + log(slowest[-1] / fastest[-1]) / 4
+        end = last - 1
+        unsure = miss + log(slowest[end] / fastest[end]) / 4
         shown = sign[0].strip() if sign is not None else ""
-        found.append(((sign is None, odd, unsure), Cause(rule, fastest[-1], slowest[-1], shown)))
+        found.append(((sign is None, odd, unsure), Cause(rule, fastest[end], slowest[end], shown)))
     return tuple(cause for _, cause in sorted(found, key=lambda one: one[0])[:MOST_NAMED])

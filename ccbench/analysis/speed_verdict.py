@@ -127,7 +127,8 @@ class SpeedVerdict:
     """The verdict on one collective of one library, of the largest sizes first.
 
     subject: what it is on. reason: of having none at all, in which case there are no regimes.
-    causes: of being slow, the likeliest first. wrong: cases gave wrong elements; reason says how many, where.
+    causes: of being slow, the likeliest first. collapse: sizes between much faster ones.
+    wrong: cases gave wrong elements; reason says how many, where.
     left_out: cases that are not judged and why, and how the output ended; "" where all are judged.
     unfinished: so much is left out, or failed, that the rest speaks for no run.
     """
@@ -136,6 +137,7 @@ class SpeedVerdict:
     regimes: tuple[RegimeVerdict, ...] = ()
     reason: str = ""
     causes: tuple[Cause, ...] = ()
+    collapse: str = ""
     wrong: bool = False
     left_out: str = ""
     unfinished: bool = False
@@ -180,12 +182,20 @@ class SpeedVerdict:
             cure = "look whether clock and machine are the ones that were named, and whether data were sent"
             return Finding("doubt", "fast", (), seen, cure, subject)
         # What each cause would give at the size that is shown; where the largest are not slow, nothing.
-        gives = []
-        for one in self.causes:
-            span = worst.span(one.slowest_seconds, one.fastest_seconds)
-            rate = f", which gives {span} here" if worst is self.regimes[0] else ""
-            gives.append(one.rule.name + rate + f" ({one.sign} was seen)" * bool(one.sign))
-        seen = f"likely: {'; or '.join(gives)}" if gives else "no cause that is known gives that time here"
+        signed, unproven = [], []
+        for cause in self.causes:
+            span = worst.span(cause.slowest_seconds, cause.fastest_seconds)
+            text = cause.rule.name + (f", which gives {span} here" if worst is self.regimes[0] else "")
+            if cause.sign:
+                signed.append(f"{text} ({cause.sign} was seen)")
+            else:
+                unproven.append(text)
+        parts = [self.collapse] * bool(self.collapse)
+        parts += [f"likely: {'; or '.join(signed)}"] * bool(signed)
+        parts += [f"fits, unproven: {'; or '.join(unproven)}"] * bool(unproven)
+        if not self.causes:
+            parts.append("no cause that is known gives these times")
+        seen = "; ".join(parts)
         checks = dict.fromkeys(one.rule.check for one in self.causes)
         cure = "; ".join(checks) or "compare single nodes, pairs of nodes, and versions of the library"
         return Finding("problem" if self.broken else "doubt", "slow", (), seen, cure, subject)
@@ -212,7 +222,10 @@ class SpeedVerdict:
                 }
                 for one in self.regimes
             ],
-            "causes": [{"cause": one.rule.name, "check": one.rule.check} for one in self.causes],
+            "causes": [
+                {"cause": cause.rule.name, "check": cause.rule.check, "sign": cause.sign or None}
+                for cause in self.causes
+            ],
         }
 
 
@@ -357,7 +370,36 @@ def _verdict(run: Run, subject: str, points: Sequence[Point]) -> tuple[str, Spee
         members = [one for one in judged if regime_of(one.size_bytes) == regime]
         if members:
             regimes.append(regime_verdict(regime, members, typical.get(regime)))
-    return "", SpeedVerdict(subject, tuple(regimes), causes=_causes(run, system, request, judged, regimes))
+    causes = _causes(run, system, request, judged, regimes)
+    return "", SpeedVerdict(subject, tuple(regimes), causes=causes, collapse=collapse_text(judged))
+
+
+COLLAPSE = 0.5
+"""A size whose bus bandwidth is below this share of a smaller and of a larger size's is collapsed."""
+
+
+def collapse_text(points: Sequence[Point]) -> str:
+    """``collapse in place from 16 MiB to 2 GiB``, where two sizes or more in a row are; "" where none are."""
+    texts = []
+    for in_place in (False, True):
+        line = sorted(
+            (
+                point
+                for point in points
+                if point.in_place is in_place and regime_of(point.size_bytes) != "latency"
+            ),
+            key=lambda point: point.size_bytes,
+        )
+        rates = [point.busbw or 0.0 for point in line]
+        low = [
+            point
+            for place, point in enumerate(line)
+            if rates[place] < COLLAPSE * min(max(rates[: place + 1]), max(rates[place:]))
+        ]
+        if len(low) > 1:
+            texts.append(f"{'in' if in_place else 'out of'} place from {low[0].size} to {low[-1].size}")
+    faster = "smaller and larger sizes are more than twice as fast"
+    return f"collapse {' and '.join(texts)}: {faster}" if texts else ""
 
 
 def _factor(point: Point) -> float:
@@ -418,6 +460,11 @@ def _causes(
         any(one.word is Word.SLOW for one in smaller) if smaller else None,
         "\n".join(signs),
         only_small=largest.word is not Word.SLOW,
+        others=[
+            (point.size_bytes, point.median_seconds or 0.0)
+            for point in points
+            if regime_of(point.size_bytes) == "middle" and point.case_id not in largest.case_ids
+        ],
     )
 
 

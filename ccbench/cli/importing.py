@@ -61,12 +61,11 @@ def import_files(
     from ccbench.results.importers.pricing import Pricer
     from ccbench.results.importers.runs import each_once, write_import
 
-    given = _given(machine, nodes, network, ranks)
+    given, pricer = _given(machine, nodes, network, ranks), Pricer()
     once, again = each_once(files)
     found, problems = _imported(once, given)
     left_out = [*problems, *(line for file in found for line in file.refused)]
     folder = None
-    pricer = Pricer()
     if any(file.cases for file in found):
         name = found[0].log.source if len(found) == 1 else f"{len(found)} files"
         stem = Path(name).stem if len(found) == 1 else f"{len(found)}-files"

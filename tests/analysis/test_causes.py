@@ -44,12 +44,12 @@ def test_a_system_that_is_as_a_rule_makes_it_has_that_rule_among_its_causes(
     name: str, nodes: int, number: int
 ) -> None:
     healthy, planted = system(name, nodes), RULES[number]
-    if planted.needs_sign and nodes > 1:
-        return  # and here is none
+    sign = planted.shown_by.partition("|")[0] if planted.needs_sign else ""
     for worse in planted.systems(healthy):
-        times = [2 * planted.slows[0] * one if planted.needs_sign else one for one in seconds(worse)]
+        factor = 1 if planted.slows == (1.0, 1.0) else 1.2 * planted.slows[0]
+        times = [factor * one for one in seconds(worse)]
         if times[-1] > LEAST_EFFECT * seconds(healthy)[-1]:
-            assert planted.name in names(causes_of(healthy, LARGE, times, planted.slows_small))
+            assert planted.name in names(causes_of(healthy, LARGE, times, planted.slows_small, sign))
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -99,11 +99,24 @@ def test_what_is_usual_is_no_sign(sign: str) -> None:
     assert not any(one.sign for one in found)
 
 
-def test_on_several_nodes_clocks_need_a_flag_and_on_one_they_do_not() -> None:
-    for nodes, told in ((1, True), (2, False)):
+def test_clocks_need_a_flag() -> None:
+    for nodes in (1, 2):
         healthy = system("hgx-h100", nodes)
-        found = causes_of(healthy, LARGE, [3 * one for one in seconds(healthy)], small_are_slow=True)
-        assert (rule("clocks").name in names(found)) is told
+        for sign in ("", "power_capped"):
+            times = [3 * one for one in seconds(healthy)]
+            found = causes_of(healthy, LARGE, times, small_are_slow=True, signs=sign)
+            assert (rule("clocks").name in names(found)) == bool(sign)
+
+
+def test_a_size_that_is_faster_than_a_cause_allows_rules_it_out() -> None:
+    healthy = system("hgx-h100")
+    (one_nic,) = rule("one NIC").systems(healthy)
+    slow = seconds(one_nic)
+    assert rule("one NIC").name in names(causes_of(healthy, LARGE, slow, small_are_slow=False))
+    fast = seconds(healthy)
+    for times, others in (([*slow[:-1], fast[-1]], ()), (slow, [(2**25, fast[0] / 2)])):
+        found = causes_of(healthy, LARGE, times, small_are_slow=False, others=others)
+        assert rule("one NIC").name not in names(found)
 
 
 def test_where_only_small_messages_are_slow_a_cause_must_slow_them_and_leave_large_ones() -> None:

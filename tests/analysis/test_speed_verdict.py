@@ -97,7 +97,7 @@ def test_a_gap_over_all_large_sizes_is_the_first_problem_and_names_its_cause(tmp
     assert verdict.sentence.startswith("SLOW: nccl all_reduce")
     assert "18x the predicted time" in verdict.sentence
     assert (findings[0].severity, findings[0].kind) == ("problem", "slow")
-    assert findings[0].evidence.startswith("likely: sockets")
+    assert findings[0].evidence.startswith("fits, unproven: sockets")
     assert "NET/Socket" in findings[0].advice
     assert "slower_than_predicted" not in {one.kind for one in findings}, "nothing is said twice"
 
@@ -109,7 +109,9 @@ def test_slow_small_messages_alone_are_slow_and_large_ones_stay_normal(tmp_path:
     assert verdict.sentence.startswith("SLOW: nccl all_reduce, 16 ranks on 2 nodes: small messages ")
     assert "; normal: large messages " in verdict.sentence
     assert verdict.finding is not None
-    assert verdict.finding.evidence.startswith("likely: processors of the host that are busy, save power")
+    assert verdict.finding.evidence.startswith(
+        "fits, unproven: processors of the host that are busy, save power"
+    )
     assert "which gives" not in verdict.finding.evidence, "their rate at large sizes is no rate of small ones"
 
 
@@ -307,7 +309,9 @@ def test_logs_that_are_called_unhealthy_are_slow_with_the_cause_that_is_known_of
     assert verdict.word is Word.SLOW
     assert verdict.finding is not None
     assert verdict.finding.severity == "problem"
-    assert verdict.finding.evidence.startswith(f"likely: {likely}")
+    assert verdict.finding.evidence.removeprefix(verdict.collapse + "; ").startswith(
+        f"fits, unproven: {likely}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,50 @@ def test_a_broadcast_of_nccl_tests_has_the_ranks_of_its_command(ccbench: Command
     assert {(point.ranks, point.nodes) for point in load_run(tmp_path / "run").points} == {(8, 2)}
 
 
+CARDS = [
+    f"#  Rank {rank} Group  0 Pid 900 on host device  {rank} [0x8{rank}] NVIDIA GeForce RTX 4090"
+    for rank in range(4)
+]
+HEADER = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong"
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_slow_host_memory_is_laid_to_its_kernels_and_not_to_clocks(
+    ccbench: Command, tmp_path: Path, shown: bool
+) -> None:
+    channel = "host:900:900 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct"
+    row = "268435456 67108864 float sum -1 184100 1.46 2.19 0 184900 1.45 2.18 0"
+    closed = "# Out of bounds values : 0 OK"
+    lines = ["# all_reduce_perf", *CARDS, *[channel] * shown, HEADER, row, closed]
+    (tmp_path / "log.txt").write_text("\n".join(lines))
+    first, _, finding, *_ = ccbench("import", "log.txt", "--machine", "rtx-pcie").done.out.splitlines()
+    assert first.startswith("SLOW: ")
+    how = "likely" if shown else "fits, unproven"
+    assert f"; {how}: host memory written by kernels instead of copy engines (SHM)" in finding
+    assert "NCCL_SHM_USE_CUDA_MEMCPY=1" in finding
+    assert "clocks" not in finding
+
+
+def test_rates_that_other_sizes_reach_rule_sockets_out_and_a_collapse_is_named(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    rates = [30.1, 34.3, 0.9, 1.2, 1.3, 2.4, 4.4, 7.2, 13.9, 27.8, 37.3]
+    device = "#  Rank {0} Group  0 Pid {0} on host{1} device  {2} [0000:0{2}:00] NVIDIA RTX 6000D"
+    devices = [device.format(rank, rank // 8, rank % 8) for rank in range(16)]
+    rows = []
+    for place, rate in enumerate(rates):
+        size, algbw = 2 ** (23 + place), rate * 16 / 15
+        rows.append(f"{size} {size // 64} float none -1 {size / algbw / 1e3:.2f} {algbw:.2f} {rate:.2f} 0")
+    closed = "# Out of bounds values : 0 OK"
+    title = "# size count type redop root time algbw busbw #wrong"
+    (tmp_path / "log.txt").write_text("\n".join(["# alltoall_perf", *devices, title, *rows, closed]))
+    machine = ("--machine", "pcie5-x16", "--nodes", "2", "--network", "roce-400x8")
+    out = ccbench("import", "log.txt", *machine).done.out
+    assert out.startswith("SLOW: ")
+    assert "sockets" not in out
+    assert "collapse out of place from 32 MiB to 2 GiB: smaller and larger sizes are more than twice" in out
+
+
 def test_json_tells_a_script_what_became_of_every_file(ccbench: Command, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("nothing of the sort\n")
     ended = ccbench("import", "log.txt", "other.txt", "--json", "-o", "run")

@@ -342,7 +342,7 @@ class Given:
     ranks: int | None = None
 
     def ranks_on(self, nodes: int | None) -> int | None:
-        """The ranks given, else one per device of ``nodes``, else of the nodes given, else of one; or None."""
+        """The ranks given, else one per device of ``nodes``, of the nodes given, or of one; or None."""
         if self.ranks is not None:
             return self.ranks
         return None if self.devices is None else self.devices * (nodes or self.nodes or 1)

@@ -349,7 +349,7 @@ def read(text: str) -> ImportedLog:
             run.tables.append(OpenTable(None, 0))
     runs = [run for run in tables.runs if run.tables or run.devices]
     program = next(filter(None, (program_collective(line.text) for line in around)), "")
-    commands = {ranks for line in around if (ranks := _ranks_of_command(line.text))}
+    commands = {ranks for line in around if (ranks := ranks_of_command(line.text))}
     for run in runs:
         # Of several commands nobody says which one printed a run.
         if len(commands) == 1 and run.ranks is None and not run.devices:
@@ -378,7 +378,7 @@ def read(text: str) -> ImportedLog:
     )
 
 
-def _ranks_of_command(text: str) -> int | None:
+def ranks_of_command(text: str) -> int | None:
     """Ranks of a launcher's command line with a test behind it: processes times threads times GPUs."""
     before, program, options = text.partition("_perf")
     launch = launch_of(before) if program else None

@@ -286,8 +286,9 @@ _ASSIGNED = re.compile(
 )
 _HINT = re.compile(
     r"NVLS|SHARP|COLLNET|CollNet|\bAlgo\b|\bproto\b|NCCL_ALGO|NCCL_PROTO|\bPAT\b"
-    r"|Connected all (?:rings|trees)|coll channels|threadThresholds|Trees disabled|Channel \d{1,3}/\d{1,3} :"
-    r"|Trees \[0\]|Using network|Launch mode|Pattern \d{1,2}, crossNic|Latency/AlgBw|\bMSCCL\b",
+    r"|Connected all (?:rings|trees)|coll channels|threadThresholds|Trees disabled"
+    r"|Channel \d{1,3}(?:/\d{1,3})? :|Trees \[0\]|Using network|Launch mode"
+    r"|Pattern \d{1,2}, crossNic|Latency/AlgBw|\bMSCCL\b",
 )
 _MOST_HINTS = 400
 _USED_NETWORK = re.compile(r"Using network (\S{1,40})|Selected [Pp]rovider is ([a-z]{2,12})")

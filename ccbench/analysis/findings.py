@@ -21,9 +21,9 @@ from statistics import median
 
 from ccbench.analysis.fleet_rounds import BLAMES, machine_verdict
 from ccbench.analysis.health import ADVICE
-from ccbench.analysis.speed_verdict import Word, speed_verdicts
+from ccbench.analysis.speed_verdict import UNJUDGED_FLAGS, Word, speed_verdicts
 from ccbench.cases import AXIS, NO_OP, OVERLAP, WORK, Status
-from ccbench.machine.flags import Flag, advice_on
+from ccbench.machine.flags import About, Flag, advice_on
 from ccbench.results import Manifest, Point, Run
 from ccbench.stats import CHANCE, chance_of_most
 from ccbench.topology.graph import Finding
@@ -36,6 +36,9 @@ UNSTABLE = 0.20
 
 PREDICTION_ERROR_LIMIT = 0.30
 """A time this far from the prediction, as a share of it, is named."""
+
+DOUBTING = UNJUDGED_FLAGS | {flag.value for flag in Flag if flag.about in (About.LOAD, About.RUN)}
+"""Flags that put a time in doubt; others are of a device, or of what compares with cases that share them."""
 
 CLEAR_SHARE = 0.05
 """Part by which medians of a curve must differ; clusters' own checks of dips use the same."""
@@ -245,7 +248,7 @@ def far_from_prediction(points: Points) -> Iterator[Finding]:
         (one.median_seconds / one.predicted_seconds, one)
         for one in points
         if one.status == Status.OK and one.median_seconds and one.predicted_seconds and one.group_ranks > 1
-        if not (one.beats_bound or one.simulated or one.emulated)
+        if not (one.beats_bound or one.simulated or one.emulated or UNJUDGED_FLAGS & {*one.flags})
     ]
 
     def beyond(far: Sequence[tuple[float, Point]]) -> str:
@@ -383,12 +386,15 @@ def incomplete(points: Points) -> Iterator[Finding]:
 
 
 def _judged(points: Points) -> list[Point]:
-    """Cases with a time that follows rules; behind a computation it is that of both, which follows none."""
+    """Cases with a time that follows rules; behind a computation it is that of both, which follows none.
+
+    A time that a flag puts in doubt is the basis of no advice.
+    """
     return [
         one
         for one in points
         if one.median_seconds and one.size_bytes > 0 and one.group_ranks > 1
-        if not (one.emulated or one.baseline or one.mode == OVERLAP)
+        if not (one.emulated or one.baseline or one.mode == OVERLAP or DOUBTING & {*one.flags})
     ]
 
 

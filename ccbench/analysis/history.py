@@ -297,6 +297,16 @@ class History:
         """True if any series is long enough for a step to be found."""
         return any(len(one.seen) >= FEWEST_VALUES for one in self.series)
 
+    @property
+    def too_short(self) -> str:
+        """Why no step can be found, ``Cannot say: 1 run, 6 needed ...``; "" where one can."""
+        if self.long_enough:
+            return ""
+        seen = max((len(series.seen) for series in self.series), default=0)
+        return (
+            f"Cannot say: {plural(seen, 'run')}, {FEWEST_VALUES} needed of the same case on the same machine"
+        )
+
 
 def run_folders(roots: Iterable[Path]) -> tuple[Path, ...]:
     """Every run folder that is one of ``roots`` or lies below one, each once. Raises RunFolderError for no
@@ -397,9 +407,7 @@ def history_lines(history: History) -> list[str]:
         lines.append(f"and {len(history.changes) - MOST_LINES} older steps")
     words = f"{plural(history.runs, 'run')}, {len(history.series)} series"
     words += f", {plural(len(history.changes), 'step')}"
-    if not history.long_enough:
-        words += f"; a step needs at least {FEWEST_VALUES} runs of the same case on the same machine"
-    return [*lines, words]
+    return [*lines, f"{history.too_short}; {words}" if history.too_short else words]
 
 
 def change_text(change: Change) -> str:

@@ -27,7 +27,7 @@ LEGEND = (
 
 def history_page(history: History, title: str = "History") -> str:
     """The whole file as text. Raises MissingDependency without jinja2 or plotly."""
-    drawn = history.series[:MOST_PICTURES]
+    drawn = history.series[:MOST_PICTURES] if history.long_enough else ()
     figures = {f"figure-{place}": _figure(one) for place, one in enumerate(drawn, start=1)}
     # A page of thousands of figures would open in no browser.
     left_out = len(history.series) - len(drawn)
@@ -60,7 +60,7 @@ def history_page(history: History, title: str = "History") -> str:
     part = RunPart(
         name="",
         facts=f"{plural(history.runs, 'run')}, {len(history.series)} series",
-        sentences=(overview if history.changes else "No step was found.",),
+        sentences=(history.too_short or (overview if history.changes else "No step was found."),),
         findings=tuple(findings),
     )
     section = Section("history", "Series", LEGEND + more, tuple(figures.items()))

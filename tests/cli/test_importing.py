@@ -12,7 +12,7 @@ import pytest
 from ccbench.results import load_run
 from ccbench.topology.files import load_catalog, to_plain
 from tests.cli.conftest import Command
-from tests.results.importers.nccl_tests_outputs import ALL_RIGHT, ONE_WRONG, TITLES, row
+from tests.results.importers.nccl_tests_outputs import ALL_RIGHT, ONE_WRONG, TITLES, output, row
 
 WORDS = {size: f"{size:>12}  {size // 4:>12}  float  none  0" for size in (1 << 20, 2 << 20)}
 BROADCAST = ["# broadcast_perf", TITLES, *(row(size, 1.0, words=words) for size, words in WORDS.items())]
@@ -221,6 +221,30 @@ def test_rates_that_other_sizes_reach_rule_sockets_out_and_a_collapse_is_named(
     assert out.startswith("SLOW: ")
     assert "sockets" not in out
     assert "collapse out of place from 32 MiB to 2 GiB: smaller and larger sizes are more than twice" in out
+
+
+def test_an_indented_log_says_as_much_as_one_that_is_not(ccbench: Command, tmp_path: Path) -> None:
+    lines = [line for line in ALL_RIGHT.splitlines(keepends=True) if "nccl-library" not in line]
+    text = "".join(lines).replace("#\n", "NCCL version 2.21.5+cuda12.4\n#\n", 1)
+    for indent in ("", "    ", "  \t"):
+        (tmp_path / "log.txt").write_text("".join(indent + line for line in text.splitlines(keepends=True)))
+        assert ccbench("import", "log.txt", "-o", f"run{len(indent)}").done
+        run = load_run(tmp_path / f"run{len(indent)}")
+        assert {point.backend_version for point in run.points} == {"NCCL 2.21.5"}
+
+
+def test_flagged_times_are_the_basis_of_no_advice(ccbench: Command, tmp_path: Path) -> None:
+    # 8 MiB take twice the time of 16 MiB: advice where times are the collective's, none where -C was set.
+    rows = [row(8 << 20, time=900.0), row(16 << 20, time=400.0)]
+    for text, found in (
+        (output(rows), True),
+        (output(rows).replace("   time   algbw", "cputime   algbw"), False),
+    ):
+        (tmp_path / "log.txt").write_text(text)
+        assert ccbench("import", "log.txt", "-o", f"run-{found}").code == 0
+        page = ccbench("report", f"run-{found}", "--format", "md").done.out
+        assert ("Time falls with size" in page) is found
+        assert page.splitlines()[1].startswith("CANNOT SAY: ") is not found
 
 
 def test_json_tells_a_script_what_became_of_every_file(ccbench: Command, tmp_path: Path) -> None:

@@ -341,7 +341,8 @@ def read(text: str) -> ImportedLog:
     around: list[Line] = []
     for line in source_lines(text):
         tables.take(line)
-        if line.message or not (line.text[:1].isspace() or line.text[:1].isdigit()):
+        # Rows of figures say nothing else, however far a whole text is indented.
+        if line.message or not line.text.lstrip()[:1].isdigit():
             said.take(line)
             around.append(line)
     for run in tables.runs:

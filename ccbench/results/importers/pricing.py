@@ -34,7 +34,10 @@ BETWEEN_SOCKETS = "108 GB/s"
 _ANY = re.compile(r"^(?:any|some|generic)\b", re.IGNORECASE)
 """First word of a catalog model that stands for every card of a kind."""
 
-_SAYS_NOTHING = re.compile(r"\b(?:nvidia|tesla|amd|instinct|geforce|[0-9]+ ?gb|hbm[0-9a-z]*)\b")
+_SAYS_NOTHING = re.compile(
+    r"\b(?:nvidia|tesla|amd|instinct|geforce|[0-9]+ ?gb?|hbm[0-9a-z]*|3e|gfx[0-9a-f]+|sxm[56]?|ac)\b"
+)
+"""Makers, memory (H20-3e is an H20 with HBM3e), cooling, and modules of which a model has only one."""
 
 
 def bare_model(words: str) -> str:
@@ -54,7 +57,7 @@ def is_other_model(one: str, other: str) -> bool:
     def numbered(words: str) -> set[str]:
         found = set() if _ANY.match(words) else set(bare_model(words).split())
         found = {word for word in found if any(letter.isdigit() for letter in word)}
-        return {word for word in found if not re.fullmatch(r"sxm[0-9]*|gfx[0-9a-f]+|[0-9]+g|[0-9]", word)}
+        return {word for word in found if not re.fullmatch(r"sxm[0-9]*|[0-9]", word)}
 
     def alike(one: str, other: str) -> bool:
         short, long = sorted((one, other), key=len)

@@ -63,11 +63,13 @@ def test_no_text_of_a_run_becomes_markup() -> None:
 
 
 def test_more_series_than_a_page_bears_are_counted_not_drawn(contents: list[PageContent]) -> None:
-    history_page(History(1, tuple(made([1.0]) for _ in range(history.MOST_PICTURES + 3)), ()))
+    history_page(History(6, tuple(made([1.0] * 6) for _ in range(history.MOST_PICTURES + 3)), ()))
     (content,) = contents
     assert len(plots_of(content)) == history.MOST_PICTURES
     assert "3 more series" in content.sections[0].text
 
 
 def test_an_empty_history_is_still_a_page() -> None:
-    assert "No step was found" in history_page(History(0, (), ()))
+    page = history_page(History(0, (), ()))
+    assert "Cannot say: 0 runs, 6 needed of the same case" in page
+    assert "needs a look" not in page

@@ -52,6 +52,26 @@ def predictions(run: Run) -> list[Any]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("model", "machine"),
+    [
+        ("NVIDIA H20-3e", "hgx-h20"),
+        ("NVIDIA H20 141GB", "hgx-h20"),
+        ("NVIDIA H20 96GB HBM3", "hgx-h20"),
+        ("NVIDIA H100 SXM5 80GB", "hgx-h100"),
+        ("NVIDIA H200 141GB HBM3e", "hgx-h200"),
+        ("NVIDIA GH200 144G HBM3e", "gh200x4"),
+        ("NVIDIA B200 AC", "hgx-b200"),
+        ("Tesla V100-SXM3-32GB-H", ""),
+        ("NVIDIA H100 PCIe", "h100-pcie-bridge"),
+    ],
+)
+def test_variants_of_a_model_are_guessed_and_checked_alike(model: str, machine: str) -> None:
+    assert machines_with(model) == ((machine,) if machine else ())
+    if machine:
+        assert difference(load_catalog(machine), [model]) is None
+
+
 BOARD = Given("hgx-h100", 8, 1, "", "hgx-h100")
 
 

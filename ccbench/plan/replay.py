@@ -65,7 +65,7 @@ class Alone:
 class CaseTime:
     """A case of the job. Seconds are of one launch, shares of the job's communication time.
 
-    seconds: median of what the ranks' records say, with waiting. transfer_seconds: median of the longest
+    seconds: median of the longest time among the ranks, with waiting. transfer_seconds: median of the longest
     without, None where one rank alone was recorded. waiting_share: of ``seconds`` summed up. last: rank that
     came last most often, with how often; of ``decided`` collectives in which one clearly did.
     """
@@ -272,7 +272,8 @@ def _case_time(job: JobCase, alone: Alone, total_seconds: float, one_clock: bool
         job,
         alone,
         share=spent / total_seconds if total_seconds else None,
-        seconds=median(seconds for _, found in timed for seconds in found),
+        # Of the same instances and by the longest rank, as the transfer: no part is longer than the whole.
+        seconds=median(max(found) for _, found in [(one, found) for one, found, _ in joined] or timed),
         transfer_seconds=median(float((found - waited).max()) for _, found, waited in joined)
         if joined
         else None,

@@ -202,6 +202,7 @@ def test_a_rank_with_less_to_do_is_not_taken_for_a_late_one(apart: float) -> Non
     assert result.one_clock == (apart == 0)
     # With a clock for each rank, nobody can say that nobody waited.
     assert one.transfer_seconds == pytest.approx(0.004 if apart else 0.009)
+    assert one.seconds == pytest.approx(0.009), "the whole is by the longest rank too, so no part is longer"
     assert step_of(result).waiting_seconds == pytest.approx(0.00375 if apart else 0.0)
 
 

@@ -440,7 +440,7 @@ def _table_outcome(table: OpenTable, run: OpenRun) -> tuple[Outcome, list[Source
     """The outcome of one table, and what contradicts the closing lines where it is cut.
 
     Complete needs a closing line, no hole, every size that the settings announce, and rows whose mean is
-    the closing average.
+    the closing average. Unknown is a table that is quoted without its settings and closing lines.
     """
     rows, config = table.rows, run.config
     if table.has_hole or not rows:
@@ -468,8 +468,10 @@ def _table_outcome(table: OpenTable, run: OpenRun) -> tuple[Outcome, list[Source
             text = f"the settings end at {largest} B, the rows at {last} B"
         if text:
             return Outcome.CUT, [SourceWarning("truncated", text, table.line)]
-    is_closed = table.average is not None or table.concluded or table.wrong_values is not None
-    return Outcome.COMPLETE if is_closed else Outcome.CUT, []
+    if table.average is not None or table.concluded or table.wrong_values is not None:
+        return Outcome.COMPLETE, []
+    # Who quotes a table alone, without the settings above it, leaves out the lines below it, too.
+    return Outcome.CUT if config else Outcome.UNKNOWN, []
 
 
 def _log_outcome(

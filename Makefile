@@ -6,18 +6,23 @@ BIN := $(VENV)/bin
 # Tests start some thousand processes, each of which would compile ccbench anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install check check-all install-lint lint types test install-exhaustive test-exhaustive nccl-tables gpu-day-bundle format clean
+# Versions that the tests have passed with: what is published tomorrow fails nobody. 'make install CONSTRAINTS=/dev/null'
+# takes the newest instead, constraints/lowest.txt is the oldest that pyproject.toml admits.
+CONSTRAINTS ?= constraints/tested.txt
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c $(CONSTRAINTS)
+
+.PHONY: install check check-all install-lint lint types test install-exhaustive test-all portable nccl-tables gpu-day-bundle format clean
 
 install: ## a virtual environment with ccbench from this checkout and what the quick tests need
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
+	$(INSTALL) -e '.[dev]'
 
 check: test ## what a change must pass, with 'make install-lint lint types'
 
-check-all: install-lint lint types check install-exhaustive test-exhaustive nccl-tables ## and what repeats: every mutant, cut, instance, torch, CuPy
+check-all: install-lint lint types install-exhaustive test-all nccl-tables ## and what repeats: every mutant, cut, instance, torch, CuPy
 
 install-lint: ## ruff, mypy and the types of libraries: 90 MB
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev,lint]'
+	$(INSTALL) -e '.[dev,lint]'
 
 lint: ## style, of all files
 	$(BIN)/ruff check .
@@ -32,20 +37,24 @@ test: ## the quick tier
 	$(BIN)/pytest -m "not exhaustive and alone"
 
 install-exhaustive: ## torch (its CPU build, where pip is told of it) and NVRTC: 1 GB
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev,exhaustive]'
+	$(INSTALL) -e '.[dev,exhaustive]'
 
-test-exhaustive: ## what the quick tier leaves out
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m "(exhaustive or hypothesis) and not alone" --hypothesis-profile exhaustive
-	$(BIN)/pytest -m "exhaustive and alone"
+test-all: ## the quick tier and what it leaves out
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not alone" --hypothesis-profile exhaustive
+	$(BIN)/pytest -m "alone"
+
+portable: install ## the first suite, and the tests of what libraries and Pythons differ in
+	$(BIN)/ccbench run quick -q -o $(VENV)/quick
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "portable and not exhaustive and not alone"
 
 # What ccbench says of NCCL, cuBLAS and CuPy against the real ones, which import without a driver, and oneCCL between
 # processors; 3.3 GB of wheels.
 # In an environment of their own: where CuPy is, other tests take what they find for a machine with GPUs.
-CUPY ?= 13 14
+CUPY ?= 13.6.0 14.2.0
 nccl-tables: ## the calls of CuPy, NCCL and oneCCL against installed ones; needs no GPU
 	$(PYTHON) -m venv $(VENV)-cupy
 	for cupy in $(CUPY); do \
-		$(VENV)-cupy/bin/pip install --quiet --disable-pip-version-check --no-compile "cupy-cuda12x==$$cupy.*" \
+		$(VENV)-cupy/bin/pip install --quiet --disable-pip-version-check --no-compile -c $(CONSTRAINTS) "cupy-cuda12x==$$cupy" \
 			nvidia-nccl-cu12 nvidia-cublas-cu12 hypothesis pytest pytest-timeout -e . && \
 		$(VENV)-cupy/bin/pytest -q tests/gpu/test_nccl_library.py tests/gpu/test_cupy.py \
 			| tee $(VENV)-cupy/tables.txt && \
@@ -53,7 +62,7 @@ nccl-tables: ## the calls of CuPy, NCCL and oneCCL against installed ones; needs
 	done
 
 	$(PYTHON) -m venv $(VENV)-oneccl
-	$(VENV)-oneccl/bin/pip install --quiet --disable-pip-version-check --no-compile hypothesis pytest pytest-timeout \
+	$(VENV)-oneccl/bin/pip install --quiet --disable-pip-version-check --no-compile -c $(CONSTRAINTS) hypothesis pytest pytest-timeout \
 		-e '.[oneccl]'
 	$(VENV)-oneccl/bin/pytest -q tests/faults/test_oneccl.py | tee $(VENV)-oneccl/tables.txt
 	grep -q '^8 passed' $(VENV)-oneccl/tables.txt

@@ -45,6 +45,22 @@ GOLDEN_SECTION = (5**0.5 - 1) / 2
 EXHAUSTIVE = ("backends/gloo", "traced_job")
 """Tests that need packages which the exhaustive tier alone installs."""
 
+PORTABLE = (
+    "backends/xccl/test_host.py",
+    "cli",
+    "machine",
+    "report",
+    "results/test_folder.py",
+    "results/test_gathered.py",
+    "results/test_loading.py",
+    "runner/test_planning.py",
+    "runner/test_starting.py",
+    "suite",
+    "test_imports.py",
+    "topology",
+)
+"""Tests of what other versions of Python and of libraries do otherwise."""
+
 
 def is_among(path: Path, places: tuple[str, ...]) -> bool:
     """Whether a file of tests is one of ``places`` or below."""
@@ -54,6 +70,8 @@ def is_among(path: Path, places: tuple[str, ...]) -> bool:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files of which ``make`` asks for no test: reading all of them takes long."""
     asked = config.getoption("markexpr").split(" and ")
+    if "portable" in asked and collection_path.is_file() and not is_among(collection_path, PORTABLE):
+        return True
     if collection_path.is_dir() or not {"alone", "not alone"} & set(asked):
         return None
     return is_among(collection_path, ALONE) != ("alone" in asked) or None
@@ -68,6 +86,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("alone")
         if is_among(item.path, EXHAUSTIVE):
             item.add_marker("exhaustive")
+        if is_among(item.path, PORTABLE):
+            item.add_marker("portable")
         if isinstance(item, pytest.Function) and item.get_closest_marker("thinned"):
             thinned[f"{item.path}::{item.originalname}"].append(item)
     for combinations in thinned.values():

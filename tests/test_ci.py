@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ALONE, EXHAUSTIVE
+from tests.conftest import ALONE, EXHAUSTIVE, PORTABLE
 
 CONFTEST = Path(__file__).parent / "conftest.py"
 
@@ -54,8 +54,8 @@ def test_skips_for_want_of_a_gpu_and_outside_ci_are_allowed_and_a_failure_stays_
     assert ("1 failed, 1 passed" in ended.stdout) == (code == 1)
 
 
-def test_places_that_are_named_as_alone_or_exhaustive_are_there() -> None:
-    for place in (*ALONE, *EXHAUSTIVE):
+def test_places_that_are_named_are_there() -> None:
+    for place in (*ALONE, *EXHAUSTIVE, *PORTABLE):
         assert (CONFTEST.parent / place).exists(), f"tests/conftest.py names {place}"
 
 

@@ -17,6 +17,7 @@ HOMONYMS = {
     Flag.SHARED_CORE: "a sample of the calibration",
     Flag.LOOPBACK: "a kind of network interface, and of finding",
     Flag.EMULATION: "a kind of finding",
+    Flag.CPU_TIME: "a key of nccl-tests' JSON",
     Flag.INCOMPLETE: "a kind of finding",
 }
 

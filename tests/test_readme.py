@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 
 import click
 import pytest
@@ -54,15 +56,62 @@ def test_every_command_and_option_that_a_sentence_names_exists(line: str) -> Non
     assert {word for word in words if re.fullmatch(r"-o|--[a-z-]+", word)} <= known
 
 
+FOREIGN = {
+    "amdgpu_xgmi.h",
+    "apps/main/transformer.py",
+    "asv/step_detect.py",
+    "topologies.py",
+    "topology-nvml.c",
+}
+"""Files of other projects that pages name."""
+
+TOPS = ("ccbench", "kernels", "suites", "results", "tests", "benchmarks", "docs", ".ci", "constraints")
+PLACES = "".join(
+    f"/{place.relative_to(CHECKOUT).as_posix()}\n" for top in TOPS for place in (CHECKOUT / top).rglob("*")
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_place_that_a_page_names_exists(page: Path) -> None:
+    """Sources, and what begins with a folder of the checkout; both may leave out how their path begins."""
+    for word in re.findall(r"`([\w./-]+)`", page.read_text(encoding="utf-8")):
+        is_source = re.search(r"\w\.(py|cu|cuh|c|h)$", word) and word not in FOREIGN
+        is_below = re.match(rf"({'|'.join(TOPS)})/(?!2)\w", word)
+        if is_source or is_below:
+            assert f"/{word.rstrip('/')}\n" in PLACES, word
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_module_and_name_of_ccbench_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"python3? -m ((?:ccbench|tests|benchmarks)[\w.]*)", text):
+        assert find_spec(name), name
+    for name in re.findall(r"`(ccbench(?:\.\w+)+)[`(]", text):
+        if not name.endswith((".prom", ".xml", ".json")):
+            assert resolve_name(name), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_waits_to_be_filled_in(page: Path) -> None:
+    assert re.findall(r"@[A-Z]@|\bTODO\b|\bFIXME\b|\bXXX\b", page.read_text(encoding="utf-8")) == []
+
+
 def test_the_table_of_backends_is_complete() -> None:
     assert set(re.findall(r"^\| `([\w-]+)` \|", README, flags=re.MULTILINE)) == set(backend_names())
 
 
 def test_the_two_commands_use_what_the_checkout_has() -> None:
-    assert "pip install . && .venv/bin/ccbench run quick" in README
+    assert "pip install -c constraints/tested.txt . && .venv/bin/ccbench run quick" in README
+    assert (CHECKOUT / "constraints/tested.txt").is_file()
     assert "\nmake install check\n" in README
-    targets = set(re.findall(r"^(\w+):", (CHECKOUT / "Makefile").read_text(), flags=re.MULTILINE))
+    targets = set(re.findall(r"^([\w-]+):", (CHECKOUT / "Makefile").read_text(), flags=re.MULTILINE))
     assert {"install", "check"} <= targets
+
+
+def test_ci_types_what_the_readme_says_and_asks_make_for_what_it_has() -> None:
     ci = (CHECKOUT / ".ci/run").read_text()
-    assert "make install check" in ci
-    assert "make install-lint lint types" in ci
+    patterns = re.findall(r"grep -E '(.*)' README.md", ci)
+    assert [len(re.findall(pattern, README, flags=re.MULTILINE)) for pattern in patterns] == [1, 1]
+    targets = set(re.findall(r"^([\w-]+):", (CHECKOUT / "Makefile").read_text(), flags=re.MULTILINE))
+    (everything,) = re.findall(r"^targets=\((.*)\)", ci, flags=re.MULTILINE)
+    assert {*everything.split(), "portable"} <= targets

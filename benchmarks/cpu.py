@@ -1,7 +1,7 @@
-"""ccbench's CPU backend against Open MPI, MPICH and Gloo, interleaved in one run; by hand, never in CI.
+"""ccbench's CPU backend against Open MPI, MPICH, Intel MPI and Gloo, interleaved in one run; by hand, never in CI.
 
     python benchmarks/cpu.py --python-openmpi E1/bin/python --python-mpich E2/bin/python \\
-        --python-gloo E3/bin/python --json run.json --into docs/performance.md
+        --python-intelmpi E3/bin/python --python-gloo E4/bin/python --json run.json --into docs/performance.md
 
 Every round visits every (contender, point) once, in a shuffled order of its own. All teams live through the
 whole run and sleep while another one is measured. docs/performance.md says what is and is not equal.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.points import MPIS, PEERS, TITLES
 
-DESCRIPTION = "ccbench's CPU backend against Open MPI, MPICH and Gloo, interleaved in one run."
+DESCRIPTION = "ccbench's CPU backend against Open MPI, MPICH, Intel MPI and Gloo, interleaved in one run."
 
 
 @dataclass(frozen=True)

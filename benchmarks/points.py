@@ -11,13 +11,21 @@ from ccbench.dtypes import item_bytes
 CCBENCH = "ccbench"
 OPENMPI = "openmpi"
 MPICH = "mpich"
+INTELMPI = "intelmpi"
 GLOO = "gloo"
 MEMCPY = "memcpy"
 """Not a contender: independent copies on every processor, the physical limit of the same run."""
 
-MPIS = (OPENMPI, MPICH)
+MPIS = (OPENMPI, MPICH, INTELMPI)
 PEERS = (*MPIS, GLOO)
-TITLES = {CCBENCH: "ccbench", OPENMPI: "Open MPI", MPICH: "MPICH", GLOO: "Gloo", MEMCPY: "memcpy"}
+TITLES = {
+    CCBENCH: "ccbench",
+    OPENMPI: "Open MPI",
+    MPICH: "MPICH",
+    INTELMPI: "Intel MPI",
+    GLOO: "Gloo",
+    MEMCPY: "memcpy",
+}
 
 DTYPE = "float32"
 PRIVATE, SHARED = "private", "shared"

@@ -164,7 +164,7 @@ def test_every_round_visits_everything_once_in_an_order_of_its_own() -> None:
     first, second = (stops(options, TEAMS, number) for number in (0, 1))
     assert first != second
     assert set(first) == set(second)
-    assert len(first) == len(set(first)) == 2 * (4 * len(points(False)) + len(own_points(False))) + 2
+    assert len(first) == len(set(first)) == 2 * (5 * len(points(False)) + len(own_points(False))) + 2
     assert first == stops(options, TEAMS, 0)
 
 
@@ -211,7 +211,7 @@ def test_options_are_taken_over() -> None:
         ("--ranks two", "write 2,4"),
         ("--ranks 1,2", "fewer than 2"),
         ("--rounds 0", "write 1 or more"),
-        ("--peers gloo,ucc", "ucc not known; choose of openmpi, mpich, gloo"),
+        ("--peers gloo,ucc", "ucc not known; choose of openmpi, mpich, intelmpi, gloo"),
         ("--pin ccbench", "--pin: ccbench not known"),
     ],
 )

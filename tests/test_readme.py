@@ -57,6 +57,7 @@ def test_every_command_and_option_that_a_sentence_names_exists(line: str) -> Non
 
 
 FOREIGN = {
+    "amdgpu_xgmi.c",
     "amdgpu_xgmi.h",
     "apps/main/transformer.py",
     "asv/step_detect.py",

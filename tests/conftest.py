@@ -47,9 +47,17 @@ EXHAUSTIVE = ("backends/gloo", "traced_job")
 
 PORTABLE = (
     "backends/xccl/test_host.py",
-    "cli",
+    "cli/test_commands.py",
+    "cli/test_importing.py",
+    "cli/test_main.py",
+    "cli/test_plan.py",
+    "cli/test_surface.py",
     "machine",
-    "report",
+    "model/test_machine.py",
+    "report/page",
+    "report/test_drawing.py",
+    "report/test_exports.py",
+    "report/test_writing.py",
     "results/test_folder.py",
     "results/test_gathered.py",
     "results/test_loading.py",
@@ -57,7 +65,10 @@ PORTABLE = (
     "runner/test_starting.py",
     "suite",
     "test_imports.py",
-    "topology",
+    "topology/readers",
+    "topology/test_fabrics.py",
+    "topology/test_files.py",
+    "topology/test_whole_way.py",
 )
 """Tests of what other versions of Python and of libraries do otherwise."""
 

@@ -21,6 +21,7 @@ from ccbench.cases import (
     PROCESSES,
     Case,
     Sampling,
+    backend_names,
     backends_of_auto,
     capabilities_of,
 )
@@ -151,6 +152,9 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     elsewhere = gpus if options.only_plan or simulated else None
     # What ``auto`` is, in backends and in ranks, there or here.
     automatic, notes = _backends_planned_for(elsewhere, nodes) if elsewhere else automatic_backends(options)
+    by_auto = "auto" in (options.backends or suite.backends) and not elsewhere
+    if by_auto and not any(capabilities_of(name).on_gpus for name in automatic):
+        refuse_idle_devices(options)
     auto_ranks = _ranks_of_auto(suite, options.backends, automatic)
     context = ExpansionContext(
         backends=options.backends or None,
@@ -166,8 +170,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     _refuse_impossible(cases)
     refused = refusals(cases, "" if elsewhere else devices_missing(options))
     able = [case for case in cases if case not in refused]
-    if ("auto" not in suite.backends or options.backends) and not elsewhere:
-        notes = ()
+    notes = notes if by_auto or elsewhere else ()
     absent = {} if options.only else left_out(suite, context)  # of a choice nobody asked for the rest
     said = [f"{count} more cases left out: {why}" for why, count in absent.items()]
     unsupported = Counter(f"unsupported by {case.backend}: {reason}" for case, reason in refused.items())
@@ -331,6 +334,31 @@ def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str,
     return there, (f"backend auto: {', '.join(there)}, because no GPU can be used here ({first})",)
 
 
+def refuse_idle_devices(options: RunOptions, root: Path = Path("/")) -> None:
+    """Raise BackendUnavailable where there are devices that ``auto`` would leave idle to measure processors.
+
+    The message says what to install. root: below it lie the machine's device files.
+    """
+    cure = "or measure the processors, with --backend cpu"
+    if options.launched:
+        idle = next((host for host in options.launched.facts if host.gpus and host.no_gpus), None)
+        if idle:
+            has = f"{idle.name} has {plural(len(idle.gpus), 'GPU')}"
+            raise BackendUnavailable(
+                f"backend auto: {has}, and nothing here drives them: {idle.no_gpus}; {cure}"
+            )
+        return
+    for name in (name for name in backend_names() if capabilities_of(name).on_gpus):
+        able, devices = capabilities_of(name), devices_of((name,), root)
+        if not devices or any(need.device and not (root / need.device[1:]).exists() for need in able.needs):
+            continue
+        reason = open_backend(name).unavailable()
+        if reason or not able.automatic:
+            reason = reason or f"auto leaves out {name}, which has never run on one; write --backend {name}"
+            has = f"this machine has {plural(devices, able.needs[0].name)}"
+            raise BackendUnavailable(f"backend auto: {has}, and nothing here drives them: {reason}; {cure}")
+
+
 def automatic_ranks(backends: Sequence[str] = (), root: Path = Path("/"), on_devices: bool = False) -> int:
     """Return the GPUs where only backends that drive them are asked for and there are any, else processors.
 
@@ -338,15 +366,19 @@ def automatic_ranks(backends: Sequence[str] = (), root: Path = Path("/"), on_dev
     whatever the backend.
     """
     if on_devices or (backends and all(capabilities_of(name).on_gpus for name in backends)):
-        needed = {need.device for name in backends for need in capabilities_of(name).needs} - {""}
-        if needed:
-            files, variable = OTHER_DEVICES[min(needed)]
-            gpus = _chosen(len(list(root.glob(files))), os.environ.get(variable))
-        else:
-            gpus = visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        gpus = devices_of(backends, root)
         if gpus:
             return max(2, gpus)
     return max(2, usable_cores())
+
+
+def devices_of(backends: Sequence[str], root: Path) -> int:
+    """Return the devices of this machine that ``backends`` drive, less those hidden by a variable."""
+    needed = {need.device for name in backends for need in capabilities_of(name).needs} - {""}
+    if needed:
+        files, variable = OTHER_DEVICES[min(needed)]
+        return _chosen(len(list(root.glob(files))), os.environ.get(variable))
+    return visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def visible_gpus(root: Path, chosen: str | None) -> int:

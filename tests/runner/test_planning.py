@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ccbench.backends import open_backend
+from ccbench.backends.cuda import driver_missing
+from ccbench.backends.xccl import amd_missing
 from ccbench.cases import DECLARED, Case, Sampling, capabilities_of
-from ccbench.errors import MachineError, SuiteError, UsageError
+from ccbench.errors import BackendUnavailable, MachineError, SuiteError, UsageError
 from ccbench.machine.host import usable_cores
 from ccbench.runner.planning import (
     RunOptions,
@@ -20,6 +24,7 @@ from ccbench.runner.planning import (
     plan_suite,
     rank_bytes,
     refusals,
+    refuse_idle_devices,
     starting_seconds,
 )
 from ccbench.runner.workers.discovery import HostFacts, LaunchedRanks
@@ -65,6 +70,80 @@ def test_without_gpus_the_cpu_runs_and_one_sentence_says_what_is_missing(
     backends, notes = automatic_backends(RunOptions())
     assert backends == ("cpu",)
     assert notes == ("backend auto: cpu, because no GPU can be used here (no driver; install it)",)
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        (
+            ("nvidia0", "nvidia1"),
+            ("this machine has 2 GPUs", "CuPy is not installed; pip install '.[cuda13]'"),
+        ),
+        (("dxg",), ("this machine has 1 GPU", "pip install '.[cuda13]'")),
+        (
+            ("kfd", "dri/renderD128"),
+            ("has 1 AMD GPU,", "CuPy for ROCm is not installed; pip install '.[rocm7]'"),
+        ),
+        (("davinci0", "davinci1"), ("has 2 Ascend devices", "HCCL is not installed: ")),
+    ],
+)
+def test_auto_does_not_measure_processors_beside_devices_that_only_lack_a_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    for file in files:
+        (tmp_path / "dev" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "dev" / file).touch()
+    on_files(monkeypatch, tmp_path)
+    monkeypatch.setattr("ccbench.backends.cuda.find_spec", lambda name: None)
+    with pytest.raises(BackendUnavailable) as caught:
+        plan_suite(load_suite("quick"), RunOptions())
+    assert all(
+        word in str(caught.value) for word in (*words, "or measure the processors, with --backend cpu")
+    )
+    assert caught.value.exit_code == 2
+    plan = plan_suite(load_suite("quick"), RunOptions(backends=("cpu",)))
+    assert {case.backend for case in plan.cases} == {"cpu"}
+    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"):
+        monkeypatch.setenv(variable, "")  # hidden on purpose
+    assert {case.backend for case in plan_suite(load_suite("quick"), RunOptions()).cases} == {"cpu"}
+
+
+def test_auto_leaves_no_amd_gpu_idle_either_where_nothing_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dev/dri").mkdir(parents=True)
+    for file in ("kfd", "dri/renderD128", "dri/renderD129"):
+        (tmp_path / "dev" / file).touch()
+    on_files(monkeypatch, tmp_path)
+    monkeypatch.setattr("ccbench.backends.xccl.installed_version", {"cupy-rocm-7-0": "14.0"}.get)
+    with pytest.raises(
+        BackendUnavailable, match=r"2 AMD GPUs, .* never run on one; write --backend rccl; or"
+    ):
+        plan_suite(load_suite("quick"), RunOptions())
+
+
+def on_files(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+    """Let the device files below ``root`` be this machine's, whatever it has and hides."""
+    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"):
+        monkeypatch.delenv(variable, raising=False)
+    for function in (
+        "runner.planning.driver_missing",
+        "backends.cuda.driver_missing",
+        "backends.xccl.driver_missing",
+    ):
+        monkeypatch.setattr(f"ccbench.{function}", lambda *at: driver_missing(root))
+    monkeypatch.setattr("ccbench.backends.xccl.amd_missing", partial(amd_missing, root))
+    idle = partial(refuse_idle_devices, root=root)
+    monkeypatch.setattr("ccbench.runner.planning.refuse_idle_devices", idle)
+
+
+def test_auto_of_launched_ranks_is_refused_where_their_gpus_lack_a_library() -> None:
+    lacking = HostFacts("b", ranks=2, gpus=("H100", "H100"), no_gpus="CuPy is not installed; pip install it")
+    launched = LaunchedRanks(("a", "b", "b"), (HostFacts("a", ranks=1, no_gpus="no driver"), lacking))
+    with pytest.raises(
+        BackendUnavailable, match=r"b has 2 GPUs, .* CuPy is not installed; pip install it; or"
+    ):
+        refuse_idle_devices(RunOptions(launched=launched))
 
 
 def test_with_gpus_what_works_is_taken_and_what_does_not_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

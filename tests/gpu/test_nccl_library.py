@@ -5,8 +5,10 @@ The first part needs CuPy and NCCL but no driver; the rest one GPU, on which a c
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import CannotRun
-from ccbench.backends.xccl import CTA_POLICIES
+from ccbench.backends.xccl import ALGORITHMS, CTA_POLICIES
 from ccbench.backends.xccl.collectives import BY_CUPY, Call, prepared
 from ccbench.backends.xccl.dialects import NCCL
 from ccbench.backends.xccl.library import (
@@ -103,6 +105,39 @@ def test_flags_of_policies_are_the_installed_headers(nccl: Library) -> None:
         declared = re.search(rf"#define NCCL_CTA_POLICY_{name.upper()} +(\S+)", text)
         assert (declared is not None) == (nccl.version >= policy.since[0] * 10_000 + policy.since[1] * 100)
         assert declared is None or int(declared[1], 16) == policy.flag
+
+
+def local_function(path: str, native: ctypes.CDLL, mangled: str) -> int:
+    """The address of a function that the wheels' library names and does not export; 0 for none."""
+    lines = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout.splitlines()
+    offsets = {name: int(at, 16) for at, _, name in (line.split() for line in lines if line[0] != " ")}
+    exported = ctypes.cast(native.ncclGetVersion, ctypes.c_void_p).value or 0
+    return exported - offsets["ncclGetVersion"] + offsets[mangled] if mangled in offsets else 0
+
+
+BITS = {
+    "ring": 0b111 << 3,
+    "tree": 0b111,
+    "collnet": 0x900,
+    "collnetdirect": 0x100,
+    "collnetchain": 0x800,
+    "nvls": 0x4000,
+    "nvlstree": 0x20000,
+    "pat": 0x100000,
+}
+"""Three bits an algorithm, in the order of NCCL_ALGO_TREE and its like: LL, LL128, Simple."""
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_library_parses_the_algorithm_of_a_call_as_meant(nccl: Library, name: str) -> None:
+    if nccl.version < 23102 or not shutil.which("nm"):
+        pytest.skip(f"NCCL {nccl.version_text} takes no algorithm with a call, or there is no nm")
+    address = local_function(nccl.path, nccl.native, "_Z12ncclAlgParsePKcPm")
+    if not address:
+        pytest.skip(f"{nccl.path} is stripped of its local names")
+    parse = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64))(address)
+    bits = ctypes.c_uint64(0)
+    assert (parse(ALGORITHMS[name].selection.encode(), ctypes.byref(bits)), bits.value) == (0, BITS[name])
 
 
 def dropped(nccl: Library) -> None:

@@ -44,17 +44,30 @@ TUNED = {
 
 IN_SWITCH_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 
-ALGORITHMS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "ring": ("Ring", tuple(TUNED)),
-    "tree": ("Tree", ("all_reduce",)),
-    "collnet": ("CollnetDirect,CollnetChain", IN_SWITCH_COLLECTIVES),
-    "collnetdirect": ("CollnetDirect", IN_SWITCH_COLLECTIVES),
-    "collnetchain": ("CollnetChain", ("all_reduce",)),
-    "nvls": ("NVLS", IN_SWITCH_COLLECTIVES),
-    "nvlstree": ("NVLSTree", ("all_reduce",)),
-    "pat": ("PAT", ("all_gather", "reduce_scatter")),
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm of NCCL's. variable: its value of NCCL_ALGO. selection: algSelection of one call, the
+    beginning of tags such as ``RING_LL128`` (ncclAlgParse, 2.31 and later). collectives: that have it.
+    """
+
+    variable: str
+    selection: str
+    collectives: tuple[str, ...]
+
+
+ALGORITHMS = {
+    "ring": Algorithm("Ring", "RING", tuple(TUNED)),
+    "tree": Algorithm("Tree", "TREE", ("all_reduce",)),
+    "collnet": Algorithm("CollnetDirect,CollnetChain", "COLLNET", IN_SWITCH_COLLECTIVES),
+    "collnetdirect": Algorithm("CollnetDirect", "COLLNET_DIRECT", IN_SWITCH_COLLECTIVES),
+    "collnetchain": Algorithm("CollnetChain", "COLLNET_CHAIN", ("all_reduce",)),
+    # NVLS alone is the beginning of NVLSTREE_SIMPLE, too.
+    "nvls": Algorithm("NVLS", "NVLS_SIMPLE", IN_SWITCH_COLLECTIVES),
+    "nvlstree": Algorithm("NVLSTree", "NVLSTREE", ("all_reduce",)),
+    "pat": Algorithm("PAT", "PAT", ("all_gather", "reduce_scatter")),
 }
-"""Name in a suite -> (value of NCCL_ALGO, collectives); ``collnet`` leaves NCCL the choice of two forms."""
+"""By name in a suite; ``collnet`` leaves NCCL the choice of two forms."""
 
 CALLED = ("collnetdirect", "collnetchain")
 """What ``algorithm: all`` leaves out: ``collnet`` stands for both."""
@@ -219,7 +232,7 @@ def environment_of(case: Case, version: tuple[int, ...] = ()) -> Environment:
     set_already = not {"NCCL_ALGO", "NCCL_PROTO"}.isdisjoint(set_by)
     per_call = version >= PER_CALL_VERSION and case.protocol == DEFAULT and not set_already
     if case.algorithm != DEFAULT and not per_call:
-        wanted["NCCL_ALGO"] = nccl_algorithms(case)
+        wanted["NCCL_ALGO"] = algorithm_of(case).variable
     if case.protocol != DEFAULT:
         wanted["NCCL_PROTO"] = PROTOCOL_VALUES[case.protocol]
     if case.cta_policy != DEFAULT and (version < PER_CALL_VERSION or "NCCL_CTA_POLICY" in set_by):
@@ -234,12 +247,10 @@ def environment_of(case: Case, version: tuple[int, ...] = ()) -> Environment:
     return tuple(sorted(wanted.items()))
 
 
-def nccl_algorithms(case: Case) -> str:
-    """Return what ``case`` asks for as NCCL_ALGO lists it; '' where NCCL chooses."""
-    if case.algorithm == DEFAULT:
-        return ""
+def algorithm_of(case: Case) -> Algorithm:
+    """Return what ``case`` asks for, by NCCL's names; its chain of collnet is for all_reduce alone."""
     of_both = case.algorithm == "collnet" and tuned(case.collective) != "all_reduce"
-    return ALGORITHMS["collnetdirect" if of_both else case.algorithm][0]
+    return ALGORITHMS["collnetdirect" if of_both else case.algorithm]
 
 
 def tuned(collective: str) -> str:
@@ -250,7 +261,7 @@ def tuned(collective: str) -> str:
 def algorithms_for(collective: str) -> tuple[str, ...]:
     """Return what ``algorithm: all`` stands for; nothing where NCCL has no choice."""
     of = tuned(collective)
-    return tuple(name for name, (_, has) in ALGORITHMS.items() if of in has and name not in CALLED)
+    return tuple(name for name, row in ALGORITHMS.items() if of in row.collectives and name not in CALLED)
 
 
 def refused_beforehand(case: Case) -> str | None:
@@ -262,7 +273,7 @@ def refused_beforehand(case: Case) -> str | None:
         lacks = "take no protocol" if algorithm == DEFAULT else "have no algorithm"
         made_of = f"NCCL makes {case.collective} of point-to-point transfers"
         return f"{made_of}, which {lacks}; ask for 'default'"
-    if algorithm != DEFAULT and collective not in ALGORITHMS[algorithm][1]:
+    if algorithm != DEFAULT and collective not in ALGORITHMS[algorithm].collectives:
         # Before 2.24 ring would run in its place.
         return f"NCCL has no {algorithm} {case.collective}; it has {', '.join(algorithms_for(collective))}"
     # Ranks that talk over the network may be hosts of their own to NCCL (bootstrap.own_host_name).

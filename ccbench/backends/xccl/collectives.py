@@ -21,7 +21,7 @@ from typing import Any
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cuda.context import MAIN_STREAM
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
-from ccbench.backends.xccl import CTA_POLICIES, nccl_algorithms
+from ccbench.backends.xccl import CTA_POLICIES, DEFAULT, algorithm_of
 from ccbench.backends.xccl.launches import Memory, RankContext
 from ccbench.backends.xccl.library import Communicator, Communicators, Library, call_config
 from ccbench.cases import ALL_GROUPS, NO_OP, NO_ROOT, UNEVEN, Case
@@ -79,7 +79,7 @@ class Call:
     rank's own block of the whole for all_gather, reduce_scatter, gather and scatter). count: elements, as in
     ``ccbench.cases.Case``. op: a name of ``library.OPS``, or the number that ``Communicator.premultiplied``
     gave. pair: of send_recv, the two ranks instead of the ring. amounts: of all_to_all_v, this rank's.
-    algorithms: those that this call may use, as NCCL_ALGO lists them; '' leaves it to NCCL. cta_policy: a
+    algorithms: those that this call may use, as algSelection names them; '' leaves it to NCCL. cta_policy: a
     flag of nccl.h; None leaves it to the communicator.
     """
 
@@ -337,7 +337,8 @@ class Binding:
             self.premultiplied = self.communicator.premultiplied(PREMULTIPLIER, case.dtype)
         given = op if self.premultiplied is None else self.premultiplied
         # A variable that is set counts more than a call's own choice.
-        algorithms = "" if "NCCL_ALGO" in os.environ else nccl_algorithms(case)
+        chosen = case.algorithm != DEFAULT and "NCCL_ALGO" not in os.environ
+        algorithms = algorithm_of(case).selection if chosen else ""
         policy = CTA_POLICIES.get(case.cta_policy) if "NCCL_CTA_POLICY" not in os.environ else None
         stream = self.context.on(self.part.stream).handle
         for (source, _), (target, _) in zip(self.inputs(), self.outputs(), strict=True):

@@ -20,6 +20,7 @@ from tests.backends.cuda.emulated import CudaError
 
 from .clique import DTYPE_NAMES, Reduction
 from .process import (
+    ALGORITHM_TAGS,
     INTERNAL,
     INVALID_ARGUMENT,
     MEANINGS,
@@ -288,7 +289,8 @@ class Functions:
             if given.magic != CONFIG_MAGIC or given.size < ctypes.sizeof(CollectiveConfig):
                 return self.p.fail(INVALID_ARGUMENT, "ncclCollConfig_t magic mismatch")
             algorithms = (given.algSelection or b"").decode()
-            if algorithms and not {one.lower() for one in algorithms.split(",")} & self.p.algorithms:
+            tags = {tag for tag in ALGORITHM_TAGS if tag.startswith(algorithms.upper())}
+            if algorithms and not tags & self.p.algorithms:
                 return self.p.fail(
                     INVALID_ARGUMENT, f'algSelection "{algorithms}" cannot be honored for {plain}'
                 )

@@ -77,13 +77,20 @@ class Group:
     calls: list[tuple[Member, Request, int]] = field(default_factory=list)
 
 
+ALGORITHM_TAGS = (
+    "TREE_LL", "TREE_LL128", "TREE_SIMPLE", "RING_LL", "RING_LL128", "RING_SIMPLE", "COLLNET_DIRECT_SIMPLE",
+    "COLLNET_CHAIN_SIMPLE", "NVLS_SIMPLE", "NVLSTREE_SIMPLE", "PAT_SIMPLE",
+)  # fmt: skip
+"""What ncclAlgParse of 2.32.3 compares the beginning of, in any case of letters."""
+
+
 class State:
     """One process's NCCL and CUDA. ``cupy``: major version of the CuPy that is stood in for.
 
-    refuse: C functions that
-    fail, with the result and words of each. registers: NCCL can use memory directly; where not, it succeeds
-    all the same. algorithms: what a call may be told to take. selected: what calls were told, as (function,
-    list, CTA policy). parameters: what it tells of, with the values in effect.
+    refuse: C functions that fail, with the result and words of each. registers: NCCL can use memory directly;
+    where not, it succeeds all the same. algorithms: tags of what a call may be told to take. selected: what
+    calls were told, as (function, algSelection, CTA policy). parameters: what it tells of, with the values in
+    effect.
     """
 
     def __init__(
@@ -107,7 +114,7 @@ class State:
         self.log: list[str] = []
         self.exceptions: list[Exception] = []
         self.window_flags: list[int] = []
-        self.algorithms = {"ring", "tree"}
+        self.algorithms = {tag for tag in ALGORITHM_TAGS if tag.startswith(("RING", "TREE"))}
         self.selected: list[tuple[str, str, int]] = []
         self.parameters = {b"NCCL_DEBUG": b"WARN", b"NCCL_SET_THREAD_NAME": b"FALSE"}
         self.left_over: list[tuple[Member, Request, int]] = []

@@ -646,8 +646,31 @@ def test_cases_of_several_algorithms_share_communicators(version: int) -> None:
     for algorithm in ("ring", "tree", "default"):
         assert wrong_elements(endpoint, case_of("all_reduce", 2, algorithm=algorithm)) == 0
     assert dict.fromkeys(process.selected) == dict.fromkeys(
-        [("ncclAllReduce", "Ring", UNDEFINED_INT), ("ncclAllReduce", "Tree", UNDEFINED_INT)]
+        [("ncclAllReduce", "RING", UNDEFINED_INT), ("ncclAllReduce", "TREE", UNDEFINED_INT)]
     )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "collective", "tag"),
+    [
+        ("collnet", "all_reduce", "COLLNET_CHAIN_SIMPLE"),
+        ("collnet", "all_gather", "COLLNET_DIRECT_SIMPLE"),
+        ("collnetdirect", "all_reduce", "COLLNET_DIRECT_SIMPLE"),
+        ("collnetchain", "all_reduce", "COLLNET_CHAIN_SIMPLE"),
+        ("nvls", "all_reduce", "NVLS_SIMPLE"),
+        ("nvlstree", "all_reduce", "NVLSTREE_SIMPLE"),
+        ("pat", "all_gather", "PAT_SIMPLE"),
+    ],
+)
+def test_a_call_names_its_algorithm_as_the_library_parses_it(
+    algorithm: str, collective: str, tag: str
+) -> None:
+    endpoint, process = opened(2, version=23203)
+    process.algorithms = {tag}
+    assert wrong_elements(endpoint, case_of(collective, 2, algorithm=algorithm)) == 0
+    process.algorithms = {"NVLSTREE_SIMPLE" if algorithm == "nvls" else "RING_SIMPLE"}
+    with pytest.raises(CannotRun, match="NCCL refuses: "):
+        wrong_elements(endpoint, case_of(collective, 2, algorithm=algorithm))
 
 
 def test_a_cta_policy_goes_with_each_call_unless_a_variable_decides(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -714,7 +737,7 @@ def test_nothing_is_estimated_of_copy_engines_because_nccl_would_run_it_later() 
 
 def test_an_algorithm_that_nccl_does_not_have_here_is_refused_and_the_next_case_runs() -> None:
     endpoint, _ = opened(2, version=23203)
-    with pytest.raises(CannotRun, match=r'NCCL refuses: .*algSelection "NVLS" cannot be honored'):
+    with pytest.raises(CannotRun, match=r'NCCL refuses: .*algSelection "NVLS_SIMPLE" cannot be honored'):
         measured(endpoint, case_of("all_reduce", 2, algorithm="nvls"))
     assert wrong_elements(endpoint, case_of("all_reduce", 2, algorithm="ring")) == 0
 

@@ -198,7 +198,7 @@ def _memory(seen: Environment, files: Files) -> Iterator[Check]:
     else:
         text, short = f"{about(space[0])}, {about(space[1])} free", space[1] < SMALLEST_SHARED_MEMORY_BYTES
         cure = "docker run --shm-size=8g, or remount /dev/shm larger"
-        advice = f"the cpu backend will refuse large sizes: {cure}; {_OF_NCCL}"
+        advice = f"the cpu backend will refuse large sizes, MPI may not start: {cure}; {_OF_NCCL}"
     yield check("/dev/shm", text, advice if short else "", problem=short)
 
 

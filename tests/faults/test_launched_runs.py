@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from ccbench.backends.base import TeamRequest
 from ccbench.backends.gloo import BACKEND as GLOO
 from ccbench.backends.mpi import BACKEND as MPI
-from ccbench.backends.mpi.library import OPEN_MPI, as_root, installed
+from ccbench.backends.mpi.library import MPICH, OPEN_MPI, as_root, installed
 from ccbench.cases import Status
 from ccbench.errors import BackendUnavailable
 from ccbench.model.machine import load_machine
@@ -118,6 +119,27 @@ def test_a_rank_stopped_while_its_library_starts_is_named_and_no_other(bench: Be
     stopper.join()
     assert f"(process {stopped[0]}) is stopped by a signal; the others wait for it" in str(raised.value)
     assert raised.value.exit_code == 4
+
+
+@needs_mpi
+@needs_shared_memory
+def test_full_shared_memory_is_named_with_what_is_wanted_and_nothing_stays(bench: Bench) -> None:
+    """As in a container: a /dev/shm of the run's own, in which a rank's library finds no room."""
+    library = installed()
+    assert not isinstance(library, str), "checked by needs_mpi"
+    if library.vendor != MPICH:
+        pytest.skip("others start without shared memory, or in a folder that is elsewhere then")
+    suite = bench.suite({"collective": "all_reduce", "size": "8 B"}, backends=["mpi"])
+    run = f"{sys.executable} -m ccbench run {suite} -o {bench.folder}/out --machine cpu-shared-memory"
+    mount = "mount -t tmpfs -o size=64k tmpfs /dev/shm"
+    script = f"{mount} && {run} --no-report -q; sleep 2; echo left: $(ls /dev/shm)"
+    private = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    if subprocess.run([*private, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mount namespace can be made here")
+    done = subprocess.run([*private, "sh", "-c", script], capture_output=True, text=True, check=False)
+    assert "was killed by SIGBUS while its library started: /dev/shm has 0 B of 64 KiB free; " in done.stdout
+    assert re.search(r"its library's files there want [0-9]+ MiB more; docker run --shm-size=8g", done.stdout)
+    assert "left:\n" in done.stdout
 
 
 # -- runs that a launcher has started ----------------------------------------------------------------------

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 
 from ccbench.machine.files import Files
 
@@ -21,6 +22,14 @@ ENDING_SECONDS = 5.0
 
 CLOCK_STEP_SECONDS = 0.1
 """More than the clock by which kernels date files is behind the one that programs read."""
+
+SHARED_MEMORY = "/dev/shm"
+
+MPICH_FILES = "mpich_shm_*"
+"""Names of what MPICH puts there while it starts, and removes once all ranks have it."""
+
+_SEEN_FROM_OUTSIDE = {"pid": "pid:[4026531836]", "ipc": "ipc:[4026531839]"}
+"""Namespaces of the host itself (PROC_PID_INIT_INO and PROC_IPC_INIT_INO of Linux' proc_ns.h)."""
 
 _REMOVE = """
 import os, shutil, sys, time
@@ -51,14 +60,38 @@ class FileCleanup:
 
         What was there before this object, or is of another user, is somebody else's, and stays.
         """
-        new = []
-        for path in {path for pid in pids for path in shared_memory_files(pid)}:
+        self.add(filter(self._is_new, {path for pid in pids for path in shared_memory_files(pid)}))
+
+    def add_abandoned(self) -> None:
+        """Add what MPICH has put into shared memory since this object was made, and no process uses.
+
+        A rank that is killed while its library starts is gone before anybody has seen what it shares.
+        """
+        made = {path for path in map(str, Path(SHARED_MEMORY).glob(MPICH_FILES)) if self._is_new(path)}
+        # A container that has the host's shared memory does not see the processes that use it.
+        outside = {
+            name: os.readlink(f"/proc/self/ns/{name}") == of for name, of in _SEEN_FROM_OUTSIDE.items()
+        }
+        if made and (outside["pid"] or not outside["ipc"]):
+            used = {path for pid in Files().matching("/proc", "[0-9]*") for path in used_files(pid)}
+            self.add(made - used)
+
+    def lacking_bytes(self) -> int:
+        """Return what the files in shared memory are still to take when all of them is written to."""
+        lacking = 0
+        for path in (path for path in self._paths if path.startswith(SHARED_MEMORY)):
             with suppress(OSError):
                 found = os.lstat(path)
-                mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-                if mine and found.st_ctime >= self._since_seconds:
-                    new.append(path)
-        self.add(new)
+                lacking += max(0, found.st_size - 512 * found.st_blocks) if stat.S_ISREG(found.st_mode) else 0
+        return lacking
+
+    def _is_new(self, path: str) -> bool:
+        """Return True for a file of this user that was not there before this object."""
+        with suppress(OSError):
+            found = os.lstat(path)
+            mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+            return mine and found.st_ctime >= self._since_seconds
+        return False
 
     def add(self, paths: Iterable[str]) -> None:
         """Add these, whatever they are."""
@@ -97,4 +130,16 @@ def shared_memory_files(pid: int, files: Files | None = None) -> list[str]:
     lines = ((files or Files()).text(f"/proc/{pid}/maps") or "").splitlines()
     mapped = [fields for line in lines if len(fields := line.split(maxsplit=5)) == 6]
     paths = {path for _, rights, _, _, _, path in mapped if "w" in rights and "s" in rights}
-    return sorted(path for path in paths if path.startswith("/dev/shm/") and not path.endswith("(deleted)"))
+    return sorted(
+        path for path in paths if path.startswith(f"{SHARED_MEMORY}/") and not path.endswith("(deleted)")
+    )
+
+
+def used_files(process: str) -> set[str]:
+    """Return files in shared memory that the process at ``/proc/<number>`` has open or shares."""
+    opened = set()
+    with suppress(OSError):  # it has ended, or is another user's
+        for descriptor in os.scandir(f"{process}/fd"):
+            with suppress(OSError):
+                opened.add(os.readlink(descriptor.path))
+    return opened | set(shared_memory_files(int(process.rpartition("/")[2])))

@@ -27,12 +27,13 @@ from ccbench.backends.endpoint import WorkerGroup, open_worker_group
 from ccbench.backends.faults import fault_from_environment
 from ccbench.cases import Case, Measurement, Sampling, Status, capabilities_of
 from ccbench.errors import BackendUnavailable, CcbenchError, Hung
+from ccbench.machine.files import Files
 from ccbench.machine.flags import Flag
 from ccbench.machine.host import allowed_cpus, die_with_parent, spread_over_cores, state, usable_cores
 from ccbench.machine.readings import flagged, worst_of_hosts
 from ccbench.runner.workers import messages
 from ccbench.runner.workers.channel import Listener, Peer, tell_all
-from ccbench.runner.workers.cleanup import FileCleanup
+from ccbench.runner.workers.cleanup import SHARED_MEMORY, FileCleanup
 from ccbench.runner.workers.launcher import (
     START_LIMIT_SECONDS,
     ForkedRanks,
@@ -43,6 +44,7 @@ from ccbench.runner.workers.launcher import (
 )
 from ccbench.runner.workers.messages import RUNNER_VARIABLE, GroupRequest, RankReport, this_place
 from ccbench.runner.workers.reports import crowded, measurement_of, one_version
+from ccbench.units import format_size
 
 SAMPLE_CAPACITY = 4096
 POLL_SECONDS = 0.2
@@ -55,6 +57,9 @@ LOOK_SECONDS = 1.0
 
 ANSWER_SECONDS = 1.0
 """Time that a rank may take to say where it is; one that is stopped never does."""
+
+LITTLE_ROOM_BYTES = 64 << 20
+"""Free shared memory from which on SIGBUS has another cause, where what is wanted is not known."""
 
 PARTING_SECONDS = 3.0
 """Time that launched ranks may take to finish their library."""
@@ -250,7 +255,9 @@ class Leader:
                     message = self.members[rank].connection.recv()
                 except (EOFError, OSError):
                     during = self._activity(rank) if kind is RankReport else "its library started"
-                    said = f"{self.name_of(rank)} {self._ended(rank)} while {during}"
+                    self._remember_files()  # while others still share them
+                    ended = self._ended(rank)
+                    said = f"{self.name_of(rank)} {ended} while {during}{self._no_room(rank, ended)}"
                     raise _Lost(Status.FAILED, said) from None
                 if isinstance(message, messages.Refusal):
                     raise CannotRun(message.reason)  # as a rank that was forked refuses every case
@@ -331,6 +338,26 @@ class Leader:
     def _ended(self, rank: int) -> str:
         assert self._launcher is not None, "there are no ranks before it"
         return self._launcher.rank_ended(rank)
+
+    def _no_room(self, rank: int, ended: str) -> str:
+        """Return what shared memory lacks where that has ended a rank, with the cure; '' otherwise.
+
+        Memory that a file has and a full file system has not is SIGBUS for who writes to it (tmpfs(5)).
+        """
+        lacking = 0
+        if self._cleanup:
+            self._cleanup.add_abandoned()
+            lacking = self._cleanup.lacking_bytes()
+        near = "SIGBUS" in ended and self._near(self.members[rank])
+        space = Files().space_bytes(SHARED_MEMORY) if near else None
+        if space is None or space[1] >= max(lacking, LITTLE_ROOM_BYTES):
+            return ""
+        mebibytes = -(-lacking // (1 << 20))
+        wanted = f"; its library's files there want {mebibytes} MiB more" if lacking else ""
+        return (
+            f": {SHARED_MEMORY} has {format_size(space[1])} of {format_size(space[0])} free{wanted}; "
+            "docker run --shm-size=8g, or remount it larger"
+        )
 
     def _is_stopped(self, rank: int) -> bool:
         """Return True if a signal has stopped the rank's process, as far as that can be seen from here."""

@@ -81,3 +81,45 @@ def test_what_others_had_shared_before_stays(name: Path) -> None:
         cleanup.add_shared_memory([os.getpid()])
     cleanup.close()
     assert name.exists()
+
+
+@needs_shared_memory
+def test_what_mpich_has_left_goes_once_nobody_uses_it_and_is_counted_by_what_it_lacks() -> None:
+    cleanup = FileCleanup()
+    path = SHARED_MEMORY / f"mpich_shm_{os.getpid()}_0"
+    other = SHARED_MEMORY / f"of_a_program-{os.getpid()}"
+    try:
+        other.touch()
+        with path.open("wb") as file:
+            file.truncate(1 << 22)
+            cleanup.add_abandoned()  # it is open
+        with mmap_of(path):
+            cleanup.add_abandoned()  # it is shared
+        assert cleanup.lacking_bytes() == 0
+        cleanup.add_abandoned()
+        assert cleanup.lacking_bytes() == 1 << 22
+        cleanup.close()
+        assert not path.exists()
+        assert other.exists()
+    finally:
+        for left in (path, other):
+            left.unlink(missing_ok=True)
+
+
+def mmap_of(path: Path) -> mmap.mmap:
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), 0)
+
+
+@needs_shared_memory
+def test_what_mpich_had_there_before_stays() -> None:
+    path = SHARED_MEMORY / f"mpich_shm_{os.getpid()}_1"
+    path.touch()
+    try:
+        time.sleep(2 * CLOCK_STEP_SECONDS)
+        cleanup = FileCleanup()
+        cleanup.add_abandoned()
+        cleanup.close()
+        assert path.exists()
+    finally:
+        path.unlink()

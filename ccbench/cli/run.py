@@ -308,7 +308,8 @@ def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
         if not as_json:
             table = screen_table(measured, screen_width())
             # Whoever checks a fleet asks for the verdict; the figures are evidence.
-            click.echo("\n".join((*verdicts, table) if fleet else (table, *verdicts)))
+            notes = [f"note: {note}" for note in outcome.notes]
+            click.echo("\n".join((*verdicts, table, *notes) if fleet else (table, *verdicts, *notes)))
             sys.stdout.flush()  # a person reads it while the page is made
     except OSError as error:
         gone = error
@@ -327,6 +328,7 @@ def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
                 "interrupted": outcome.interrupted,
                 "counts": {status.value: number for status, number in outcome.counts.items()},
                 "verdicts": verdicts,
+                "notes": outcome.notes,
                 **({"fleet": fleet} if fleet else {}),
                 "speed_verdicts": [one.document for one in speed_verdicts(measured)],
                 "files": [str(file) for file in files],

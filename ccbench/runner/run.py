@@ -51,6 +51,7 @@ from ccbench.runner.planning import (
 from ccbench.runner.progress import Forecast, Progress
 from ccbench.runner.starting import (
     context_of,
+    keep_note,
     launch_of,
     machine_for,
     modules_imported,
@@ -86,7 +87,7 @@ class RunOutcome:
     """End of a run. counts: cases per status, earlier ones of a resumed run included.
 
     unfinished: cases that were measured, but not as often as planned, or for which no ranks started.
-    verdict: the suite's, of what the run is to be judged.
+    verdict: the suite's, of what the run is to be judged. notes: what it lacks, such as predictions, and why.
     """
 
     folder: Path
@@ -95,6 +96,7 @@ class RunOutcome:
     interrupted: bool = False
     unfinished: int = 0
     verdict: str = "speed"
+    notes: tuple[str, ...] = ()
 
 
 def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutcome:
@@ -138,7 +140,8 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         further = [case_of({**row, "suite": suite.name}) for row in folder.manifest.get(FURTHER_CASES, ())]
         every = [*plan.cases, *further]
         outcome = run.all([case for case in every if case.case_id not in done], done, deadline)
-        return replace(outcome, verdict=suite.verdict)
+        notes = tuple(note for note in folder.manifest["notes"] if note not in plan.notes)
+        return replace(outcome, verdict=suite.verdict, notes=notes)
 
 
 def _not_started(case: Case, error: CcbenchError, often: str = "") -> Measurement:
@@ -490,7 +493,7 @@ class _Run:
         try:
             self._networks.look(team, case)
         except BackendUnavailable as error:
-            self._progress.note(f"{error}; there are none of {case.backend}")
+            keep_note(f"{error}; there are none of {case.backend}", self._folder, self._progress)
             if team.usable():
                 return True
             team.close()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.backends.base import Backend, Launch
 from ccbench.cases import Case, capabilities_of
-from ccbench.errors import BackendUnavailable, CcbenchError, HostBusy, RunFolderError, UsageError
+from ccbench.errors import BackendUnavailable, CcbenchError, MachineError, RunFolderError, UsageError
 from ccbench.machine.files import command_shown
 from ccbench.machine.host import capture
 from ccbench.model.cluster import Cluster
@@ -64,10 +64,6 @@ def context_of(
     """Return what to price on: the machine that was named, the one a resumed run began with, or this one."""
     from ccbench.model.calibration import quick_machine, stale
 
-    def noted(text: str) -> None:
-        progress.note(text)
-        folder.describe(notes=[*dict.fromkeys([*folder.manifest["notes"], text])])
-
     if options.machine and options.machine != DETECT:
         context = plan.context or named_context(options.machine)
         if (
@@ -75,7 +71,7 @@ def context_of(
             and options.machine not in machine_names()
             and (told := stale(context.host))
         ):
-            noted(told)
+            keep_note(told, folder, progress)
         return context
     # Otherwise this machine: its GPUs as detected, its memory as measured, now or when the run began.
     gpus = topology if topology.gpus else None
@@ -93,11 +89,17 @@ def context_of(
     try:
         host = quick_machine()
         if told := stale(host):
-            noted(told)
-    except HostBusy as error:
+            keep_note(told, folder, progress)
+    except MachineError as error:
         # The run goes on: what it measures is worth having, and its cases say how disturbed they were.
-        noted(f"no predictions for ranks on processors: {error}")
+        keep_note(f"no predictions for ranks on processors: {error}", folder, progress)
     return PredictionContext(host, gpus, options.network)
+
+
+def keep_note(text: str, folder: RunFolder, progress: Progress) -> None:
+    """Say what the run lacks, now and, for who is not watching, in its folder and at its end."""
+    progress.note(text)
+    folder.describe(notes=[*dict.fromkeys([*folder.manifest["notes"], text])])
 
 
 def machine_for(case: Case, context: PredictionContext) -> Machine | Cluster:

@@ -95,6 +95,13 @@ def test_the_exit_code_is_the_outcomes(ccbench: Command, fakes: Fakes, code: int
     assert ended.json["interrupted"] is (code == 130)
 
 
+def test_what_a_run_lacks_stands_at_its_end_with_q_too(ccbench: Command, fakes: Fakes) -> None:
+    lacks = ("no predictions for ranks on processors: measuring this machine failed",)
+    fakes.outcome = replace(fakes.outcome, notes=lacks)
+    assert f"note: {lacks[0]}\n" in ccbench("run", "quick", "-q").out
+    assert ccbench("run", "quick", "--json").json["notes"] == list(lacks)
+
+
 def test_json_is_one_object_on_stdout(ccbench: Command, fakes: Fakes) -> None:
     assert ccbench("run", "quick", "--json").json == {
         "folder": "results/r",
@@ -102,6 +109,7 @@ def test_json_is_one_object_on_stdout(ccbench: Command, fakes: Fakes) -> None:
         "interrupted": False,
         "counts": {"ok": 3},
         "verdicts": ["all is well"],
+        "notes": [],
         "speed_verdicts": [],
         "files": ["results/r/report/report.md"],
     }

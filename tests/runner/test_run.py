@@ -40,6 +40,7 @@ from ccbench.machine.host import Terminated
 from ccbench.model.context import PredictionContext
 from ccbench.model.machine import Machine, load_machine, save_machine
 from ccbench.results import Run, load_run
+from ccbench.runner.network_probe import NetworkLooks
 from ccbench.runner.planning import RunOptions, check_output, plan_suite
 from ccbench.runner.progress import Left, PlainProgress, Progress
 from ccbench.runner.run import RunOutcome, run_suite
@@ -672,6 +673,45 @@ def test_a_host_that_is_too_busy_to_be_measured_runs_without_predictions_and_say
     assert [point.predicted_seconds for point in found.points] == [None] * 3
     assert found.manifest.document["notes"] == [f"no predictions for ranks on processors: {reason}"]
     assert f"no predictions for ranks on processors: {reason}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "exit status -9: no message"),
+        ("raise MemoryError", "exit status 1: MemoryError"),
+        ("import time; time.sleep(600)", "killed: it had not ended after 2 s"),
+    ],
+    ids=["dies", "fails", "stalls"],
+)
+def test_a_machine_whose_measuring_fails_runs_without_predictions_and_says_so(
+    teams: Teams, monkeypatch: pytest.MonkeyPatch, script: str, why: str
+) -> None:
+    words = [sys.executable, "-c", script]
+    monkeypatch.setattr("ccbench.model.calibration.module_command", lambda *_: words)
+    monkeypatch.setattr("ccbench.model.calibration.GRACE_SECONDS", 1.2)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(teams.folder))
+    outcome = run(teams, machine=None)
+    assert outcome.exit_code == 0
+    assert statuses(outcome.folder) == dict.fromkeys(COLLECTIVES, "ok")
+    (note,) = outcome.notes
+    assert note.startswith(f"no predictions for ranks on processors: measuring this machine failed ({why})")
+
+
+def test_a_rank_that_dies_while_messages_are_looked_at_is_told_at_the_end_too(
+    teams: Teams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(self: NetworkLooks, team: Team, case: Case) -> None:
+        monkeypatch.setattr(NetworkLooks, "cases", lambda self, case: [])
+        raise BackendUnavailable("network probe: send_recv: failed: rank 1 (process 7) was killed by SIGKILL")
+
+    monkeypatch.setattr(NetworkLooks, "cases", lambda self, case: [case])
+    monkeypatch.setattr(NetworkLooks, "look", dies)
+    outcome = run(teams)
+    assert outcome.exit_code == 0
+    (note,) = outcome.notes
+    assert "rank 1 (process 7) was killed by SIGKILL; there are none of cpu" in note
+    assert load_run(outcome.folder).manifest.document["notes"] == [note]
 
 
 @pytest.mark.parametrize("refusal", [BackendUnavailable, CannotRun])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -69,7 +70,8 @@ class TeamRequest:
     machine: what predictions are priced on; only the simulated backend takes its times from it.
     seed: makes simulated noise and data repeatable. environment: variables that the team is started with.
     launch: the user's own way to start the ranks, such as ``mpirun -n 16 --hostfile hosts``.
-    processes: the process model of the ranks that the leader starts.
+    processes: the process model of the ranks that the leader starts. start_seconds: how long the start may
+    take, where that is less than usual.
     """
 
     ranks: int
@@ -78,6 +80,7 @@ class TeamRequest:
     environment: tuple[tuple[str, str], ...] = ()
     launch: Launch | None = None
     processes: str = ONE_PROCESS
+    start_seconds: float = math.inf
 
 
 class Team(Protocol):

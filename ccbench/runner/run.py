@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -136,10 +137,10 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         for line in (*lines, *plan.notes):
             progress.note(line)
         done = folder.finished() if options.resume else {}
-        run = _Run(suite, plan.cases, options, context, backends, folder, progress)
+        run = _Run(suite, plan.cases, options, context, backends, folder, progress, deadline)
         further = [case_of({**row, "suite": suite.name}) for row in folder.manifest.get(FURTHER_CASES, ())]
         every = [*plan.cases, *further]
-        outcome = run.all([case for case in every if case.case_id not in done], done, deadline)
+        outcome = run.all([case for case in every if case.case_id not in done], done)
         notes = tuple(note for note in folder.manifest["notes"] if note not in plan.notes)
         return replace(outcome, verdict=suite.verdict, notes=notes)
 
@@ -162,6 +163,7 @@ class _Run:
         backends: Mapping[str, Backend],
         folder: RunFolder,
         progress: Progress,
+        deadline: float | None,
     ) -> None:
         """Bring up what comes up only once; BackendUnavailable, before any case, says why that failed.
 
@@ -172,6 +174,7 @@ class _Run:
         self._backends = backends
         self._folder = folder
         self._progress = progress
+        self._deadline = deadline
         self._teams: dict[TeamKey, Team] = {}
         self._costly: set[TeamKey] = set()
         self._failures: dict[TeamKey, list[CcbenchError]] = defaultdict(list)
@@ -214,9 +217,7 @@ class _Run:
         """Return True if the ranks are processes that a launcher has started once and for all."""
         return bool(self._launched_by) and capabilities_of(case.backend).in_process_ranks
 
-    def all(
-        self, cases: Sequence[Case], done_before: Mapping[str, Status], deadline: float | None
-    ) -> RunOutcome:
+    def all(self, cases: Sequence[Case], done_before: Mapping[str, Status]) -> RunOutcome:
         """Run every case; never loses one that was written."""
         if done_before:
             self._progress.note(f"{len(done_before)} cases were finished before; {len(cases)} are left")
@@ -234,9 +235,9 @@ class _Run:
         try:
             try:
                 if self._guide is None:
-                    self._rounds(cases, deadline)
+                    self._rounds(cases)
                 else:
-                    self._guided(self._guide, measured, done_before, deadline)
+                    self._guided(self._guide, measured, done_before)
             finally:
                 self._close()
                 self._progress.finished()
@@ -267,7 +268,7 @@ class _Run:
         result = self._results.get(case.case_id)
         return len(rounds_of(result)) if result else 0
 
-    def _guided(self, guide: Guide, cases: list[Case], done: Collection[str], deadline: float | None) -> None:
+    def _guided(self, guide: Guide, cases: list[Case], done: Collection[str]) -> None:
         """Round what the guide says, until it says nothing new or no rank can be had; keeps ``cases`` right.
 
         done: ids of cases that were finished before.
@@ -284,10 +285,10 @@ class _Run:
                     planned_cases=len(done) + len(cases), **{FURTHER_CASES: [*kept, *further]}
                 )
             self._forecast.expect(map(self._left_of, cases))
-            if not new or not self._rounds(new, deadline):
+            if not new or not self._rounds(new):
                 return
 
-    def _rounds(self, cases: Sequence[Case], deadline: float | None) -> bool:
+    def _rounds(self, cases: Sequence[Case]) -> bool:
         """Round every case of a block once a round, so that drift of the machine hits all of them alike.
 
         False once the time limit is spent; of guided cases True, too, as soon as one was lost.
@@ -305,7 +306,7 @@ class _Run:
                     self._renew_teams(left)
                 made = min(map(self._rounds_of, left))
                 for case in turned(left) if made % 2 else left:
-                    if deadline is not None and time.monotonic() >= deadline:
+                    if self._is_late():
                         missing = sum(case.case_id not in self._results for case in cases)
                         self._progress.note(
                             f"the time limit is spent; {missing} cases were not started, others may lack "
@@ -313,7 +314,7 @@ class _Run:
                         )
                         return False
                     number += 1
-                    self._round(case, number, deadline)
+                    self._round(case, number)
                     result = self._results.get(case.case_id)
                     if self._guide and result and result.status in LOST:
                         return True
@@ -331,7 +332,7 @@ class _Run:
         )
         return unclear and not self._given_up(case)
 
-    def _round(self, case: Case, number: int, deadline: float | None) -> None:
+    def _round(self, case: Case, number: int) -> None:
         """Measure a case once more and write what is known of it by now, or that it was given up."""
         kind, rounds, planned_seconds = self._left_of(case)
         before = self._results.get(case.case_id)
@@ -346,8 +347,8 @@ class _Run:
         # What a sample has besides its launches must be the same for all variants of a point.
         alike = [before, *map(self._results.get, self._variants.get(case.point, ()) if case.variant else ())]
         launches = next((one.launches_per_sample for one in alike if one and one.launches_per_sample), 0)
-        now = self._measure(case, deadline, launches)
-        if now.status is Status.TIMED_OUT and deadline is not None and time.monotonic() >= deadline:
+        now = self._measure(case, launches)
+        if (now.status is Status.TIMED_OUT or now.stop_reason == NO_TEAM) and self._is_late():
             return  # it was given too little time to be called hung; a resumed run rounds it again
         # Written after every round, so that a run that is killed loses one round at most.
         measurement = judged(merged(before, now), self._sampling)
@@ -389,7 +390,7 @@ class _Run:
             return self._lost
         return f"not started: {len(losses)} cases in a row lost their {case.backend} team by: {losses[-1]}"
 
-    def _measure(self, case: Case, deadline: float | None, launches: int) -> Measurement:
+    def _measure(self, case: Case, launches: int) -> Measurement:
         """Measure a case once, by a team that is open or can be started."""
         reason = self._refusal(case)
         if reason:
@@ -405,9 +406,8 @@ class _Run:
             return _not_started(case, error)
         # Every round of a case has as many launches a sample as its first, or their samples were no one kind.
         sampling = self._sampling.of_one_round(launches)
-        if deadline is not None:
-            left = max(1.0, deadline - time.monotonic())
-            sampling = replace(sampling, time_limit_seconds=min(sampling.time_limit_seconds, left))
+        left = self._left_seconds()
+        sampling = replace(sampling, time_limit_seconds=min(sampling.time_limit_seconds, left))
         measurement = team.run(case, sampling)
         if measurement.status is Status.OK:
             self._losses.pop(key, None)
@@ -428,6 +428,14 @@ class _Run:
                 then = f"{len(alike)} times in a row: others like it are skipped"
             self._progress.note(f"{measurement.status.value}: {measurement.detail}; {then}")
         return measurement
+
+    def _is_late(self) -> bool:
+        """Return True once the run's time limit is spent."""
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+    def _left_seconds(self) -> float:
+        """Return what is left of the run's time limit, and a little where nothing is."""
+        return math.inf if self._deadline is None else max(1.0, self._deadline - time.monotonic())
 
     def _refusal(self, case: Case) -> str | None:
         """Return why the case cannot run, as far as that is known before its team starts."""
@@ -473,6 +481,7 @@ class _Run:
             environment=key[2],
             launch=self._launch,
             processes=case.processes,
+            start_seconds=self._left_seconds(),
         )
         began, planned = time.monotonic(), opening_seconds(case, self._networks)
         try:

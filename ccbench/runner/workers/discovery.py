@@ -119,11 +119,11 @@ def discover_ranks(launch: Launch, ranks: int | None = None, hub: AgentHub | Non
         launcher = started(launch, ranks or 1, listener.address, {})
         arrived: list[Peer] = []
 
-        def why(came: int, wanted: int) -> str:
+        def why(came: Sequence[Peer], wanted: int) -> str:
             return f"{launcher.why_so_few(came, wanted)}; try 'hostname' in place of ccbench"
 
         try:
-            peers = gather(listener, WHO, ranks, why, arrived, ended=launcher.ended)
+            peers = gather(listener, WHO, ranks, why, arrived, lost=launcher.lost)
             found = _described([(peer.hello.place, peer.connection) for peer in peers])
             tell_all([peer.connection for peer in arrived], Stop())
             launcher.wait(LAUNCHER_END_SECONDS)

@@ -73,9 +73,9 @@ def join_run(process: LaunchedProcess, arguments: Sequence[str]) -> int:
 def _gathered(process: LaunchedProcess, first: Peer) -> list[Connection]:
     """Wait for all others; return everybody's connections in rank order, or turn all away by UsageError."""
 
-    def why(came: int, wanted: int) -> str:
+    def why(came: Sequence[Peer], wanted: int) -> str:
         return (
-            f"{came} of {wanted} processes came together in {START_LIMIT_SECONDS:.0f} s; do all hosts "
+            f"{len(came)} of {wanted} processes came together in {START_LIMIT_SECONDS:.0f} s; do all hosts "
             f"start ccbench, and let TCP connections through? ({FOLDER_VARIABLE} names a folder to meet)"
         )
 

@@ -6,6 +6,7 @@ Whatever starts ranks, it can be asked whether it has ended and what it said, wa
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -28,8 +29,8 @@ from ccbench.backends.base import Launch
 from ccbench.backends.endpoint import WorkerGroup
 from ccbench.backends.mpi.library import OPEN_MPI, as_root, launcher_vendor
 from ccbench.errors import BackendUnavailable, CcbenchError, UsageError
-from ccbench.machine.files import without_values
-from ccbench.machine.host import die_with_parent, module_command
+from ccbench.machine.files import Files, without_values
+from ccbench.machine.host import die_with_parent, module_command, state
 from ccbench.runner.workers.agent import refuse_all, run_rank
 from ccbench.runner.workers.channel import Listener, Peer
 from ccbench.runner.workers.messages import (
@@ -43,6 +44,7 @@ from ccbench.runner.workers.messages import (
     Spawn,
     this_place,
 )
+from ccbench.runner.workers.rendezvous import rank_and_size
 from ccbench.units import plural
 
 START_LIMIT_SECONDS = 120.0
@@ -50,6 +52,16 @@ START_LIMIT_SECONDS = 120.0
 
 LAUNCHER_END_SECONDS = 3.0
 """Time that a launcher may take to say why a rank ended."""
+
+STOPPED_SECONDS = 10.0
+"""A rank that a signal has stopped for so long is not waited for until the limit, be it hours."""
+
+LOOK_SECONDS = 1.0
+"""Time between two looks whether ranks are stopped."""
+
+HALTED, LIVES = "is stopped by a signal", "lives and has not connected"
+STATES = {HALTED, LIVES}
+"""What a rank may be that has not connected; the others have ended."""
 
 SINGLE_SECONDS = 1.0
 """Time to wait for others when the first process says that it is alone."""
@@ -78,6 +90,9 @@ class Launcher(ABC):
     def __init__(self, name: str, launch: Launch) -> None:
         self.name = name
         self._launch = launch
+        self._began = self._look_at = time.monotonic()
+        self._stopped: dict[int, float] = {}
+        self._gone = False
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
 
     @abstractmethod
@@ -131,14 +146,40 @@ class Launcher(ABC):
         # What goes wrong is said first, and then what could be done.
         return (telling[0] if telling else lines[-1])[:LONGEST_OUTPUT]
 
-    def why_so_few(self, came: int, wanted: int) -> str:
-        """Say how it ended, or how long it was waited for, before all ranks had come, and what it said."""
-        ended = self.ended()
-        self.wait(LAUNCHER_END_SECONDS)
-        words = self.output()
+    def why_so_few(self, arrived: Sequence[Peer], wanted: int) -> str:
+        """Say how it ended, or how long it was waited for, before all ranks had come, and what it said.
+
+        arrived: those that had come. Others are named with their state, as far as they are seen from here.
+        """
+        ended, waited = self.ended(), time.monotonic() - self._began
+        missing = self.missing(arrived)  # before whatever ends takes others along
+        self.wait(LAUNCHER_END_SECONDS, (lambda: False) if missing and not ended else None)
+        words, came = self.output(), len(arrived)
         some = f"only {came} of {wanted} processes" if came else "no process"
-        what = ended or f"was given {START_LIMIT_SECONDS:.0f} s"
-        return f"{self.name} {what}: {some} had come; {f'it said: {words}' if words else 'it said nothing'}"
+        what = ended or f"was given {waited:.0f} s"
+        who = "; ".join(f"rank {rank} (process {pid}) {state}" for rank, pid, state in missing)
+        said = f"it said: {words}" if words else "it said nothing"
+        return f"{self.name} {what}: {some} had come; {who + '; ' if who else ''}{said}"
+
+    def missing(self, arrived: Sequence[Peer]) -> list[tuple[int, int, str]]:
+        """Return (rank, process, state in words) of the ranks on this host that have not connected."""
+        return []
+
+    def lost(self, arrived: Sequence[Peer]) -> bool:
+        """Return True once it has ended, or a rank that has not connected has ended or stays stopped."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            states = {rank: state for rank, _, state in self.missing(arrived)}
+            self._stopped = {
+                rank: self._stopped.get(rank, now) for rank, state in states.items() if state == HALTED
+            }
+            self._gone = not STATES.issuperset(states.values())
+        return (
+            bool(self.ended())
+            or self._gone
+            or any(now - began >= STOPPED_SECONDS for began in self._stopped.values())
+        )
 
 
 class CommandLauncher(Launcher):
@@ -155,6 +196,7 @@ class CommandLauncher(Launcher):
         command = launch.command
         name = os.path.basename(without_values(command[0], command)) if command else "a rank's process"
         super().__init__(name, launch)
+        self._address = variables.get(LEADER_VARIABLE, "")
         environment = {**os.environ, **dict(launch.environment), **variables}
         if command:
             passed = [*dict(launch.environment), *variables] if launch.passed_by else []
@@ -198,6 +240,38 @@ class CommandLauncher(Launcher):
     def exit_codes(self) -> Sequence[int | None]:
         """See Launcher."""
         return [process.poll() for process in self.processes]
+
+    def missing(self, arrived: Sequence[Peer]) -> list[tuple[int, int, str]]:
+        """See Launcher."""
+        if self._launch.command:
+            came = {peer.hello.rank for peer in arrived}
+            numbers = {rank: pid for rank, pid in self._ranks_started().items() if rank not in came}
+            codes: dict[int, int | None] = {}
+        else:
+            # Connected ranks of this host are known by their processes.
+            connected = {peer.hello.place.pid for peer in arrived}
+            pids = enumerate(process.pid for process in self.processes)
+            numbers = {rank: pid for rank, pid in pids if pid not in connected}
+            codes = dict(enumerate(self.exit_codes()))
+        found = []
+        for rank, pid in sorted(numbers.items()):
+            code = codes.get(rank)
+            lives = HALTED if state(pid) in ("T", "t") else LIVES
+            found.append((rank, pid, lives if code is None else describe_exit(code)))
+        return found
+
+    def _ranks_started(self) -> dict[int, int]:
+        """Return the processes on this host that the command has started for this team's ranks, by rank."""
+        found: dict[int, int] = {}
+        for folder in Files().matching("/proc", "[0-9]*"):
+            words = (Files().text(f"{folder}/environ") or "").split("\0")
+            variables = dict(word.split("=", 1) for word in words if "=" in word)
+            rank, _ = rank_and_size(variables)
+            if rank >= 0 and variables.get(LEADER_VARIABLE) == self._address:
+                pid = int(folder.rpartition("/")[2])
+                # What a rank starts itself has its variables, and a later number.
+                found[rank] = min(pid, found.get(rank, pid))
+        return found
 
     def kill(self) -> None:
         """See Launcher: every process with its group."""
@@ -334,23 +408,25 @@ def gather(
     listener: Listener,
     who: str,
     ranks: int | None,
-    why_so_few: Callable[[int, int], str],
+    why_so_few: Callable[[Sequence[Peer], int], str],
     arrived: list[Peer],
     *,
-    ended: Callable[[], str] = lambda: "",
+    limit_seconds: float = math.inf,
+    lost: Callable[[Sequence[Peer]], bool] = lambda _: False,
     runner: Connection | None = None,
     enrol: Callable[[Peer], None] = lambda _: None,
 ) -> list[Peer]:
     """Return all peers in rank order, once they are as many as they were told, else as ``ranks`` says.
 
-    who: what messages begin with. arrived: gets every peer, and may hold some. ended: says something once
-    whoever starts them has. enrol: called with each at once. Strangers that were turned away meanwhile are
+    who: what messages begin with. arrived: gets every peer, and may hold some. limit_seconds: to wait,
+    where that is less than START_LIMIT_SECONDS. lost: says of those that came whether the others never will.
+    enrol: called with each at once. Strangers that were turned away meanwhile are
     counted in the error, else on standard error. Raises UsageError when ranks do not come or cannot be one
     start, EOFError when the runner hangs up.
     """
-    deadline, alone = time.monotonic() + START_LIMIT_SECONDS, 0.0
+    deadline, alone = time.monotonic() + min(START_LIMIT_SECONDS, limit_seconds), 0.0
     while True:
-        over = bool(ended()) or time.monotonic() > deadline  # before looking: who came by then is seen
+        over = lost(arrived) or time.monotonic() > deadline  # before looking: who came by then is seen
         for peer in listener.peers(POLL_SECONDS, runner):
             enrol(peer)
             arrived.append(peer)
@@ -372,7 +448,7 @@ def gather(
                 print(f"ccbench: note: {who}: {strangers}", file=sys.stderr, flush=True)
             return [arrived[number] for number in order]
         if over:
-            sentences = [f"{who}: {why_so_few(len(arrived), wanted or 1)}", listener.strangers()]
+            sentences = [f"{who}: {why_so_few(arrived, wanted or 1)}", listener.strangers()]
             raise UsageError("; ".join(filter(None, sentences)))
 
 

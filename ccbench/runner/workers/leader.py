@@ -35,7 +35,9 @@ from ccbench.runner.workers import messages
 from ccbench.runner.workers.channel import Listener, Peer, tell_all
 from ccbench.runner.workers.cleanup import SHARED_MEMORY, FileCleanup
 from ccbench.runner.workers.launcher import (
+    LOOK_SECONDS,
     START_LIMIT_SECONDS,
+    STOPPED_SECONDS,
     ForkedRanks,
     Launcher,
     gather,
@@ -48,12 +50,6 @@ from ccbench.units import format_size
 
 SAMPLE_CAPACITY = 4096
 POLL_SECONDS = 0.2
-
-STOPPED_SECONDS = 10.0
-"""A rank that a signal has stopped for so long is not waited for until the case's limit, be it hours."""
-
-LOOK_SECONDS = 1.0
-"""Time between two looks whether ranks are stopped."""
 
 ANSWER_SECONDS = 1.0
 """Time that a rank may take to say where it is; one that is stopped never does."""
@@ -89,6 +85,7 @@ class Leader:
         """group: where ranks are forked; default: the backend's. hub: leads to agents that run already."""
         self.backend, self.ranks, self.launch = request.backend, request.ranks, request.launch
         self._parting_seconds = PARTING_SECONDS
+        self._start_seconds = min(START_LIMIT_SECONDS, request.start_seconds)
         if self.launch is None:
             made = group or open_worker_group(self.backend, self.ranks, SAMPLE_CAPACITY, request.processes)
             self.group, self.control, self.single_process = made, made.control, made.single_process
@@ -137,7 +134,7 @@ class Leader:
             forked = ForkedRanks(self.group, self.bound, runner)
             self._launcher, self.members = forked, forked.members
         else:
-            deadline = time.monotonic() + START_LIMIT_SECONDS
+            deadline = time.monotonic() + self._start_seconds
             self._launch(self.launch, runner)
             self._until_ready(runner, deadline)
         self._failed = False
@@ -161,7 +158,8 @@ class Leader:
                 self.ranks,
                 starter.why_so_few,
                 self.members,
-                ended=starter.ended,
+                limit_seconds=self._start_seconds,
+                lost=starter.lost,
                 runner=runner,
                 enrol=self._hold,
             )
@@ -399,7 +397,7 @@ class Leader:
         stuck = self._stuck(pending)
         if not measuring:
             names = ", ".join(map(self.name_of, sorted(pending)))
-            why = stuck or f"in {START_LIMIT_SECONDS:.0f} s it did not on {names}"
+            why = stuck or f"in {self._start_seconds:.0f} s it did not on {names}"
             return f"the library did not start: {why}"
         if stuck:
             return f"timed out: {stuck}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import socket
 import sys
@@ -39,12 +40,16 @@ started these: ``5 6:1:2:key 7:1:2:key|srun``. In the environment of the runner 
 
 @dataclass(frozen=True)
 class GroupRequest:
-    """A runner's first message to a leader: the ranks to start; launch: None where the leader forks them."""
+    """A runner's first message to a leader: the ranks to start; launch: None where the leader forks them.
+
+    start_seconds: how long launched ranks may take to start, where that is less than usual.
+    """
 
     backend: str
     ranks: int
     launch: Launch | None
     processes: str = ONE_PROCESS
+    start_seconds: float = math.inf
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ block while they have nothing to do.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -48,7 +49,15 @@ def open_team(backend: Backend, request: TeamRequest, hub: AgentHub | None = Non
     if team is not None:
         return team
     launch = backend.launch(request)
-    return WorkerTeam(backend.name, request.ranks, launch, request.environment, request.processes, hub)
+    return WorkerTeam(
+        backend.name,
+        request.ranks,
+        launch,
+        request.environment,
+        request.processes,
+        hub,
+        request.start_seconds,
+    )
 
 
 class WorkerTeam:
@@ -62,17 +71,20 @@ class WorkerTeam:
         environment: Sequence[tuple[str, str]] = (),
         processes: str = ONE_PROCESS,
         hub: AgentHub | None = None,
+        start_seconds: float = math.inf,
     ) -> None:
         """launch: how the ranks are started, None where the leader forks them, in the model ``processes``.
 
-        hub: of the agents that start launched ranks, where they run already.
+        hub: of the agents that start launched ranks, where they run already. start_seconds: how long the
+        start may take, where that is less than usual.
         """
         self.pids: tuple[int, ...] = ()
         if launch:
             environment = (*launch.environment, *environment)
             launch = replace(launch, environment=environment)
         self._close_seconds = LAUNCHED_CLOSE_SECONDS if launch else CLOSE_SECONDS
-        limit = launcher.START_LIMIT_SECONDS + ANSWER_SECONDS if launch else START_LIMIT_SECONDS
+        usual = launcher.START_LIMIT_SECONDS if launch else START_LIMIT_SECONDS
+        limit = min(usual, start_seconds) + (ANSWER_SECONDS if launch else 0.0)
         # One line is for cases; the other, to agents that run already, is for starting ranks.
         lines = [socket.socketpair() for _ in range(2 if hub and launch else 1)]
         files = [theirs.fileno() for _, theirs in lines]
@@ -101,7 +113,7 @@ class WorkerTeam:
             assert hub is not None, "there is a second line for it"
             hub.serve(line)
         try:
-            self.pids = self._start(GroupRequest(backend, ranks, launch, processes), limit)
+            self.pids = self._start(GroupRequest(backend, ranks, launch, processes, start_seconds), limit)
         except BaseException:  # Ctrl-C too
             self.close()
             raise

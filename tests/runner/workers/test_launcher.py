@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ccbench.backends.base import Launch, local_rank
 from ccbench.errors import BackendUnavailable, UsageError
-from ccbench.runner.workers.channel import Listener, connect
+from ccbench.runner.workers.channel import Listener, Peer, connect
 from ccbench.runner.workers.launcher import (
     AgentLauncher,
     CommandLauncher,
@@ -26,7 +26,7 @@ from ccbench.runner.workers.launcher import (
     private_folder,
     rank_order,
 )
-from ccbench.runner.workers.messages import Ended, Hello, Place
+from ccbench.runner.workers.messages import LEADER_VARIABLE, Ended, Hello, Place
 from ccbench.runner.workers.session import Session
 from tests.faults import traces
 
@@ -87,7 +87,7 @@ def test_strangers_are_counted_where_ranks_do_not_come(monkeypatch: pytest.Monke
     with Listener() as listener:
         visit(listener)
         with pytest.raises(UsageError, match=expected):
-            gather(listener, "mpi", 2, lambda came, ranks: f"{came} of {ranks} came", [])
+            gather(listener, "mpi", 2, lambda came, ranks: f"{len(came)} of {ranks} came", [])
 
 
 def test_strangers_are_noted_where_all_ranks_come(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,13 +132,65 @@ def test_a_launcher_s_last_words_and_its_end_are_kept() -> None:
 def test_a_launcher_that_starts_too_few_is_told_with_how_long_it_was_given_or_how_it_ended() -> None:
     made = launcher("import time; print('not enough slots', flush=True); time.sleep(60)")
     said(made, "slots")
-    assert made.why_so_few(1, 2) == (
-        f"{made.name} was given 120 s: only 1 of 2 processes had come; it said: not enough slots"
+    came = Peer(hello("a", 0, 2), Pipe()[0])
+    assert made.why_so_few([came], 2) == (
+        f"{made.name} was given 0 s: only 1 of 2 processes had come; it said: not enough slots"
     )
     made.kill()
     made = launcher("raise SystemExit(3)")
     made.wait(10)
-    assert made.why_so_few(0, 2) == f"{made.name} exited with 3: no process had come; it said nothing"
+    assert made.why_so_few([], 2) == f"{made.name} exited with 3: no process had come; it said nothing"
+
+
+@pytest.mark.parametrize("by_command", [False, True])
+def test_a_rank_that_stops_before_it_connects_is_named_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, by_command: bool
+) -> None:
+    """Started by itself, or by a command on this host that numbers its processes."""
+    monkeypatch.setattr("ccbench.runner.workers.launcher.STOPPED_SECONDS", 0.2)
+    monkeypatch.setattr("ccbench.runner.workers.launcher.LOOK_SECONDS", 0.05)
+    script = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
+    if by_command:
+        script = (
+            "import os, subprocess, sys\n"
+            f"words = [sys.executable, '-c', {script!r}]\n"
+            "environment = {**os.environ, 'CCBENCH_RANK': '0', 'CCBENCH_RANKS': '1'}\n"
+            "subprocess.run(words, env=environment)"
+        )
+    with Listener() as listener:
+        words = (sys.executable, "-c", script)
+        launch, rank = Launch(words if by_command else ()), () if by_command else words
+        made = CommandLauncher(launch, 1, rank, {LEADER_VARIABLE: listener.address})
+        with pytest.raises(
+            UsageError, match=r"no process had come; rank 0 \(process \d+\) is stopped by a sig"
+        ):
+            gather(listener, "gloo", 1, made.why_so_few, [], lost=made.lost)
+        made.kill()
+
+
+@pytest.mark.parametrize(
+    ("script", "state"),
+    [
+        ("raise SystemExit(0)", "exited with 0"),
+        ("import os; os.kill(os.getpid(), 11)", "was killed by SIGSEGV"),
+    ],
+)
+def test_of_ranks_that_do_not_connect_each_is_named_with_how_it_ended_or_that_it_lives(
+    monkeypatch: pytest.MonkeyPatch, script: str, state: str
+) -> None:
+    monkeypatch.setattr("ccbench.runner.workers.launcher.LOOK_SECONDS", 0.05)
+    by_rank = f"import os, time\nif os.environ['CCBENCH_RANK'] == '0': time.sleep(60)\n{script}"
+    made = launcher(by_rank, ranks=2, command=False)
+    lives, ended = (process.pid for process in made.processes)
+    words = rf"rank 0 \(process {lives}\) lives and has not connected; rank 1 \(process {ended}\) {state}"
+    with Listener() as listener, pytest.raises(UsageError, match=words):
+        gather(listener, "gloo", 2, made.why_so_few, [], lost=made.lost)
+    made.kill()
+
+
+def test_a_start_is_given_no_more_than_is_left() -> None:
+    with Listener() as listener, pytest.raises(UsageError, match="none came"):
+        gather(listener, "mpi", 1, lambda *_: "none came", [], limit_seconds=0.1)
 
 
 def test_an_end_is_told_in_words_and_a_signal_without_a_name_by_its_number() -> None:
@@ -211,7 +263,7 @@ def test_agents_are_told_what_the_run_was_started_with_and_the_launcher_what_the
     agents.send(Ended(1, 1, 3, "\nccbench: no route to host\n"))
     traces.wait_until(made.ended, 10)
     assert list(made.exit_codes()) == [None, 3]
-    assert made.why_so_few(0, 2) == (
+    assert made.why_so_few([], 2) == (
         "srun exited with 3: no process had come; it said: ccbench: no route to host"
     )
     made.kill()

@@ -9,9 +9,11 @@ the machine does not tell is None.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -69,6 +71,24 @@ def state(pid: int, files: Files | None = None) -> str:
     """Return the kernel's one-letter state of a process (R, S, D, T, Z), '' where it cannot be told."""
     # Its name, in brackets, may hold anything.
     return ((files or Files()).text(f"/proc/{pid}/stat") or "").rpartition(")")[2].strip()[:1]
+
+
+def address_space_limit() -> int | None:
+    """Return the bytes of addresses that ``ulimit -v`` leaves a process, None where it leaves all."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Return True for what Python, NumPy and system calls raise where there is no memory to be had."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+
+
+def no_memory(error: BaseException) -> str:
+    """Return a sentence for such an error, with the limit that may be its cause."""
+    limit = address_space_limit()
+    cause = f"; ulimit -v leaves a process {limit >> 20} MiB: raise it" if limit is not None else ""
+    return f"no memory is to be had ({error or type(error).__name__}){cause}"
 
 
 def forward_signals_to(runner: subprocess.Popen[bytes]) -> None:

@@ -56,6 +56,7 @@ from ccbench.runner.starting import (
     launch_of,
     machine_for,
     modules_imported,
+    refuse_small_address_space,
     run_folder,
     with_launched_ranks,
 )
@@ -106,6 +107,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     Raises CcbenchError before the first case when the suite, the machine or the folder is at fault.
     """
     fault_from_environment()  # what is misspelt there is told before anything starts
+    refuse_small_address_space()
     limit = options.time_limit_seconds
     deadline = None if limit is None else time.monotonic() + limit
     options = with_launched_ranks(options, progress)

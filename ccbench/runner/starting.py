@@ -15,7 +15,7 @@ from ccbench.backends.base import Backend, Launch
 from ccbench.cases import Case, capabilities_of
 from ccbench.errors import BackendUnavailable, CcbenchError, MachineError, RunFolderError, UsageError
 from ccbench.machine.files import command_shown
-from ccbench.machine.host import capture
+from ccbench.machine.host import address_space_limit, capture, usable_cores
 from ccbench.model.cluster import Cluster
 from ccbench.model.context import PredictionContext, named_context
 from ccbench.model.machine import Machine, load_machine, machine_from_plain, machine_names
@@ -32,6 +32,22 @@ if TYPE_CHECKING:
 
 SIMULATION_MACHINE = "cpu-shared-memory"
 """Machine that simulated cases are priced on when no machine is named."""
+
+
+LEAST_ADDRESSES = 1 << 30
+ADDRESSES_PER_CORE = 64 << 20
+"""What a run's libraries map, and for each thread the heap that glibc reserves (HEAP_MAX_SIZE of malloc)."""
+
+
+def refuse_small_address_space() -> None:
+    """Raise UsageError where ``ulimit -v`` is so low that libraries would end the run without a word."""
+    limit, least = address_space_limit(), LEAST_ADDRESSES + usable_cores() * ADDRESSES_PER_CORE
+    if limit is not None and limit < least:
+        raise UsageError(
+            f"ulimit -v leaves a process {limit >> 20} MiB of addresses, and the libraries of a run map "
+            f"{least >> 20} MiB, most of which they never use; write ulimit -v unlimited (memory itself is "
+            "limited by a control group: systemd-run --scope -p MemoryMax=8G)"
+        )
 
 
 def launch_of(options: RunOptions) -> Launch | None:

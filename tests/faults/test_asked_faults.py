@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import resource
+from collections.abc import Callable
 
 import pytest
 
 from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.dtypes import item_bytes
+from ccbench.machine.host import usable_cores
+from ccbench.runner.starting import ADDRESSES_PER_CORE, LEAST_ADDRESSES
 from ccbench.runner.workers.team import WorkerTeam
 from ccbench.schedules import algorithms_of
 from tests.faults.conftest import Bench
@@ -108,3 +112,35 @@ def _case(row: Collective, algorithm: str, size_bytes: int) -> Case:
     root = 0 if row.rooted else NO_ROOT
     size = row.size_bytes(count, 2, item_bytes(dtype))
     return Case("faults", "cpu", row.name, algorithm, dtype, op, size, count, 2, root=root)
+
+
+def address_space(size_bytes: int) -> Callable[[], None]:
+    """``ulimit -v``, to be run in a child."""
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (size_bytes, size_bytes))
+
+
+def test_a_run_with_too_few_addresses_for_its_libraries_is_refused_in_one_line(bench: Bench) -> None:
+    bench.before_exec = address_space(380 << 20)
+    ended = bench.run(bench.suite({"collective": "barrier"}))
+    assert ended.code == 2
+    (line,) = ended.err.strip().splitlines()
+    assert "ulimit -v leaves a process 380 MiB of addresses" in line
+    assert "write ulimit -v unlimited" in line
+
+
+def test_a_rank_that_gets_no_addresses_for_its_buffers_is_out_of_memory_and_the_rest_goes_on(
+    bench: Bench,
+) -> None:
+    limit = LEAST_ADDRESSES + (usable_cores() + 1) * ADDRESSES_PER_CORE
+    bench.before_exec = address_space(limit)
+    ended = bench.run(
+        bench.suite(
+            {"collective": "all_reduce", "size": ["4 KiB", limit // 2 // 4096 * 4096], "algorithm": "ring"}
+        )
+    )
+    small, large = sorted(ended.rows, key=lambda row: int(row["size_bytes"]))
+    assert (small["status"], large["status"]) == ("ok", "out_of_memory")
+    assert re.search(
+        rf"no memory is to be had .*; ulimit -v leaves a process {limit >> 20} MiB", large["detail"]
+    )
+    assert ended.code == 5

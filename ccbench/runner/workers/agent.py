@@ -41,6 +41,8 @@ from ccbench.machine.host import (
     control_group_limits,
     die_with_parent,
     module_command,
+    no_memory,
+    out_of_memory,
     signals_let_in,
     single_threaded,
 )
@@ -93,11 +95,15 @@ def rank_report(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankR
     except CannotRun as error:
         return RankReport(Status.UNSUPPORTED, str(error))
     except CcbenchError as error:
-        return RankReport(Status.FAILED, f"{endpoint.prefix}{error}")
+        return RankReport(Status.FAILED, f"{endpoint.prefix}{error}", others_wait=True)
     except Exception as error:
+        if out_of_memory(error):
+            detail = f"{endpoint.prefix}{no_memory(error)}"
+            return RankReport(Status.OUT_OF_MEMORY, detail, others_wait=True)
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{os.path.basename(place.filename)}:{place.lineno}"
-        return RankReport(Status.FAILED, f"{endpoint.prefix}{type(error).__name__}: {error} ({where})")
+        detail = f"{endpoint.prefix}{type(error).__name__}: {error} ({where})"
+        return RankReport(Status.FAILED, detail, others_wait=True)
 
 
 def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankReport:

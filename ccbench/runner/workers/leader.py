@@ -29,7 +29,15 @@ from ccbench.cases import Case, Measurement, Sampling, Status, capabilities_of
 from ccbench.errors import BackendUnavailable, CcbenchError, Hung
 from ccbench.machine.files import Files
 from ccbench.machine.flags import Flag
-from ccbench.machine.host import allowed_cpus, die_with_parent, spread_over_cores, state, usable_cores
+from ccbench.machine.host import (
+    allowed_cpus,
+    die_with_parent,
+    no_memory,
+    out_of_memory,
+    spread_over_cores,
+    state,
+    usable_cores,
+)
 from ccbench.machine.readings import flagged, worst_of_hosts
 from ccbench.runner.workers import messages
 from ccbench.runner.workers.channel import Listener, Peer, tell_all
@@ -259,8 +267,8 @@ class Leader:
                     raise _Lost(Status.FAILED, said) from None
                 if isinstance(message, messages.Refusal):
                     raise CannotRun(message.reason)  # as a rank that was forked refuses every case
-                if isinstance(message, RankReport) and message.status is Status.FAILED:
-                    raise _Lost(Status.FAILED, message.detail)  # the others wait for it
+                if isinstance(message, RankReport) and message.others_wait:
+                    raise _Lost(message.status, message.detail)
                 if isinstance(message, kind):
                     answers[rank] = message
                 else:
@@ -455,6 +463,11 @@ def run_leader(file: int, *hub_files: int) -> None:
         tell_all([runner], messages.Refusal(str(error), error.exit_code, refused))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the runner is gone
+    except (MemoryError, OSError) as error:
+        if not out_of_memory(error):
+            raise
+        backend = leader.backend if leader else "the team"
+        tell_all([runner], messages.Refusal(f"{backend}: its ranks cannot be started: {no_memory(error)}"))
     finally:
         if leader is not None:
             leader.end()

@@ -54,7 +54,7 @@ class GroupRequest:
 
 @dataclass(frozen=True)
 class RankReport:
-    """A rank's answer to a case."""
+    """A rank's answer to a case. others_wait: it left the case alone, and the team is lost with it."""
 
     status: Status
     detail: str = ""
@@ -65,6 +65,7 @@ class RankReport:
     conditions: Conditions = field(default_factory=Conditions)
     flags: tuple[str, ...] = ()
     facts: CaseFacts = field(default_factory=CaseFacts)
+    others_wait: bool = False
 
 
 # -- whoever connects -------------------------------------------------------------------------------------

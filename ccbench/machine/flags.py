@@ -45,6 +45,11 @@ class Flag(str, Enum):
     CORE_DISTANCE_CHANGED = ("core_distance_changed", About.RUN,
         "the time of a flag between two cores changed by a factor of two",
         "the hypervisor moved a core meanwhile; measure on dedicated cores")
+    CLOCK_WRONG = ("clock_wrong", About.RUN,
+        "the clock that times samples ran at another speed than the kernel's uptime by more than 10 %, or "
+        "the date was before that of ccbench's own files",
+        "set the date, and look what changes clocks (libfaketime, a virtual machine's): times or dates are "
+        "wrong")
     SHARED_CORE = ("shared_core", About.PLACEMENT,
         "two ranks were bound to hardware threads of one core",
         "two ranks shared one core's units; use one rank a core")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from ccbench.cases import Conditions
@@ -29,6 +31,41 @@ MEDIAN, QUARTILE = 1 / 2, 1 / 4
 
 TICKS_NEEDED = 10
 """Clock ticks, over all processors, below which load is not judged."""
+
+
+CLOCK_SPEED_LIMIT = 0.10
+"""Far more than clocks are slewed by (500 ppm, adjtimex(2)) and than a tick is of WATCHED_SECONDS."""
+
+WATCHED_SECONDS = 1.0
+
+OLDEST_DATE_SECONDS = 1_735_689_600.0
+"""2025-01-01 UTC: no release of ccbench is older."""
+
+LATE_SECONDS = 86_400.0
+"""By how much files may be of the future: local time taken for UTC when they were packed."""
+
+
+class ClockWatch:
+    """The clock that times samples beside the kernel's uptime, which no library can change for a process."""
+
+    def __init__(self, files: Files | None = None) -> None:
+        self._files = files or Files()
+        self._last = self._look()
+        self._is_off = False
+
+    def _look(self) -> tuple[float, float] | None:
+        """Return (uptime, clock) in seconds, None where the system has no /proc/uptime."""
+        words = (self._files.text("/proc/uptime") or "").split()
+        return (float(words[0]), time.perf_counter()) if words else None
+
+    def flags(self) -> tuple[Flag, ...]:
+        """Return CLOCK_WRONG where speed or date are; the speed is that of the last second or longer."""
+        now = self._look()
+        if now and self._last and now[0] - self._last[0] >= WATCHED_SECONDS:
+            speed = (now[1] - self._last[1]) / (now[0] - self._last[0])
+            self._is_off, self._last = abs(speed - 1) > CLOCK_SPEED_LIMIT, now
+        newest = max(OLDEST_DATE_SECONDS, Path(__file__).stat().st_mtime - LATE_SECONDS)
+        return (Flag.CLOCK_WRONG,) if self._is_off or time.time() < newest else ()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from ccbench.cases import Conditions
 from ccbench.machine.files import Files
+from ccbench.machine.flags import Flag
 from ccbench.machine.readings import (
+    ClockWatch,
     CpuTimes,
     flagged,
     over_all,
@@ -149,3 +151,35 @@ def test_a_busy_host_makes_the_case_of_several_hosts_doubtful() -> None:
     assert flagged(worst_of_hosts([calm, calm])).flags == ()
     assert flagged(worst_of_hosts([calm, busy, silent])).flags == ("other_load",)
     assert worst_of_hosts([silent, silent]) == silent
+
+
+@pytest.mark.parametrize(
+    ("speed", "date", "is_wrong"),
+    [
+        (1.0, 4e9, False),
+        (1.05, 4e9, False),
+        (10.0, 4e9, True),
+        (0.1, 4e9, True),
+        (1.0, 978_307_200.0, True),  # 2001
+        (1.0, 1.7e9, True),  # 2023, before any release
+    ],
+)
+def test_a_clock_of_another_speed_or_of_the_past_is_a_flag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, speed: float, date: float, is_wrong: bool
+) -> None:
+    uptime = tmp_path / "proc/uptime"
+    uptime.parent.mkdir()
+    uptime.write_text("100.00 350.10\n")
+    clock = iter((50.0, 50.0 + 2.0 * speed, 50.0 + 2.5 * speed))
+    monkeypatch.setattr("ccbench.machine.readings.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("ccbench.machine.readings.time.time", lambda: date)
+    watch = ClockWatch(Files(tmp_path))
+    uptime.write_text("102.00 351.10\n")
+    assert watch.flags() == ((Flag.CLOCK_WRONG,) if is_wrong else ())
+    uptime.write_text("102.50 351.10\n")  # too short to say anything new
+    assert watch.flags() == ((Flag.CLOCK_WRONG,) if is_wrong else ())
+
+
+def test_this_hosts_clock_is_right_and_without_uptime_its_speed_is_not_judged(tmp_path: Path) -> None:
+    for watch in (ClockWatch(), ClockWatch(Files(tmp_path))):
+        assert watch.flags() == ()

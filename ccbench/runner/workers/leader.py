@@ -38,7 +38,7 @@ from ccbench.machine.host import (
     state,
     usable_cores,
 )
-from ccbench.machine.readings import flagged, worst_of_hosts
+from ccbench.machine.readings import ClockWatch, flagged, worst_of_hosts
 from ccbench.runner.workers import messages
 from ccbench.runner.workers.channel import Listener, Peer, tell_all
 from ccbench.runner.workers.cleanup import SHARED_MEMORY, FileCleanup
@@ -124,6 +124,7 @@ class Leader:
         self._open = ExitStack()
         self._look_at = 0.0
         self._stopped: dict[int, float] = {}
+        self._clock = ClockWatch()
 
     @property
     def connections(self) -> list[Connection]:
@@ -318,7 +319,9 @@ class Leader:
         flags = [flag for _, one in sorted(reports.items()) for flag in (*one.flags, *one.facts.flags)]
         # Figures made under a deliberate fault must never pass for real ones.
         injected = (Flag.FAULT_INJECTED,) if self.fault else ()
-        conditions = replace(seen, flags=(*dict.fromkeys(flags), *seen.flags, *injected))
+        conditions = replace(
+            seen, flags=(*dict.fromkeys(flags), *seen.flags, *self._clock.flags(), *injected)
+        )
         found = measurement_of(case, reports, self.hosts, self.single_process)
         found = replace(found, conditions=conditions, backend_version=self._version or found.backend_version)
         if not self._one_clock:

@@ -1,4 +1,4 @@
-"""ccbench's CPU backend against Open MPI, MPICH, Intel MPI and Gloo, interleaved in one run; by hand, never in CI.
+"""ccbench's CPU backend against three MPIs and Gloo, interleaved in one run; by hand, never in CI.
 
     python benchmarks/cpu.py --python-openmpi E1/bin/python --python-mpich E2/bin/python \\
         --python-intelmpi E3/bin/python --python-gloo E4/bin/python --json run.json --into docs/performance.md

@@ -177,8 +177,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number in range(options.runs):
             run = folder / f"run{number}"
             command = [sys.executable, "-m", "ccbench", "run", str(folder / "variants.yaml"), "-o", str(run)]
+            command += ["--allow-libraries", "--no-report", "--quiet"]
             subprocess.run(
-                [*command, "--no-report", "--quiet"], check=True, stdout=subprocess.DEVNULL,
+                command, check=True, stdout=subprocess.DEVNULL,
                 env={**os.environ, "GLIBC_TUNABLES": KEPT_MEMORY},
             )  # fmt: skip
             compared = compare_by(run, AXIS["variant"], BASE, settings)

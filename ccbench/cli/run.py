@@ -71,6 +71,7 @@ def _suites(context: click.Context) -> Iterable[str]:
 @click.option("--launch", metavar="COMMAND", help="Command that starts ranks, such as 'mpirun -n 16'.")
 @click.option("--only", metavar="TEXT", help="Only cases whose line has every word of TEXT.")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Continue this run folder.")
+@click.option("--allow-libraries", is_flag=True, help="Let ranks load files that SUITE's variants name.")
 @click.option("--plan", is_flag=True, help="List cases, bytes and expected time; run nothing.")
 @click.option(
     "--time-limit",
@@ -206,6 +207,7 @@ def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> N
         if name == "launch":
             value = command_shown(value) if value else None
         words += [] if value is None else [f"--{name}", str(value)]
+    words += ["--allow-libraries"] if options.allow_libraries else []
     again = f"{options.launched_by}, as before, " if options.launched_by else ""
     say(f"ccbench: {why}; go on with: {again}{shlex.join(words)}")
 

@@ -34,7 +34,7 @@ from ccbench.model.context import PredictionContext, named_context
 from ccbench.runner.measure import expected_rounds
 from ccbench.runner.network_probe import SAMPLING as LOOKING
 from ccbench.runner.network_probe import NetworkLooks
-from ccbench.runner.variants import refuse_variants, versions_of_variants
+from ccbench.runner.variants import ALLOW, has_files, refuse_variants, versions_of_variants, without_files
 from ccbench.schedules import algorithm_row, parse_algorithm
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
@@ -80,6 +80,7 @@ class RunOptions:
     launched: ranks that a launcher starts; None where nobody is launched.
     reading_modules: what the caller shows results with, to be imported while the first ranks start.
     guides: by a suite's verdict, who is asked what to go on with whenever a rank was lost or nothing is left.
+    allow_libraries: ranks may load and start the files that variants of the suite name.
     """
 
     output: Path | None = None
@@ -100,6 +101,7 @@ class RunOptions:
     launched: LaunchedRanks | None = None
     reading_modules: tuple[str, ...] = ()
     guides: Mapping[str, Guide] = field(default_factory=dict)
+    allow_libraries: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,11 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         only=options.only,
         nodes=nodes,
     )
-    refuse_variants(suite, elsewhere=bool(options.launch or options.launched_by or elsewhere))
+    allowed = options.allow_libraries
+    away = bool(options.launch or options.launched_by or elsewhere)
+    refuse_variants(suite, away, allowed or options.only_plan)
+    strange = () if allowed else tuple(variant.name for variant in suite.variants if has_files(variant))
+    suite = without_files(suite) if strange else suite
     cases = as_launched(expand(suite, context), options)
     _refuse_impossible(cases)
     refused = refusals(cases, "" if elsewhere else devices_missing(options))
@@ -176,6 +182,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     unsupported = Counter(f"unsupported by {case.backend}: {reason}" for case, reason in refused.items())
     said += [f"{count} cases {why}" for why, count in unsupported.items()]
     said += versions_of_variants(able)
+    said += [f"variant {name}: its files were not looked into; to run it, add {ALLOW}" for name in strange]
     if gpus and unpriced:
         said.append(f"no predictions: {unpriced}")
     return Plan(

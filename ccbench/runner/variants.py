@@ -2,6 +2,7 @@
 
 Suites may come from strangers, and what a variant sets is recorded in the run. So it may set variables of
 libraries of communication and the two by which the system loads them, and nothing that looks like a secret.
+What makes the ranks load or start a file runs that file's code: it needs the user's word.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ccbench.backends import open_backend
-from ccbench.cases import Case
+from ccbench.cases import Case, Variant
 from ccbench.machine.files import is_secret, is_variable_of_library
 
 if TYPE_CHECKING:
@@ -22,11 +23,55 @@ LOADERS = ("LD_LIBRARY_PATH", "LD_PRELOAD")
 
 OWN_PREFIX = "CCBENCH_"
 
+ALLOW = "--allow-libraries"
 
-def refuse_variants(suite: Suite, elsewhere: bool = False) -> None:
+_OF_FOLDERS = re.compile(r"(?:^|_)(?:PATH|DIR|FOLDER|HOME|ROOT|PREFIX|FILES?)(?:_|$)", re.IGNORECASE)
+"""Words of variables whose value is a path, however it is written."""
+
+_OF_CODE = re.compile(
+    "PLUGIN|LIB|TOOL|EXEC|AGENT|COMMAND|WRAPPER|COMPONENT|CONF|ENV|PATH|FILE", re.IGNORECASE
+)
+"""Words of variables that name plugins, tools that are started, or settings that may name those in turn
+(``OMPI_MCA_mca_base_env_list: LD_PRELOAD=...``)."""
+
+_NETWORKS = re.compile(r"[\^=]?[0-9a-f.:]+/[0-9]{1,3}(,[0-9a-f.:]+/[0-9]{1,3})*", re.IGNORECASE)
+"""``10.0.0.0/8``: a slash, and no path."""
+
+
+def loads_file(name: str, value: str) -> bool:
+    """Return whether a library that is started with the variable may load or start a file for it."""
+    if name in LOADERS:
+        return True
+    if value.isdecimal() or _NETWORKS.fullmatch(value):
+        return False
+    return "/" in value or bool(_OF_FOLDERS.search(name) or _OF_CODE.search(name))
+
+
+def has_files(variant: Variant) -> bool:
+    """Return whether ranks of ``variant`` load or start a file that the suite names."""
+    return bool(variant.library) or any(loads_file(*setting) for setting in variant.environment)
+
+
+def without_files(suite: Suite) -> Suite:
+    """Return ``suite`` with its variants' names alone where they have files: what a plan may look at."""
+    kept = tuple(Variant(variant.name) if has_files(variant) else variant for variant in suite.variants)
+    return suite.model_copy(update={"variants": kept})
+
+
+def _relative(name: str, value: str) -> str:
+    """Return the first part of ``value`` that depends on the working folder, '' where there is none."""
+    whole = name in LOADERS or _OF_FOLDERS.search(name)
+    for part in re.split("[: ,;=]", value):
+        if not part.startswith("/") and (whole or "/" in part or part in (".", "..")):
+            return part or "an empty part"
+    return ""
+
+
+def refuse_variants(suite: Suite, elsewhere: bool = False, allowed: bool = False) -> None:
     """Raise SuiteError for a variable or a library that a variant cannot have; its value is not told.
 
-    elsewhere: ranks run on other hosts, whose files cannot be seen from here.
+    elsewhere: ranks run on other hosts, whose files cannot be seen from here. allowed: ranks may load and
+    start files that the suite names.
     """
     for variant in suite.variants:
         for name, value in variant.environment:
@@ -37,6 +82,12 @@ def refuse_variants(suite: Suite, elsewhere: bool = False) -> None:
             if name.startswith(OWN_PREFIX) or not (name in LOADERS or is_variable_of_library(name)):
                 cure = f"write one such as NCCL_BUFFSIZE or OMPI_MCA_pml, or {' or '.join(LOADERS)}"
                 raise suite.origin.error(place, f"is no variable of a library of communication; {cure}")
+            if not loads_file(name, value):
+                continue
+            if relative := _relative(name, value):
+                raise suite.origin.error(
+                    place, f"names {relative}, which is no whole path; write whole paths, from '/' on"
+                )
             missing = next((path for path in re.split("[: ]", value) if not os.path.exists(path)), "")
             if name in LOADERS and missing and not elsewhere:
                 cure = "write whole paths of files (LD_PRELOAD) or folders (LD_LIBRARY_PATH) that are there"
@@ -47,6 +98,11 @@ def refuse_variants(suite: Suite, elsewhere: bool = False) -> None:
         if variant.library and not elsewhere and not os.path.exists(variant.library):
             cure = "write the path of a library, or of the folder that an MPI is installed in"
             raise suite.origin.error(("variants", variant.name, "library"), f"is not there; {cure}")
+        if has_files(variant) and not allowed:
+            cure = f"if you trust this suite, run it with {ALLOW}"
+            raise suite.origin.error(
+                ("variants", variant.name), f"has the ranks load files that the suite names; {cure}"
+            )
 
 
 def versions_of_variants(cases: Iterable[Case]) -> Iterator[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -42,7 +44,7 @@ def named(name: str, size: int = 8, **changes: object) -> Case:
     "name", ["NCCL_ALGO", "OMPI_MCA_pml", "I_MPI_ADJUST_ALLREDUCE", "CCL_ALLREDUCE", "LD_PRELOAD", "UCX_TLS"]
 )
 def test_variables_of_libraries_and_the_loaders_may_be_set(name: str) -> None:
-    refuse_variants(suite(f"{{a: {{env: {{{name}: {__file__}}}}}}}"))
+    refuse_variants(suite(f"{{a: {{env: {{{name}: {__file__}}}}}}}"), allowed=True)
 
 
 def test_what_a_loader_would_not_find_is_refused() -> None:
@@ -51,7 +53,7 @@ def test_what_a_loader_would_not_find_is_refused() -> None:
         SuiteError, match=r"LD_PRELOAD: names /none\.so, which is not there; write whole paths"
     ):
         refuse_variants(suite(env))
-    refuse_variants(suite(env), elsewhere=True)
+    refuse_variants(suite(env), elsewhere=True, allowed=True)
 
 
 @pytest.mark.parametrize("name", ["PATH", "HOME", "CCBENCH_LEADER", "PYTHONPATH", "SLURM_JOB_ID", "RANK"])
@@ -87,7 +89,87 @@ def test_a_library_is_there_by_its_whole_path_unless_ranks_are_elsewhere(tmp_pat
     absent = suite(f"{{a: {{library: {tmp_path / 'none.so'}}}}}")
     with pytest.raises(SuiteError, match=r"variants\.a\.library: is not there; write the path of a library"):
         refuse_variants(absent)
-    refuse_variants(absent, elsewhere=True)
+    refuse_variants(absent, elsewhere=True, allowed=True)
+
+
+LOADED = [
+    "env: {LD_PRELOAD: /usr}",
+    "env: {LD_LIBRARY_PATH: /usr}",
+    "env: {NCCL_NET_PLUGIN: fast}",
+    "env: {NCCL_TUNER_PLUGIN: /usr/lib/tuner.so}",
+    "env: {NCCL_CONF_FILE: /etc/nccl.conf}",
+    "env: {OMPI_MCA_mca_base_component_path: /usr}",
+    "env: {OMPI_MCA_mca_base_env_list: 'LD_PRELOAD=/usr'}",
+    "env: {OMPI_MCA_plm_rsh_agent: sh}",
+    "env: {I_MPI_GTOOL: gdb}",
+    "env: {CUDA_INJECTION64_PATH: /usr/lib/x.so}",
+    "env: {FI_PROVIDER_PATH: /usr/lib}",
+    "library: /usr",
+]
+
+
+@pytest.mark.parametrize("settings", LOADED)
+def test_files_that_ranks_would_load_need_the_users_word(settings: str) -> None:
+    told = r"variants\.a: has the ranks load files .* if you trust this suite, run it with --allow-libraries"
+    with pytest.raises(SuiteError, match=told):
+        refuse_variants(suite(f"{{a: {{{settings}}}}}"))
+    refuse_variants(suite(f"{{a: {{{settings}}}}}"), allowed=True)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "NCCL_BUFFSIZE: 8M",
+        "OMPI_MCA_btl_tcp_if_include: '10.0.0.0/8,fe80::/10'",
+        "OMPI_MCA_pml: ucx",
+        "UCX_NET_DEVICES: 'mlx5_0:1'",
+        "CUDA_MODULE_LOADING: LAZY",
+        "OMPI_MCA_mca_base_component_show_load_errors: 0",
+    ],
+)
+def test_settings_that_name_no_file_need_no_word(setting: str) -> None:
+    refuse_variants(suite(f"{{a: {{env: {{{setting}}}}}}}"))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "LD_PRELOAD: evil.so",
+        "LD_PRELOAD: ./evil.so",
+        "LD_LIBRARY_PATH: '/usr:'",
+        "NCCL_NET_PLUGIN: ./evil.so",
+        "UCX_MODULE_DIR: modules",
+        "OMPI_MCA_mca_base_component_path: '/usr:plugins'",
+        "OMPI_MCA_mca_base_env_list: 'LD_PRELOAD=./evil.so'",
+    ],
+)
+def test_files_that_depend_on_the_working_folder_are_refused_whatever_is_allowed(setting: str) -> None:
+    with pytest.raises(SuiteError, match=r"which is no whole path; write whole paths, from '/' on"):
+        refuse_variants(suite(f"{{a: {{env: {{{setting}}}}}}}"), allowed=True)
+
+
+@pytest.mark.parametrize("backend", ["mpi", "nccl"])
+@pytest.mark.parametrize("settings", ["env: {LD_PRELOAD: %s}", "library: %s"])
+def test_a_plan_loads_no_file_of_a_suite_and_says_what_a_run_needs(
+    settings: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "libmpi.so"
+    library.touch()
+    started: list[str] = []
+    start = subprocess.Popen.__init__
+
+    def watched(self: subprocess.Popen[str], command: object, *rest: Any, **others: Any) -> None:
+        started.append(f"{command} {others.get('env')}")
+        start(self, command, *rest, **others)  # type: ignore[call-overload]  # passed on as it came
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", watched)
+    text = suite(f"{{a: {{}}, b: {{{settings % library}}}}}").model_copy(update={"backends": (backend,)})
+    plan = plan_suite(text, RunOptions(only_plan=True))
+    assert len(plan.cases) == 4
+    assert not [command for command in started if str(library) in command]
+    assert "variant b: its files were not looked into; to run it, add --allow-libraries" in plan.notes
+    with pytest.raises(SuiteError, match="--allow-libraries"):
+        plan_suite(text, RunOptions())
 
 
 def test_a_backend_without_a_library_file_refuses_one_in_one_line() -> None:

@@ -2,11 +2,16 @@
 
 A parquet file without its footer is unreadable, so nothing is ever appended: every case is one file,
 written under a temporary name in the same folder, synced, renamed, and the folder synced.
+
+Every file holds a digest of itself, so that no second file can be older or newer than the one it vouches for.
+In parquet it lies between the pages and the footer: readers find the footer from the end of the file and the
+pages from its beginning, and look at nothing between.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -30,6 +35,12 @@ LOCK_NAME = "lock"
 
 PROBE_BYTES = 64 * 1024
 """More than a case's file usually takes, so that a full disk shows before the first case is measured."""
+
+DIGEST_KEY = "digest"
+"""Entry of run.json: SHA-256 of the document without it."""
+
+_SEAL = b"\nccbench sha256 "
+"""Precedes the digest in a parquet file."""
 
 _SIMPLER: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (Enum, lambda value: value.value),
@@ -110,6 +121,9 @@ class RunFolder:
             raise RunFolderError(f"{file}: not found, {cure}") from None
         except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{file}: cannot be read ({error}); start a new run") from None
+        if is_edited(manifest):
+            cure = f"start a new run, or take the key {DIGEST_KEY!r} out of it to go on with what it says now"
+            raise RunFolderError(f"{file}: was changed after it was written; {cure}")
         version = manifest.get("schema_version") if isinstance(manifest, dict) else None
         if version != SCHEMA_VERSION:
             raise RunFolderError(
@@ -259,7 +273,46 @@ def as_parquet(row: Mapping[str, Any]) -> bytes:
     # Checksums tell a flipped bit from a figure; one row has nothing for a dictionary to share, and single
     # values have nothing to compress: trying that took a third of the time of a whole file.
     pq.write_table(table, sink, compression=_COMPRESSED, use_dictionary=False, write_page_checksum=True)
-    return bytes(sink.getvalue())
+    return sealed(bytes(sink.getvalue()))
+
+
+def sealed(content: bytes) -> bytes:
+    """Return ``content``, a parquet file, with a digest of it in front of the footer."""
+    footer = _footer(content)
+    return content[:footer] + _SEAL + hashlib.sha256(content).digest() + content[footer:]
+
+
+def is_whole(content: bytes) -> bool | None:
+    """Return whether a parquet file is as it was when ``sealed``; None where it has no digest."""
+    end = _footer(content)
+    start = end - hashlib.sha256().digest_size
+    before = start - len(_SEAL)
+    if before < 0 or content[before:start] != _SEAL:
+        return None
+    digest = hashlib.sha256(memoryview(content)[:before])
+    digest.update(memoryview(content)[end:])
+    return digest.digest() == content[start:end]
+
+
+def _footer(content: bytes) -> int:
+    """Where the footer of a parquet file begins: its length and a magic word of 4 bytes follow it."""
+    return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+
+
+def digest_of(manifest: Mapping[str, Any]) -> str:
+    """Return the digest of the contents of run.json, however it is laid out."""
+    stated = {key: value for key, value in manifest.items() if key != DIGEST_KEY}
+    return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()
+
+
+def is_edited(manifest: object) -> bool:
+    """Return whether the contents of run.json differ from what its digest was made of."""
+    if not isinstance(manifest, dict) or DIGEST_KEY not in manifest:
+        return False
+    try:
+        return bool(manifest[DIGEST_KEY] != digest_of(manifest))
+    except (ValueError, RecursionError):
+        return True  # nested more deeply than anything that was written
 
 
 def _as_json(path: Path, manifest: Mapping[str, Any]) -> str:
@@ -272,7 +325,8 @@ def _as_json(path: Path, manifest: Mapping[str, Any]) -> str:
         raise TypeError(f"{type(value).__name__} has no JSON form")
 
     try:
-        text = json.dumps(manifest, indent=2, default=simpler, allow_nan=False)
+        plain = json.loads(json.dumps(manifest, default=simpler, allow_nan=False))
+        text = json.dumps({**plain, DIGEST_KEY: digest_of(plain)}, indent=2)
     except (TypeError, ValueError) as error:
         raise RunFolderError(
             f"{path / MANIFEST_NAME}: the manifest is not JSON ({error}); give text, numbers, lists, mappings"

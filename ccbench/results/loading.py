@@ -24,7 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.cases import SETTINGS
 from ccbench.errors import RunFolderError, UsageError
-from ccbench.results.folder import CASES_NAME, MANIFEST_NAME, write_atomically
+from ccbench.results.folder import (
+    CASES_NAME,
+    MANIFEST_NAME,
+    is_edited,
+    is_whole,
+    sealed,
+    write_atomically,
+)
 from ccbench.results.points import ORDER, Manifest, Point, points_of_table
 from ccbench.results.schema import SCHEMA_VERSION, VERSION_KEY, arrow_schema
 from ccbench.suite.documents import shipped_folder
@@ -58,13 +65,14 @@ def _gathered(path: Path, files: Sequence[Path], columns: Sequence[str]) -> pa.T
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 
     try:
-        source = pa.BufferReader((path / GATHERED_NAME).read_bytes())
-        with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
+        content = (path / GATHERED_NAME).read_bytes()
+        if not is_whole(content):
+            return None
+        with pq.ParquetFile(pa.BufferReader(content)) as parquet:
             kept = parquet.schema_arrow.metadata or {}
             if kept.get(MADE_FROM_KEY) != made_from(files).encode():
                 return None
             table = parquet.read(columns=list(columns))
-        table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, LookupError, MemoryError):
         return None  # it can be made again
     return table if table.num_rows == len(files) and table.column_names == list(columns) else None
@@ -181,6 +189,8 @@ def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
             f"{file}: schema version is {str(version)[:40]}, expected {SCHEMA_VERSION}; "
             "use the ccbench that wrote it"
         )
+    elif is_edited(manifest):
+        problems.append(f"{file}: was changed after it was written; what it says now is shown")
     return manifest
 
 
@@ -216,8 +226,8 @@ def _rows(path: Path, files: Sequence[Path], columns: Sequence[str], problems: l
             if made_from(files) == before:
                 stated = table.replace_schema_metadata({MADE_FROM_KEY: before.encode()})
                 sink = pa.BufferOutputStream()
-                pq.write_table(stated, sink, compression="zstd", write_page_checksum=True)
-                write_atomically(path / GATHERED_NAME, sink.getvalue().to_pybytes(), False)
+                pq.write_table(stated, sink, compression="zstd")
+                write_atomically(path / GATHERED_NAME, sealed(sink.getvalue().to_pybytes()), False)
     return table.select(columns)
 
 
@@ -234,15 +244,19 @@ def read_case(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
     try:
         # The memory copy keeps a file that shrinks meanwhile from taking the process down.
         content = file.read_bytes()
+        whole = is_whole(content)
+        if whole is False:
+            raise RunFolderError(f"{file}: was changed after it was written; measure that case again")
         # One row is read faster without Arrow's own threads and read-ahead; files are read side by side.
         source = pa.BufferReader(content)
-        with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as parquet:
+        with pq.ParquetFile(source, page_checksum_verification=not whole, pre_buffer=False) as parquet:
             _check_schema(file, parquet.schema_arrow)
             if parquet.metadata.num_rows != 1:
                 raise RunFolderError(f"{file}: holds {parquet.metadata.num_rows} rows, expected 1; remove it")
             table = parquet.read(columns=None if columns is None else list(columns), use_threads=False)
             table = _completed(table, columns)
-        table.validate(full=True)
+        if not whole:
+            table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise RunFolderError(
             f"{file}: cannot be read ({_one_line(error)}); remove it and measure that case again"
@@ -263,6 +277,8 @@ def _check_schema(file: Path, found: pa.Schema) -> None:
             "use the ccbench that wrote it"
         )
     # A schema looks through all of its columns for each that it is asked for by name.
+    if found.equals(arrow_schema()):
+        return
     types = dict(zip(found.names, found.types, strict=True))
     for one in arrow_schema():
         may_lack = one.nullable or one.name in _DEFAULTS  # where the column is younger than the file
@@ -283,8 +299,11 @@ def _completed(table: pa.Table, columns: Sequence[str] | None = None) -> pa.Tabl
 
     # A table makes the list of its names anew whenever it is asked for.
     there = frozenset(table.column_names)
+    names = arrow_schema().names if columns is None else columns
+    if there.issuperset(names):
+        return table
     for one in arrow_schema():
-        if one.name not in there and (columns is None or one.name in columns):
+        if one.name not in there and one.name in names:
             table = table.append_column(one, pa.array([_DEFAULTS.get(one.name)] * table.num_rows, one.type))
     return table
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
@@ -92,6 +93,69 @@ def test_a_flipped_bit_in_a_page_is_found(tmp_path: Path) -> None:
     run = load_run(path)
     assert len(run.points) == 0
     assert file.name in run.problems[0]
+
+
+@given(data=st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_flipped_bit_anywhere_in_a_case_changes_no_figure_unnamed(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = _written(tmp_path_factory.mktemp("bit") / "run", measured(1024))
+    (file,) = (path / "cases").glob("*.parquet")
+    before, content = load_run(path), bytearray(file.read_bytes())
+    # Half of the places in the footer and what precedes it, where no page's checksum reaches.
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    place = data.draw(st.integers(0, len(content) - 1) | st.integers(footer - 100, len(content) - 1))
+    content[place] ^= 1 << data.draw(st.integers(0, 7))
+    file.write_bytes(bytes(content))
+    run = load_run(path)
+    if run.problems:
+        assert file.name in run.problems[0]
+    else:
+        assert run.table.equals(before.table)
+
+
+def test_a_flipped_bit_in_a_page_header_or_footer_is_named(tmp_path: Path) -> None:
+    path = _written(tmp_path / "run", measured(1024))
+    (file,) = (path / "cases").glob("*.parquet")
+    content = file.read_bytes()
+    meta = pq.ParquetFile(file).metadata.row_group(0)
+    headers = [meta.column(index).data_page_offset for index in range(meta.num_columns)]
+    for place in (*headers, len(content) - 1000, len(content) // 2):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert load_run(path).problems == (
+            f"{file}: was changed after it was written; measure that case again",
+        )
+
+
+def test_other_tools_read_a_case_with_its_digest_and_what_they_write_is_read(tmp_path: Path) -> None:
+    path = _written(tmp_path / "run", measured(1024))
+    (file,) = (path / "cases").glob("*.parquet")
+    assert pd.read_parquet(path / "cases")["size_bytes"].tolist() == [1024]
+    before = load_run(path)
+    pq.write_table(pq.read_table(file), file)
+    after = load_run(path)
+    assert after.problems == ()
+    assert after.table.equals(before.table)
+
+
+def test_a_manifest_that_was_edited_is_named_and_shown(tmp_path: Path) -> None:
+    path = _written(tmp_path / "run", measured(1024))
+    file = path / "run.json"
+    manifest = json.loads(file.read_text())
+    file.write_text(json.dumps(manifest))  # laid out in another way
+    assert load_run(path).problems == ()
+    file.write_text(json.dumps({**manifest, "suite": "other"}))
+    run = load_run(path)
+    assert run.manifest.suite == "other"
+    assert run.problems == (f"{file}: was changed after it was written; what it says now is shown",)
+    with pytest.raises(RunFolderError, match=r"run\.json: was changed .* take the key 'digest' out of it"):
+        RunFolder.resume(path)
+    del manifest["digest"]
+    file.write_text(json.dumps({**manifest, "suite": "other"}))
+    assert load_run(path).problems == ()
+    RunFolder.resume(path).close()
+    assert load_run(path).problems == ()
 
 
 def _foreign(path: Path, **metadata: str) -> None:

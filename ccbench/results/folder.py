@@ -51,6 +51,8 @@ _SIMPLER: tuple[tuple[type, Callable[[Any], object]], ...] = (
 )
 """Kinds of value in a manifest that JSON has no form for, and what is written for them."""
 
+NAMES = tuple(column.name for column in SCHEMA)
+
 _COMPRESSED = {
     column.name + ".list.element" * column.kind.count("list<"): "zstd"
     for column in SCHEMA
@@ -185,12 +187,12 @@ class RunFolder:
         rows = (row for row in self._stored() if row["stop_reason"] == MORE_ROUNDS)
         return {row["case_id"]: measurement_of(row) for row in rows}
 
-    def _stored(self, columns: Sequence[str] | None = None) -> Iterator[Mapping[str, Any]]:
+    def _stored(self, columns: Sequence[str] = NAMES) -> Iterator[Mapping[str, Any]]:
         from ccbench.results.loading import read_case
 
         for path in (self.path / CASES_NAME).glob("*.parquet"):
             with suppress(RunFolderError):
-                yield read_case(path, columns).to_pylist()[0]
+                yield read_case(path).select(columns).to_pylist()[0]
 
     def remove_if_empty(self) -> None:
         """Take the folder away when it never got a case: it would only be in the way of the next run."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,8 +23,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccbench.cases import SETTINGS
+from ccbench.cases import ALL_GROUPS, SETTINGS, UNEVEN, Status
+from ccbench.collectives import read_traffic
 from ccbench.errors import RunFolderError, UsageError
+from ccbench.groups import parse_concurrent, parse_groups, parse_pair
 from ccbench.results.folder import (
     CASES_NAME,
     MANIFEST_NAME,
@@ -32,10 +35,10 @@ from ccbench.results.folder import (
     sealed,
     write_atomically,
 )
-from ccbench.results.points import ORDER, Manifest, Point, points_of_table
+from ccbench.results.points import ORDER, Manifest, Point, Samples, points_of_table
 from ccbench.results.schema import SCHEMA_VERSION, VERSION_KEY, arrow_schema
 from ccbench.suite.documents import shipped_folder
-from ccbench.units import shown
+from ccbench.units import plural, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -231,10 +234,11 @@ def _rows(path: Path, files: Sequence[Path], columns: Sequence[str], problems: l
     return table.select(columns)
 
 
-def read_case(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """The one row of a case's file, all columns or the named ones.
+def read_case(file: Path) -> pa.Table:
+    """The one row of a case's file.
 
-    Raises RunFolderError that names the file when it is truncated, foreign or of another schema.
+    Raises RunFolderError that names the file when it is truncated, changed, foreign, of another schema, or
+    holds what no measurement can be.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -253,17 +257,66 @@ def read_case(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
             _check_schema(file, parquet.schema_arrow)
             if parquet.metadata.num_rows != 1:
                 raise RunFolderError(f"{file}: holds {parquet.metadata.num_rows} rows, expected 1; remove it")
-            table = parquet.read(columns=None if columns is None else list(columns), use_threads=False)
-            table = _completed(table, columns)
+            table = _completed(parquet.read(use_threads=False))
         if not whole:
             table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise RunFolderError(
             f"{file}: cannot be read ({_one_line(error)}); remove it and measure that case again"
         ) from None
-    if "case_id" in table.column_names and table["case_id"][0].as_py() != file.stem:
-        raise RunFolderError(f"{file}: holds case {table['case_id'][0].as_py()}; give it that name back")
+    (row,) = table.select(_JUDGED).to_pylist()
+    if row["case_id"] != file.stem:
+        raise RunFolderError(f"{file}: holds case {row['case_id']}; give it that name back")
+    if reason := _misfit(row, table["samples_seconds"].combine_chunks().values.to_numpy()):
+        raise RunFolderError(f"{file}: {reason}; use the ccbench that wrote it, or measure that case again")
     return table
+
+
+MOST_GROUPED = 2**20
+"""Ranks of a case with groups, which are listed rank by rank; a suite has no more."""
+
+_JUDGED = (
+    "case_id", "status", "pair", "ranks", "groups", "active_group", "concurrent", "collective", "traffic",
+    "count", "source", "median_seconds", "wrong_elements",
+)  # fmt: skip
+"""Columns that have a meaning only in some words or numbers; samples besides."""
+
+
+def _misfit(row: Mapping[str, Any], samples_seconds: Samples) -> str:
+    """Return what makes no sense in ``row``, its columns _JUDGED; '' where everything does.
+
+    A name (of a backend, a dtype) may be newer than this version and is shown; what is parsed or computed
+    with must be understood.
+    """
+    try:
+        status = Status(row["status"])
+        ranks = row["ranks"]
+        other = parse_concurrent(row["concurrent"]).groups if row["concurrent"] else ""
+        if ranks < 1 or (ranks > MOST_GROUPED and (row["groups"] or other)):
+            return f"ranks is {ranks}"
+        if row["pair"] and max(vars(parse_pair(row["pair"])).values()) >= ranks:
+            return f"pair {row['pair']} is of more than {plural(ranks, 'rank')}"
+        groups, _ = (parse_groups(text, ranks) if text else () for text in (row["groups"], other))
+        if not ALL_GROUPS <= row["active_group"] < max(len(groups), 1):
+            return f"active_group {row['active_group']} is none of {plural(len(groups), 'group')}"
+        if row["collective"] == UNEVEN:
+            read_traffic(row["traffic"])
+    except (UsageError, ValueError) as error:
+        return _one_line(error)
+    if status is not Status.OK:
+        return ""
+    # Of an imported row nothing but what its source prints is known.
+    own, median = not row["source"], row["median_seconds"]
+    lacking = {
+        "median_seconds": own and median is None,
+        "samples_seconds": own and not len(samples_seconds),
+        "wrong_elements": own and row["count"] and row["wrong_elements"] is None,
+    }
+    if names := [name for name, lacks in lacking.items() if lacks]:
+        return f"status is ok and {names[0]} is missing"
+    least, most = (samples_seconds.min(), samples_seconds.max()) if len(samples_seconds) else (0.0, 0.0)
+    sound = all(0 <= seconds < math.inf for seconds in (least, most, median or 0.0))
+    return "" if sound else "status is ok and a time is negative or no number"
 
 
 def _check_schema(file: Path, found: pa.Schema) -> None:
@@ -289,8 +342,8 @@ def _check_schema(file: Path, found: pa.Schema) -> None:
 _DEFAULTS: Mapping[str, Any] = {axis.name: axis.default for axis in SETTINGS}
 
 
-def _completed(table: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
-    """``table`` with every column of SCHEMA, or those among ``columns``, that its file may lack.
+def _completed(table: pa.Table) -> pa.Table:
+    """``table`` with every column of SCHEMA that its file may lack.
 
     A setting is at its default, other columns are null: a further axis or column leaves files readable, as an
     axis leaves the ids of their cases.
@@ -299,11 +352,8 @@ def _completed(table: pa.Table, columns: Sequence[str] | None = None) -> pa.Tabl
 
     # A table makes the list of its names anew whenever it is asked for.
     there = frozenset(table.column_names)
-    names = arrow_schema().names if columns is None else columns
-    if there.issuperset(names):
-        return table
     for one in arrow_schema():
-        if one.name not in there and one.name in names:
+        if one.name not in there:
             table = table.append_column(one, pa.array([_DEFAULTS.get(one.name)] * table.num_rows, one.type))
     return table
 

@@ -13,10 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.cases import SETTINGS, Measurement, Status
+from ccbench.cli import main
 from ccbench.errors import RunFolderError
 from ccbench.results import SCHEMA, RunFolder, load_run, load_runs, newest_run
+from ccbench.results.folder import as_parquet
 from ccbench.results.loading import read_case
-from ccbench.results.schema import Column, arrow_schema, measurement_of
+from ccbench.results.schema import Column, arrow_schema, measurement_of, row_of
 
 from .samples import PREDICTION, failed, measured, measurements
 
@@ -158,6 +160,69 @@ def test_a_manifest_that_was_edited_is_named_and_shown(tmp_path: Path) -> None:
     assert load_run(path).problems == ()
 
 
+NONSENSE: list[tuple[dict[str, object], str]] = [
+    ({"status": "perhaps"}, "'perhaps' is not a valid Status"),
+    ({"pair": "0=>1"}, "'0=>1' is no pair of ranks"),
+    ({"pair": "0>9"}, "pair 0>9 is of more than 4 ranks"),
+    ({"ranks": 0}, "ranks is 0"),
+    ({"ranks": 2**40, "groups": "rank // 4"}, "ranks is 1099511627776"),
+    ({"groups": "rank ** 3"}, "'rank ** 3' does no"),
+    ({"groups": "[[0, 1], [2, 9]]"}, "9 is no rank of 4"),
+    ({"groups": "rank // 2", "active_group": 7}, "active_group 7 is none of 2 groups"),
+    ({"concurrent": "all gather on x"}, "concurrent"),
+    ({"concurrent": "all_gather on rank ** 2"}, "'rank ** 2' does no"),
+    ({"collective": "all_to_all_v", "traffic": "zipf"}, "traffic"),
+    ({"median_seconds": None}, "status is ok and median_seconds is missing"),
+    ({"samples_seconds": None}, "status is ok and samples_seconds is missing"),
+    ({"samples_seconds": []}, "status is ok and samples_seconds is missing"),
+    ({"wrong_elements": None}, "status is ok and wrong_elements is missing"),
+    ({"median_seconds": -1.0}, "a time is negative or no number"),
+    ({"median_seconds": float("inf")}, "a time is negative or no number"),
+    ({"samples_seconds": [1e-4, float("nan")]}, "a time is negative or no number"),
+    ({"samples_seconds": [1e-4, -1e-4]}, "a time is negative or no number"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), NONSENSE)
+def test_a_row_that_makes_no_sense_is_named_and_the_rest_is_shown_and_resumed(
+    changes: dict[str, object], words: str, tmp_path: Path
+) -> None:
+    path = _written(tmp_path / "run", measured(1024), measured(2048))
+    row = {**row_of(measured(4096), PREDICTION, 0.95), **changes}
+    file = path / "cases" / f"{row['case_id']}.parquet"
+    file.write_bytes(as_parquet(row))
+    run = load_run(path)
+    assert [point.size_bytes for point in run.points] == [1024, 2048]
+    (problem,) = run.problems
+    assert problem.startswith(f"{file}: ")
+    assert words in problem
+    assert problem.endswith("; use the ccbench that wrote it, or measure that case again")
+    with RunFolder.resume(path) as folder:
+        assert row["case_id"] not in folder.finished()
+        assert folder.unfinished() == {}
+
+
+def test_a_report_names_the_file_of_a_pair_that_is_none_and_shows_the_rest(tmp_path: Path) -> None:
+    path = _written(tmp_path / "run", measured(1024), measured(2048))
+    row = {**row_of(measured(4096), PREDICTION, 0.95), "pair": "0=>1"}
+    (path / "cases" / f"{row['case_id']}.parquet").write_bytes(as_parquet(row))
+    with pytest.raises(SystemExit):
+        main(["report", str(path), "--format", "md", "-o", str(tmp_path / "out")])
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "2 of 2 cases" in report
+    assert f"{row['case_id']}.parquet: '0=&gt;1' is no pair of ranks" in report
+
+
+def test_names_that_are_newer_than_this_version_are_shown(tmp_path: Path) -> None:
+    path = _written(tmp_path / "run")
+    names = dict.fromkeys(("backend", "collective", "algorithm", "dtype", "op", "mode"), "newer")
+    row = {**row_of(measured(4096), PREDICTION, 0.95), **names}
+    (path / "cases" / f"{row['case_id']}.parquet").write_bytes(as_parquet(row))
+    run = load_run(path)
+    assert run.problems == ()
+    assert run.points[0].dtype == "newer"
+
+
 def _foreign(path: Path, **metadata: str) -> None:
     pq.write_table(pa.table({"a": [1]}).replace_schema_metadata(metadata), path)
 
@@ -190,7 +255,8 @@ def test_a_file_that_is_no_case_is_named_and_the_rest_loads(
 def test_a_file_that_is_older_than_a_column_has_a_settings_default_or_null(
     tmp_path: Path, column: Column
 ) -> None:
-    path = _written(tmp_path / "run", measured(1024))
+    # An older file lacks nothing that a case must have that is ok.
+    path = _written(tmp_path / "run", measured(1024, status=Status.WRONG))
     (file,) = (path / "cases").glob("*.parquet")
     table = pq.read_table(file)
     pq.write_table(table.drop_columns([column.name]), file)

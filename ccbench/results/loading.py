@@ -207,11 +207,10 @@ def _rows(path: Path, files: Sequence[Path], columns: Sequence[str], problems: l
         return found
     before = made_from(files) if many else ""
     told = len(problems)
-    names = arrow_schema().names
 
     def attempt(file: Path) -> pa.Table | str:
         try:
-            return read_case(file).select(names).replace_schema_metadata(None)
+            return read_case(file).replace_schema_metadata(None)
         except RunFolderError as error:
             return str(error)
 
@@ -257,7 +256,10 @@ def read_case(file: Path) -> pa.Table:
             _check_schema(file, parquet.schema_arrow)
             if parquet.metadata.num_rows != 1:
                 raise RunFolderError(f"{file}: holds {parquet.metadata.num_rows} rows, expected 1; remove it")
-            table = _completed(parquet.read(use_threads=False))
+            table = parquet.read(use_threads=False)
+        # Names are slow to look up, so only a file of another version is looked through for them.
+        if not table.schema.equals(arrow_schema()):
+            table = _completed(table).select(arrow_schema().names)
         if not whole:
             table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:

@@ -34,7 +34,7 @@ CEILINGS = {
     "plan": (30_456, 12),
     "report": (65_738, 27),
     "results": (79_691, 39),
-    "runner": (40_500, 22),
+    "runner": (40_960, 22),
     "schedules": (14_674, 9),
     "suite": (16_772, 7),
     "topology": (74_252, 24),

@@ -34,7 +34,7 @@ from ccbench.model.context import PredictionContext, named_context
 from ccbench.runner.measure import expected_rounds
 from ccbench.runner.network_probe import SAMPLING as LOOKING
 from ccbench.runner.network_probe import NetworkLooks
-from ccbench.runner.variants import ALLOW, has_files, refuse_variants, versions_of_variants, without_files
+from ccbench.runner.variants import refuse_variants, versions_of_variants, without_files
 from ccbench.schedules import algorithm_row, parse_algorithm
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
@@ -167,11 +167,9 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         only=options.only,
         nodes=nodes,
     )
-    allowed = options.allow_libraries
     away = bool(options.launch or options.launched_by or elsewhere)
-    refuse_variants(suite, away, allowed or options.only_plan)
-    strange = () if allowed else tuple(variant.name for variant in suite.variants if has_files(variant))
-    suite = without_files(suite) if strange else suite
+    refuse_variants(suite, away, options.allow_libraries or options.only_plan)
+    suite, unread = (suite, ()) if options.allow_libraries else without_files(suite)
     cases = as_launched(expand(suite, context), options)
     _refuse_impossible(cases)
     refused = refusals(cases, "" if elsewhere else devices_missing(options))
@@ -181,8 +179,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     said = [f"{count} more cases left out: {why}" for why, count in absent.items()]
     unsupported = Counter(f"unsupported by {case.backend}: {reason}" for case, reason in refused.items())
     said += [f"{count} cases {why}" for why, count in unsupported.items()]
-    said += versions_of_variants(able)
-    said += [f"variant {name}: its files were not looked into; to run it, add {ALLOW}" for name in strange]
+    said += (*versions_of_variants(able), *unread)
     if gpus and unpriced:
         said.append(f"no predictions: {unpriced}")
     return Plan(

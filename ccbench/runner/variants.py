@@ -52,10 +52,14 @@ def has_files(variant: Variant) -> bool:
     return bool(variant.library) or any(loads_file(*setting) for setting in variant.environment)
 
 
-def without_files(suite: Suite) -> Suite:
-    """Return ``suite`` with its variants' names alone where they have files: what a plan may look at."""
-    kept = tuple(Variant(variant.name) if has_files(variant) else variant for variant in suite.variants)
-    return suite.model_copy(update={"variants": kept})
+def without_files(suite: Suite) -> tuple[Suite, tuple[str, ...]]:
+    """Return ``suite`` with nothing but the names of variants that have files, and what to say of each."""
+    kept = {one: Variant(one.name) if has_files(one) else one for one in suite.variants}
+    return suite.model_copy(update={"variants": tuple(kept.values())}), tuple(
+        f"variant {bare.name}: its files were not looked into; to run it, add {ALLOW}"
+        for variant, bare in kept.items()
+        if bare != variant
+    )
 
 
 def _relative(name: str, value: str) -> str:

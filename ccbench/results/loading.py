@@ -279,7 +279,7 @@ MOST_GROUPED = 2**20
 
 _JUDGED = (
     "case_id", "status", "pair", "ranks", "groups", "active_group", "concurrent", "collective", "traffic",
-    "count", "source", "median_seconds", "wrong_elements",
+    "source", "median_seconds",
 )  # fmt: skip
 """Columns that have a meaning only in some words or numbers; samples besides."""
 
@@ -312,7 +312,6 @@ def _misfit(row: Mapping[str, Any], samples_seconds: Samples) -> str:
     lacking = {
         "median_seconds": own and median is None,
         "samples_seconds": own and not len(samples_seconds),
-        "wrong_elements": own and row["count"] and row["wrong_elements"] is None,
     }
     if names := [name for name, lacks in lacking.items() if lacks]:
         return f"status is ok and {names[0]} is missing"

@@ -34,7 +34,7 @@ from ccbench.model.context import PredictionContext, named_context
 from ccbench.runner.measure import expected_rounds
 from ccbench.runner.network_probe import SAMPLING as LOOKING
 from ccbench.runner.network_probe import NetworkLooks
-from ccbench.runner.variants import refuse_variants, versions_of_variants, without_files
+from ccbench.runner.variants import planned_variants, versions_of_variants
 from ccbench.schedules import algorithm_row, parse_algorithm
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
@@ -168,8 +168,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         nodes=nodes,
     )
     away = bool(options.launch or options.launched_by or elsewhere)
-    refuse_variants(suite, away, options.allow_libraries or options.only_plan)
-    suite, unread = (suite, ()) if options.allow_libraries else without_files(suite)
+    suite, unread = planned_variants(suite, away, options.allow_libraries, options.only_plan)
     cases = as_launched(expand(suite, context), options)
     _refuse_impossible(cases)
     refused = refusals(cases, "" if elsewhere else devices_missing(options))
@@ -180,8 +179,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     unsupported = Counter(f"unsupported by {case.backend}: {reason}" for case, reason in refused.items())
     said += [f"{count} cases {why}" for why, count in unsupported.items()]
     said += (*versions_of_variants(able), *unread)
-    if gpus and unpriced:
-        said.append(f"no predictions: {unpriced}")
+    said += [f"no predictions: {unpriced}"] if gpus and unpriced else []
     return Plan(
         cases,
         total_bytes=max(map(case_bytes, cases), default=0),

@@ -52,16 +52,6 @@ def has_files(variant: Variant) -> bool:
     return bool(variant.library) or any(loads_file(*setting) for setting in variant.environment)
 
 
-def without_files(suite: Suite) -> tuple[Suite, tuple[str, ...]]:
-    """Return ``suite`` with nothing but the names of variants that have files, and what to say of each."""
-    kept = {one: Variant(one.name) if has_files(one) else one for one in suite.variants}
-    return suite.model_copy(update={"variants": tuple(kept.values())}), tuple(
-        f"variant {bare.name}: its files were not looked into; to run it, add {ALLOW}"
-        for variant, bare in kept.items()
-        if bare != variant
-    )
-
-
 def _relative(name: str, value: str) -> str:
     """Return the first part of ``value`` that depends on the working folder, '' where there is none."""
     whole = name in LOADERS or _OF_FOLDERS.search(name)
@@ -107,6 +97,23 @@ def refuse_variants(suite: Suite, elsewhere: bool = False, allowed: bool = False
             raise suite.origin.error(
                 ("variants", variant.name), f"has the ranks load files that the suite names; {cure}"
             )
+
+
+def planned_variants(
+    suite: Suite, elsewhere: bool, allowed: bool, only_plan: bool
+) -> tuple[Suite, tuple[str, ...]]:
+    """Return ``suite`` as a plan may look into it, and a note on each variant that it leaves unread.
+
+    Of a variant with files nothing but the name is left where they are not allowed, which is only_plan's way
+    alone. elsewhere, allowed, and what is raised: as of ``refuse_variants``.
+    """
+    refuse_variants(suite, elsewhere, allowed or only_plan)
+    kept = {one: Variant(one.name) if has_files(one) and not allowed else one for one in suite.variants}
+    return suite.model_copy(update={"variants": tuple(kept.values())}), tuple(
+        f"variant {bare.name}: its files were not looked into; to run it, add {ALLOW}"
+        for variant, bare in kept.items()
+        if bare != variant
+    )
 
 
 def versions_of_variants(cases: Iterable[Case]) -> Iterator[str]:

@@ -44,5 +44,6 @@ def write_history(
         slowdown = level * float(random.normal(1.0, 0.004))
         write_run(path, sweep(last=last), manifest=manifest(**settings), slowdown=slowdown)
         text = json.loads((path / "run.json").read_text())
+        del text["digest"]  # of what stood there before
         text["created_at"] = f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}T05:00:00+00:00"
         (path / "run.json").write_text(json.dumps(text))

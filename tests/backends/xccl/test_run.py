@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -185,4 +186,4 @@ def test_a_team_is_started_with_the_variables_of_its_cases(
     environment = (("NCCL_ALGO", "Ring"),)
     machine = load_machine("cpu-shared-memory")
     open_team(nccl.BACKEND, TeamRequest(4, machine, environment=environment, processes=PER_GPU))
-    assert asked == ["nccl", 4, Launch(pinned=False), environment, PER_GPU, None]
+    assert asked == ["nccl", 4, Launch(pinned=False), environment, PER_GPU, None, math.inf]

@@ -320,7 +320,8 @@ def cut_bound(collective: str, topology: Topology, root: int = 0) -> Fraction:
     """The most bytes per second that a collective moves, size over time; of all_to_all_v with equal blocks.
 
     Of all_gather, reduce_scatter, gather, scatter, broadcast and reduce it is the optimum where as much can
-    leave each switch as enters it, else, and of the others, a limit. Raises MachineError as ``flow_graph`` does, and for a root that is no rank.
+    leave each switch as enters it, else, and of the others, a limit. Raises MachineError as ``flow_graph``
+    does, and for a root that is no rank.
     """
     graph = flow_graph(topology)
     if not 0 <= root < len(graph.compute):

@@ -29,22 +29,31 @@ _OF_FOLDERS = re.compile(r"(?:^|_)(?:PATH|DIR|FOLDER|HOME|ROOT|PREFIX|FILES?)(?:
 """Words of variables whose value is a path, however it is written."""
 
 _OF_CODE = re.compile(
-    "PLUGIN|LIB|TOOL|EXEC|AGENT|COMMAND|WRAPPER|COMPONENT|CONF|ENV|PATH|FILE", re.IGNORECASE
+    "PLUGIN|LIB|TOOL|EXEC|AGENT|COMMAND|WRAPPER|COMPONENT|CONF|ENV|PATH|FILE|HYDRA|LAUNCHER|DEBUGGER|XTERM|BIN(_|$)",
+    re.IGNORECASE,
 )
 """Words of variables that name plugins, tools that are started, or settings that may name those in turn
-(``OMPI_MCA_mca_base_env_list: LD_PRELOAD=...``)."""
+(``I_MPI_HYDRA_ENV: LD_PRELOAD=...``)."""
+
+_OF_OPEN_MPI = re.compile("(OMPI|OPAL|ORTE|PMIX|PRTE)_MCA_")
+_OF_MESSAGES = re.compile(
+    "(OMPI|OPAL|ORTE|PMIX|PRTE)_MCA_"
+    "(accelerator|allocator|bml|btl|coll|mpi|mpool|mtl|op|osc|part|pml|rcache|smsc)(_|$)"
+)
+"""Frameworks of Open MPI that move data; others start processes, with any words (``plm_rsh_args``)."""
 
 _NETWORKS = re.compile(r"[\^=]?[0-9a-f.:]+/[0-9]{1,3}(,[0-9a-f.:]+/[0-9]{1,3})*", re.IGNORECASE)
-"""``10.0.0.0/8``: a slash, and no path."""
+"""``10.0.0.0/8``: a slash, and no path, in a variable that asks for networks."""
 
 
 def loads_file(name: str, value: str) -> bool:
     """Return whether a library that is started with the variable may load or start a file for it."""
-    if name in LOADERS:
+    if name in LOADERS or _OF_FOLDERS.search(name) or _OF_CODE.search(name):
         return True
-    if value.isdecimal() or _NETWORKS.fullmatch(value):
-        return False
-    return "/" in value or bool(_OF_FOLDERS.search(name) or _OF_CODE.search(name))
+    if _OF_OPEN_MPI.match(name) and not _OF_MESSAGES.match(name):
+        return True
+    networks = name.lower().endswith(("_include", "_exclude")) and _NETWORKS.fullmatch(value)
+    return "/" in value and not networks
 
 
 def has_files(variant: Variant) -> bool:

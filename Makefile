@@ -51,6 +51,8 @@ portable: install ## the first suite, and the tests of what libraries and Python
 # processors; 3.3 GB of wheels.
 # In an environment of their own: where CuPy is, other tests take what they find for a machine with GPUs.
 CUPY ?= 13.6.0 14.2.0
+nccl-tables: SHELL := bash
+nccl-tables: .SHELLFLAGS := -o pipefail -c
 nccl-tables: ## the calls of CuPy, NCCL and oneCCL against installed ones; needs no GPU
 	$(PYTHON) -m venv $(VENV)-cupy
 	for cupy in $(CUPY); do \

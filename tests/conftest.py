@@ -6,9 +6,9 @@ instance and pair of parameters, and what needs large packages. ``@pytest.mark.t
 test's combinations in the quick tier, in which as many values of each parameter appear as can. Properties are
 tried on 20 examples there, and on 200 with ``--hypothesis-profile exhaustive``.
 
-Under ``CCBENCH_CI=1`` a skipped test fails the session unless it is marked ``gpu``, ``network`` or
-``browser``: a machine that builds ccbench must be able to test all of it, but not every one has a GPU, a
-browser, or a kernel and the rights to make network namespaces.
+Under ``CCBENCH_CI=1`` a skipped test fails the session unless it is marked ``gpu``, ``network``,
+``browser`` or ``oneccl``: a machine that builds ccbench must be able to test all of it, but not every one has
+a GPU, a browser, or a kernel and the rights to make network namespaces; oneCCL has a leg of its own.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -84,6 +85,19 @@ def test_an_unpacked_wheel_finds_its_own_suites(unpacked_wheel: Path, tmp_path: 
     assert found.returncode == 0, found.stderr
     assert Path(found.stdout.strip()) == unpacked_wheel / "ccbench/_shipped/suites"
     assert (Path(found.stdout.strip()) / "quick.yaml").is_file()
+
+
+def test_the_lowest_versions_that_are_tried_are_those_that_pyproject_admits() -> None:
+    text = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
+    lists = re.findall(r"^(?:dependencies|dev) = \[(.*?)^\]", text, flags=re.DOTALL | re.MULTILINE)
+    floors = dict(re.findall(r'"([\w-]+)>=([\w.]+)', "".join(lists)))
+    lowest = (CHECKOUT / "constraints" / "lowest.txt").read_text(encoding="utf-8")
+    pins = dict(re.findall(r"^([\w-]+)==([\w.]+)$", lowest, flags=re.MULTILINE))
+    assert len(lists) == 2
+    assert set(floors) <= set(pins)
+    for name, floor in floors.items():
+        # 18 admits 18.0.0, which is what a pin calls it.
+        assert f"{pins[name]}.".startswith(f"{floor}."), name
 
 
 def test_a_checkout_ships_its_top_level_folders() -> None:

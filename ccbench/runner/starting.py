@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +64,7 @@ def with_launched_ranks(options: RunOptions, progress: Progress) -> RunOptions:
     if launch is None:
         return options
     progress.note("asking the launcher whom it starts, and where")
-    found = discover_ranks(launch, options.ranks, options.hub)
+    found = discover_ranks(launch, options.ranks, options.hub, options.time_limit_seconds or math.inf)
     if options.nodes not in (None, found.nodes):
         raise UsageError(
             f"--nodes {options.nodes}: the launcher starts ranks on {found.nodes} hosts "
@@ -151,8 +152,10 @@ def modules_imported(names: Sequence[str]) -> Iterator[None]:
         # Given a first value, pyarrow imports pandas, which takes a second and which no row needs. It does
         # without where it cannot, and tries again when somebody asks for a frame.
         sys.meta_path.insert(0, _NoPandas)
-        pa.array([None])
-        sys.meta_path.remove(_NoPandas)
+        try:
+            pa.array([None])
+        finally:
+            sys.meta_path.remove(_NoPandas)
         for name in ("pyarrow.parquet", *names):
             importlib.import_module(name)
 

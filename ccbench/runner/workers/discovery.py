@@ -6,6 +6,7 @@ their leader, or has started them already, and one of each host describes it.
 
 from __future__ import annotations
 
+import math
 import platform
 import socket
 from collections.abc import Sequence
@@ -104,11 +105,17 @@ def facts_of_this_host() -> HostFacts:
     )
 
 
-def discover_ranks(launch: Launch, ranks: int | None = None, hub: AgentHub | None = None) -> LaunchedRanks:
+def discover_ranks(
+    launch: Launch,
+    ranks: int | None = None,
+    hub: AgentHub | None = None,
+    limit_seconds: float = math.inf,
+) -> LaunchedRanks:
     """See who comes when the launcher is started once, or who has come to the hub already.
 
-    ranks: how many were asked for, None for as many as it starts. UsageError when none come in time, when
-    they are fewer or more, or when every one believes it is alone; the message says what to change.
+    ranks: how many were asked for, None for as many as it starts. limit_seconds: to wait for them. UsageError
+    when none come in time, when they are fewer or more, or when every one believes it is alone; the message
+    says what to change.
     """
     if hub is not None:
         agents = enumerate(hub.agents)
@@ -123,7 +130,9 @@ def discover_ranks(launch: Launch, ranks: int | None = None, hub: AgentHub | Non
             return f"{launcher.why_so_few(came, wanted)}; try 'hostname' in place of ccbench"
 
         try:
-            peers = gather(listener, WHO, ranks, why, arrived, lost=launcher.lost)
+            peers = gather(
+                listener, WHO, ranks, why, arrived, limit_seconds=limit_seconds, lost=launcher.lost
+            )
             found = _described([(peer.hello.place, peer.connection) for peer in peers])
             tell_all([peer.connection for peer in arrived], Stop())
             launcher.wait(LAUNCHER_END_SECONDS)

@@ -31,7 +31,7 @@ from ccbench.machine.host import (
 from ccbench.runner.workers.agent import LaunchedProcessAgent
 from ccbench.runner.workers.channel import Listener, Peer, tell_all
 from ccbench.runner.workers.cleanup import FileCleanup
-from ccbench.runner.workers.launcher import START_LIMIT_SECONDS, gather
+from ccbench.runner.workers.launcher import START_LIMIT_SECONDS, gather, not_among
 from ccbench.runner.workers.messages import AGENTS_VARIABLE, Ended, Hello, Kill, Spawn, Stop, this_place
 from ccbench.runner.workers.rendezvous import (
     FOLDER_VARIABLE,
@@ -74,9 +74,11 @@ def _gathered(process: LaunchedProcess, first: Peer) -> list[Connection]:
     """Wait for all others; return everybody's connections in rank order, or turn all away by UsageError."""
 
     def why(came: Sequence[Peer], wanted: int) -> str:
+        absent = not_among(came, wanted)
         return (
-            f"{len(came)} of {wanted} processes came together in {START_LIMIT_SECONDS:.0f} s; do all hosts "
-            f"start ccbench, and let TCP connections through? ({FOLDER_VARIABLE} names a folder to meet)"
+            f"{len(came)} of {wanted} processes came together in {START_LIMIT_SECONDS:.0f} s"
+            f"{', ' if absent else ''}{absent}; do all hosts start ccbench, and let TCP connections through? "
+            f"({FOLDER_VARIABLE} names a folder to meet)"
         )
 
     store = store_for(process, os.environ)

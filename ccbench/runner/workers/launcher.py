@@ -158,6 +158,7 @@ class Launcher(ABC):
         some = f"only {came} of {wanted} processes" if came else "no process"
         what = ended or f"was given {waited:.0f} s"
         who = "; ".join(f"rank {rank} (process {pid}) {state}" for rank, pid, state in missing)
+        who = who or not_among(arrived, wanted)
         said = f"it said: {words}" if words else "it said nothing"
         return f"{self.name} {what}: {some} had come; {who + '; ' if who else ''}{said}"
 
@@ -180,6 +181,18 @@ class Launcher(ABC):
             or self._gone
             or any(now - began >= STOPPED_SECONDS for began in self._stopped.values())
         )
+
+
+def not_among(arrived: Sequence[Peer], wanted: int) -> str:
+    """Name the ranks that have not come; '' where nobody has, or some do not know which they are."""
+    came = {peer.hello.rank for peer in arrived}
+    missing = [str(rank) for rank in range(wanted) if rank not in came]
+    if not came or min(came) < 0 or not missing:
+        return ""
+    return f"rank{'s' * (len(missing) > 1)} {', '.join(missing[:MOST_NAMED])} did not come"
+
+
+MOST_NAMED = 8
 
 
 class CommandLauncher(Launcher):

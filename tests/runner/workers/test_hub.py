@@ -158,7 +158,10 @@ def test_an_agent_hears_the_runner_and_then_of_its_end_from_the_first_process(
 def test_the_first_process_says_how_many_came_in_time(store: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("hub", "launcher"):
         monkeypatch.setattr(f"ccbench.runner.workers.{module}.START_LIMIT_SECONDS", 1.0)
-    with pytest.raises(UsageError, match="mpirun: 1 of 2 processes came together in 1 s; do all hosts start"):
+    with pytest.raises(
+        UsageError,
+        match="mpirun: 1 of 2 processes came together in 1 s, rank 1 did not come; do all hosts start",
+    ):
         join_run(LaunchedProcess("mpirun", 0, 2), [])
 
 

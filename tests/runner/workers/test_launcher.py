@@ -134,7 +134,8 @@ def test_a_launcher_that_starts_too_few_is_told_with_how_long_it_was_given_or_ho
     said(made, "slots")
     came = Peer(hello("a", 0, 2), Pipe()[0])
     assert made.why_so_few([came], 2) == (
-        f"{made.name} was given 0 s: only 1 of 2 processes had come; rank 1 did not come; it said: not enough slots"
+        f"{made.name} was given 0 s: only 1 of 2 processes had come; rank 1 did not come; "
+        "it said: not enough slots"
     )
     made.kill()
     made = launcher("raise SystemExit(3)")

@@ -90,8 +90,6 @@ def report(
         chosen = (form,) if form in (*ONE_FILE, *EXPORTS) else DEFAULT_FORMATS
     export = next((form for form in chosen if form in EXPORTS), None)
     loaded = load_runs(runs or (newest_run(RESULTS),), details=export is None)
-    if any(run.manifest.at("suite", "verdict") != "speed" for run in loaded):
-        loaded = load_runs(run.path for run in loaded)  # a verdict about a machine stands on every sample
     code = exit_code_of(loaded)
     if export is not None:
         if len(chosen) > 1 or len(loaded) > 1:

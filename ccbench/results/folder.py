@@ -5,7 +5,8 @@ written under a temporary name in the same folder, synced, renamed, and the fold
 
 Every file holds a digest of itself, so that no second file can be older or newer than the one it vouches for.
 In parquet it lies between the pages and the footer: readers find the footer from the end of the file and the
-pages from its beginning, and look at nothing between.
+pages from its beginning, and look at nothing between. A short row stands there once more, as JSON: that
+is read ten times faster than a hundred columns of one value each.
 """
 
 from __future__ import annotations
@@ -41,6 +42,12 @@ DIGEST_KEY = "digest"
 
 _SEAL = b"\nccbench sha256 "
 """Precedes the digest in a parquet file."""
+
+_ROW = f"\nccbench row {SCHEMA_VERSION} ".encode()
+"""Precedes the row in a parquet file."""
+
+LONGEST_ROW = 2**16
+"""Bytes of JSON; a longer row is read from the pages as quickly."""
 
 _SIMPLER: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (Enum, lambda value: value.value),
@@ -275,13 +282,24 @@ def as_parquet(row: Mapping[str, Any]) -> bytes:
     # Checksums tell a flipped bit from a figure; one row has nothing for a dictionary to share, and single
     # values have nothing to compress: trying that took a third of the time of a whole file.
     pq.write_table(table, sink, compression=_COMPRESSED, use_dictionary=False, write_page_checksum=True)
-    return sealed(bytes(sink.getvalue()))
+    text = _ROW + json.dumps(table.to_pylist()[0]).encode()
+    return sealed(bytes(sink.getvalue()), text if len(text) <= LONGEST_ROW else b"")
 
 
-def sealed(content: bytes) -> bytes:
-    """Return ``content``, a parquet file, with a digest of it in front of the footer."""
+def sealed(content: bytes, row: bytes = b"") -> bytes:
+    """Return ``content``, a parquet file, with ``row`` and a digest of both in front of the footer."""
     footer = _footer(content)
-    return content[:footer] + _SEAL + hashlib.sha256(content).digest() + content[footer:]
+    before, end = content[:footer] + row, content[footer:]
+    return before + _SEAL + hashlib.sha256(before + end).digest() + end
+
+
+def stored_row(content: bytes) -> Mapping[str, Any] | None:
+    """Return the row that a whole file holds beside its pages; None where it has none of these columns."""
+    _, mark, text = content.rpartition(_SEAL)[0].rpartition(_ROW)
+    row = None
+    with suppress(ValueError):  # the mark is a part of some longer row's text
+        row = json.loads(text) if mark else None
+    return row if isinstance(row, dict) and tuple(row) == NAMES else None
 
 
 def is_whole(content: bytes) -> bool | None:

@@ -23,6 +23,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ccbench.cases import ALL_GROUPS, SETTINGS, UNEVEN, Status
 from ccbench.collectives import read_traffic
 from ccbench.errors import RunFolderError, UsageError
@@ -33,6 +35,7 @@ from ccbench.results.folder import (
     is_edited,
     is_whole,
     sealed,
+    stored_row,
     write_atomically,
 )
 from ccbench.results.points import ORDER, Manifest, Point, Samples, points_of_table
@@ -136,8 +139,9 @@ class Run:
 def load_run(path: Path | str, details: bool = True) -> Run:
     """Load one run folder; needs no lock, so a run can be looked at while it goes on.
 
-    details: False leaves out the columns DETAILS, for readers that do without. Raises RunFolderError when
-    ``path`` is no run folder at all.
+    details: False leaves out the columns DETAILS, for readers that do without, unless the run's suite asks
+    for a verdict about the machine, which stands on every sample. Raises RunFolderError when ``path`` is no
+    run folder at all.
     """
     path = Path(path)
     folder = path / CASES_NAME
@@ -147,13 +151,14 @@ def load_run(path: Path | str, details: bool = True) -> Run:
             "name a folder that 'ccbench run' wrote"
         )
     problems: list[str] = []
-    manifest = _read_manifest(path / MANIFEST_NAME, problems)
+    manifest = Manifest(_read_manifest(path / MANIFEST_NAME, problems))
+    details = details or manifest.at("suite", "verdict") not in (None, "speed")
     try:
         files = sorted(folder.glob("*.parquet"))
     except OSError as error:
         raise RunFolderError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from None
     columns = [name for name in arrow_schema().names if details or name not in DETAILS]
-    return Run(path, Manifest(manifest), in_order(_rows(path, files, columns, problems)), tuple(problems))
+    return Run(path, manifest, in_order(_rows(path, files, columns, problems)), tuple(problems))
 
 
 def load_runs(paths: Iterable[Path | str], details: bool = True) -> list[Run]:
@@ -208,19 +213,21 @@ def _rows(path: Path, files: Sequence[Path], columns: Sequence[str], problems: l
     before = made_from(files) if many else ""
     told = len(problems)
 
-    def attempt(file: Path) -> pa.Table | str:
+    def attempt(file: Path) -> Mapping[str, Any] | pa.Table | str:
         try:
-            return read_case(file).replace_schema_metadata(None)
+            return read_row(file)
         except RunFolderError as error:
             return str(error)
 
-    tables = [arrow_schema().empty_table().replace_schema_metadata(None)]
+    schema = arrow_schema().remove_metadata()
+    tables = [schema.empty_table()]
     with ThreadPoolExecutor(MOST_READERS) as pool:
         for start in range(0, len(files), BATCH):
             results = list(pool.map(attempt, files[start : start + BATCH]))
             problems.extend(result for result in results if isinstance(result, str))
-            rows = [result for result in results if not isinstance(result, str)]
-            tables += [pa.concat_tables(rows).combine_chunks()] if rows else []
+            rows = [result for result in results if isinstance(result, Mapping)]
+            pages = [result.cast(schema) for result in results if isinstance(result, pa.Table)]
+            tables += [pa.concat_tables([pa.Table.from_pylist(rows, schema), *pages]).combine_chunks()]
     table = pa.concat_tables(tables)
     if many and len(problems) == told:
         with suppress(OSError, RunFolderError, MemoryError):
@@ -234,13 +241,20 @@ def _rows(path: Path, files: Sequence[Path], columns: Sequence[str], problems: l
 
 
 def read_case(file: Path) -> pa.Table:
-    """The one row of a case's file.
+    """The one row of a case's file. Raises RunFolderError, as ``read_row``."""
+    import pyarrow as pa
+
+    row = read_row(file)
+    return row if isinstance(row, pa.Table) else pa.Table.from_pylist([row], arrow_schema())
+
+
+def read_row(file: Path) -> Mapping[str, Any] | pa.Table:
+    """The one row of a case's file: cells by column, or a table where it is long or of an earlier version.
 
     Raises RunFolderError that names the file when it is truncated, changed, foreign, of another schema, or
     holds what no measurement can be.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if not file.is_file():
         raise RunFolderError(f"{file}: not a regular file; remove it")
@@ -250,27 +264,40 @@ def read_case(file: Path) -> pa.Table:
         whole = is_whole(content)
         if whole is False:
             raise RunFolderError(f"{file}: was changed after it was written; measure that case again")
-        # One row is read faster without Arrow's own threads and read-ahead; files are read side by side.
-        source = pa.BufferReader(content)
-        with pq.ParquetFile(source, page_checksum_verification=not whole, pre_buffer=False) as parquet:
-            _check_schema(file, parquet.schema_arrow)
-            if parquet.metadata.num_rows != 1:
-                raise RunFolderError(f"{file}: holds {parquet.metadata.num_rows} rows, expected 1; remove it")
-            table = parquet.read(use_threads=False)
-        # Names are slow to look up, so only a file of another version is looked through for them.
-        if not table.schema.equals(arrow_schema()):
-            table = _completed(table).select(arrow_schema().names)
-        if not whole:
-            table.validate(full=True)
+        row = (stored_row(content) if whole else None) or _from_pages(file, content, bool(whole))
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise RunFolderError(
             f"{file}: cannot be read ({_one_line(error)}); remove it and measure that case again"
         ) from None
-    (row,) = table.select(_JUDGED).to_pylist()
-    if row["case_id"] != file.stem:
-        raise RunFolderError(f"{file}: holds case {row['case_id']}; give it that name back")
-    if reason := _misfit(row, table["samples_seconds"].combine_chunks().values.to_numpy()):
+    if isinstance(row, Mapping):
+        cells, samples = row, np.array(row["samples_seconds"] or (), float)
+    else:
+        (cells,) = row.select(_JUDGED).to_pylist()
+        samples = row["samples_seconds"].combine_chunks().values.to_numpy()
+    if cells["case_id"] != file.stem:
+        raise RunFolderError(f"{file}: holds case {cells['case_id']}; give it that name back")
+    if reason := _misfit(cells, samples):
         raise RunFolderError(f"{file}: {reason}; use the ccbench that wrote it, or measure that case again")
+    return row
+
+
+def _from_pages(file: Path, content: bytes, whole: bool) -> pa.Table:
+    """The one row of a case's file as any reader of parquet has it; whole: its digest is right."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # One row is read faster without Arrow's own threads and read-ahead; files are read side by side.
+    source = pa.BufferReader(content)
+    with pq.ParquetFile(source, page_checksum_verification=not whole, pre_buffer=False) as parquet:
+        _check_schema(file, parquet.schema_arrow)
+        if parquet.metadata.num_rows != 1:
+            raise RunFolderError(f"{file}: holds {parquet.metadata.num_rows} rows, expected 1; remove it")
+        table = parquet.read(use_threads=False)
+    # Names are slow to look up, so only a file of another version is looked through for them.
+    if not table.schema.equals(arrow_schema()):
+        table = _completed(table).select(arrow_schema().names)
+    if not whole:
+        table.validate(full=True)
     return table
 
 

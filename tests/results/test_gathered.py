@@ -28,13 +28,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     from ccbench.results import loading
 
     seen: list[Path] = []
-    real = loading.read_case
+    real = loading.read_row
 
-    def read(file: Path, columns: object = None) -> object:
+    def read(file: Path) -> object:
         seen.append(file)
         return real(file)
 
-    monkeypatch.setattr(loading, "read_case", read)
+    monkeypatch.setattr(loading, "read_row", read)
     return seen
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -40,7 +41,10 @@ def test_any_measurement_comes_back_as_it_was(
     path = _written(tmp_path_factory.mktemp("any") / "run", one)
     assert load_run(path).problems == ()
     (file,) = (path / "cases").iterdir()
-    (row,) = read_case(file).to_pylist()
+    stored = read_case(file)
+    # What stands beside the pages, and what any other reader finds in them.
+    assert json.dumps(stored.to_pylist()) == json.dumps(pq.read_table(file).to_pylist())
+    (row,) = stored.to_pylist()
     assert measurement_of(row) == one
     assert row["case_id"] == one.case.case_id
     assert row["bottleneck"] == PREDICTION.bottleneck
@@ -128,6 +132,45 @@ def test_a_flipped_bit_in_a_page_header_or_footer_is_named(tmp_path: Path) -> No
         assert load_run(path).problems == (
             f"{file}: was changed after it was written; measure that case again",
         )
+
+
+def test_a_short_row_is_read_without_its_pages_and_a_long_one_from_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = replace(measured(2048), samples_seconds=(1e-4 / 3,) * 10_000, round_samples=(10_000,))
+    path = _written(tmp_path / "run", measured(1024), many)
+    opened: list[int] = []
+    really = pq.ParquetFile
+
+    def parquet_file(source: pa.BufferReader, **options: object) -> pq.ParquetFile:
+        opened.append(source.size())
+        return really(source, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", parquet_file)
+    run = load_run(path)
+    assert [len(point.samples_seconds) for point in run.points] == [
+        len(measured(1024).samples_seconds),
+        10_000,
+    ]
+    assert opened == [(path / "cases" / f"{many.case.case_id}.parquet").stat().st_size]
+
+
+@pytest.mark.parametrize("form", ["json", "prometheus"])
+def test_an_export_reads_each_file_of_an_imported_run_once(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _written(tmp_path / "run", measured(1024), measured(2048))
+    opened: list[str] = []
+    really = Path.read_bytes
+
+    def read_bytes(file: Path) -> bytes:
+        opened.append(file.suffix)
+        return really(file)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(["report", str(path), "--format", form, "-o", str(tmp_path / "summary")])
+    assert opened.count(".parquet") == 2
 
 
 def test_other_tools_read_a_case_with_its_digest_and_what_they_write_is_read(tmp_path: Path) -> None:

@@ -60,6 +60,14 @@ def plain(text: object, longest: int = LONGEST_LABEL) -> str:
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
+_CONTROL = {code: REPLACEMENT for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+def harmless(text: str) -> str:
+    """``text`` without the characters that would steer a terminal; lines stay lines."""
+    return text.translate(_CONTROL)
+
+
 def shown(value: object) -> str:
     """``value`` as an error shows it: quoted, escaped, on one line, at most about 60 characters."""
     if value is None:

@@ -18,7 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ccbench.errors import UsageError
-from ccbench.units import parse_duration, parse_fraction
+from ccbench.units import harmless, parse_duration, parse_fraction
 
 if TYPE_CHECKING:
     from ccbench.results import Run
@@ -27,9 +27,9 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on st
 
 
 def say(text: str) -> None:
-    """One line for a person on stderr; lost without complaint when nobody can read it."""
+    """Text for a person on stderr; lost without complaint when nobody can read it."""
     try:
-        click.echo(text, err=True)
+        click.echo(harmless(text), err=True)
     except (OSError, ValueError):
         return
 
@@ -95,9 +95,9 @@ class WatchedStream:
         self.failure: OSError | None = None
 
     def write(self, text: str) -> int:
-        """As the stream does."""
+        """As the stream does; names of files and what they hold never steer the terminal."""
         try:
-            return self._stream.write(text)
+            return self._stream.write(harmless(text))
         except OSError as error:
             self.failure = error
             raise

@@ -22,7 +22,7 @@ from ccbench.plan.computing import Efficiency
 from ccbench.plan.pipeline import Gradients
 from ccbench.plan.shape import ModelShape, make_shape, named_shape
 from ccbench.plan.strategy import CONTEXT_KINDS, PIPELINES, RECOMPUTED, Strategy
-from ccbench.suite.documents import MOST_BYTES, FileKind, Origin, read_document, shipped_folder
+from ccbench.suite.documents import MOST_BYTES, FileKind, Origin, open_file, read_document, shipped_folder
 from ccbench.suite.model import StrictModel, first_error
 from ccbench.suite.readers import MisfitError, one_word, several, words
 from ccbench.units import parse_duration, parse_fraction, parse_size, shown
@@ -326,7 +326,7 @@ def load_plan(path: Path | str) -> Plan:
     if not path.is_file():
         path = shipped_plans().get(str(path), path)
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             content = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or "is no file name"

@@ -40,7 +40,7 @@ from ccbench.results.folder import (
 )
 from ccbench.results.points import ORDER, Manifest, Point, Samples, points_of_table
 from ccbench.results.schema import SCHEMA_VERSION, VERSION_KEY, arrow_schema
-from ccbench.suite.documents import shipped_folder
+from ccbench.suite.documents import open_file, shipped_folder
 from ccbench.units import plural, shown
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def _gathered(path: Path, files: Sequence[Path], columns: Sequence[str]) -> pa.T
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 
     try:
-        content = (path / GATHERED_NAME).read_bytes()
+        with open_file(path / GATHERED_NAME) as file:
+            content = file.read()
         if not is_whole(content):
             return None
         with pq.ParquetFile(pa.BufferReader(content)) as parquet:
@@ -181,7 +182,8 @@ def newest_run(root: Path | str) -> Path:
 
 def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
+        with open_file(file) as stream:
+            manifest = json.load(stream)
     except FileNotFoundError:
         problems.append(f"{file}: not found; the cases are shown without machine and environment")
         return {}

@@ -9,9 +9,12 @@ any suite under a second.
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import math
 import re
+import stat
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -290,6 +293,14 @@ def _line(event: Any) -> int:
 # -- descriptions of machines, in YAML or JSON -------------------------------------------------------------
 
 
+def open_file(path: Path) -> io.BufferedReader:
+    """Open a file to read its bytes; OSError of a pipe or a device too, which may never come to an end."""
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "a pipe or a device and no file")
+    return path.open("rb")
+
+
 def read_machine_document(path: str | Path) -> Any:
     """The plain value of a ``.json``, ``.yaml`` or ``.yml`` file. Raises MachineError."""
     where = Path(path)
@@ -298,7 +309,7 @@ def read_machine_document(path: str | Path) -> Any:
         raise MachineError(f"{where}: is neither .json nor .yaml; name a file of one of these kinds")
     limit = LARGEST_JSON_BYTES if is_json else LARGEST_YAML_BYTES
     try:
-        with where.open("rb") as file:
+        with open_file(where) as file:
             content = file.read(limit + 1)
         text = content.decode()
     except OSError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccbench.errors import UsageError
+from ccbench.suite.documents import open_file
 from ccbench.units import shown
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def read_log(path: str | PathLike[str]) -> ImportedLog:
     """
     place = str(path)
     try:
-        with Path(path).open("rb") as file:
+        with open_file(Path(path)) as file:
             content = file.read(LARGEST_LOG_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a null byte
         reason = error.strerror if isinstance(error, OSError) else error

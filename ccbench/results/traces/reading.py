@@ -17,6 +17,7 @@ from typing import Any
 from ccbench.errors import UsageError
 from ccbench.results.traces.events import Trace
 from ccbench.results.traces.one_job import one_job
+from ccbench.suite.documents import open_file
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plain, plural, shown
 
@@ -202,7 +203,7 @@ def trace_files(path: str, warnings: list[SourceWarning]) -> Iterator[TraceFile]
             for one in inside:
                 yield from trace_files(str(one), warnings)
             return
-        file = Path(path).open("rb")  # noqa: SIM115  # closed below
+        file = open_file(Path(path))
     except (OSError, ValueError) as error:  # ValueError: a name with a null byte
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{plain(path, 200)}: cannot be read ({reason}); name a trace or a folder") from None

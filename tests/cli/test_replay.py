@@ -209,3 +209,17 @@ def test_who_is_behind_in_a_job_that_hangs_is_told_first(ccbench: Command) -> No
     assert (finding["kind"], finding["devices"]) == ("rank_behind", ["rank 3"])
     assert ccbench("replay", *files, "-o", "job.html").done
     assert "Rank 3 is behind in process group" in Path("job.html").read_text()
+
+
+@pytest.mark.parametrize("text", ['{"traceEvents": [', '{"traceEvents": [{"ph": "X", "cat": "kernel", "na'])
+@pytest.mark.parametrize("command", ["replay", "import"])
+def test_a_damaged_trace_without_an_event_is_refused(
+    ccbench: Command, tmp_path: Path, text: str, command: str
+) -> None:
+    (tmp_path / "rank0.json").write_text(text)
+    ended = ccbench(command, "rank0.json")
+    assert (ended.code, ended.out) == (2, "")
+    words = (
+        "rank0.json: damaged or cut off before its first event; nothing of it can be read, record it again"
+    )
+    assert words in ended.err

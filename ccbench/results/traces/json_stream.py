@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from io import BufferedIOBase
 from typing import Any
 
+from ccbench.errors import UsageError
 from ccbench.topology.graph import SourceWarning
 from ccbench.units import plural
 
@@ -75,12 +76,16 @@ class JsonDocument:
                     whole = False
                     break
                 inside = begun = True
+        if not self._number and (damaged or not whole):
+            raise UsageError(
+                "damaged or cut off before its first event; nothing of it can be read, record it again"
+            )
         if damaged:
             text = f"{plural(damaged, 'damaged place')} skipped, the first after item {first_damage}"
             self.warnings.append(SourceWarning("damaged_line", text))
         if not whole:
-            where = f"after item {self._number}" if self._number else "before its first item"
-            self.warnings.append(SourceWarning("truncated", f"the file ends in the middle, {where}"))
+            text = f"the file ends in the middle, after item {self._number}"
+            self.warnings.append(SourceWarning("truncated", text))
 
     def _member(self) -> bool:
         """Take the member that stands next; True where it is the array: the place is its first item then."""

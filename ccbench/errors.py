@@ -10,6 +10,7 @@ CcbenchError                      exit 2 unless a subclass says otherwise
 │   └── Hung                      its ranks have stopped, or do not come up in time; exit 4
 ├── MissingDependency             an optional library is absent; the message has the install line
 └── RunFolderError                a run folder cannot be written or read
+    └── RunCutShort               it could not be written to its end; the cases before are kept; exit 5
 
 A message says where, what was seen, what was expected and what to do, in one line.
 """
@@ -59,3 +60,9 @@ class MissingDependency(CcbenchError):
 
 class RunFolderError(CcbenchError):
     """A run folder cannot be written or read."""
+
+
+class RunCutShort(RunFolderError):
+    """A run folder could not be written to its end; the cases before are kept."""
+
+    exit_code = 5

@@ -26,9 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.cases import MORE_ROUNDS, NO_TEAM, Measurement, Status
-from ccbench.errors import RunFolderError
+from ccbench.errors import RunCutShort, RunFolderError
 from ccbench.model import Prediction
 from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, Origin, arrow_schema, measurement_of, row_of
+from ccbench.suite.documents import open_file
+from ccbench.units import plural
 
 MANIFEST_NAME = "run.json"
 CASES_NAME = "cases"
@@ -124,7 +126,8 @@ class RunFolder:
         path = Path(path)
         file = path / MANIFEST_NAME
         try:
-            manifest = json.loads(file.read_text(encoding="utf-8"))
+            with open_file(file) as stream:
+                manifest = json.load(stream)
         except FileNotFoundError:
             cure = f"so {path} is no run folder; name one to resume"
             raise RunFolderError(f"{file}: not found, {cure}") from None
@@ -171,16 +174,22 @@ class RunFolder:
         it, and the next round writes it again; only a power cut may cost it.
 
         confidence: of the interval of the median. origin: of a case that another tool measured; it is not
-        synced either, since it can be imported again. Raises RunFolderError when the disk refuses; what was
-        written before stays readable.
+        synced either, since it can be imported again. Raises RunFolderError when the disk refuses (where cases
+        were written before, which stay readable: RunCutShort).
         """
         if self._lock is None:
             raise RunFolderError(f"{self.path}: this run folder was closed; open it again with resume")
         row = row_of(measurement, prediction, confidence, origin)
         target = self.path / CASES_NAME / f"{row['case_id']}.parquet"
-        with _cured(target):
-            durable = origin is None and measurement.stop_reason != MORE_ROUNDS
-            write_atomically(target, as_parquet(row), durable)
+        durable = origin is None and measurement.stop_reason != MORE_ROUNDS
+        try:
+            with _cured(target):
+                write_atomically(target, as_parquet(row), durable)
+        except RunFolderError as error:
+            if not (kept := len(list(target.parent.glob("*.parquet")))):
+                raise
+            go_on = "import again" if origin else f"go on with --resume {self.path}"
+            raise RunCutShort(f"{error}; {plural(kept, 'case')} kept in {self.path}; then {go_on}") from error
         return target
 
     def finished(self) -> dict[str, Status]:

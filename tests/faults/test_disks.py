@@ -17,7 +17,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from ccbench.cases import Status
-from ccbench.errors import RunFolderError
+from ccbench.errors import RunCutShort
 from ccbench.results import load_run
 from ccbench.runner.planning import RunOptions
 from ccbench.runner.progress import Progress
@@ -96,9 +96,12 @@ def test_a_disk_that_fills_up_during_a_run_leaves_finished_cases_whole(
 
     monkeypatch.setattr("os.replace", replace)
     options = RunOptions(output=tmp_path / "out", machine="cpu-shared-memory")
-    with pytest.raises(RunFolderError, match="the disk is full; free some space"):
+    with pytest.raises(RunCutShort, match="the disk is full; free some space") as caught:
         run_suite(suite, options, Progress())
     monkeypatch.undo()
+    out = tmp_path / "out"
+    assert str(caught.value).endswith(f"; 2 cases kept in {out}; then go on with --resume {out}")
+    assert caught.value.exit_code == 5
     rows = rows_of(tmp_path / "out")
     assert [row["status"] for row in rows] == [Status.OK.value] * 2
     assert not list((tmp_path / "out" / "cases").glob(".*"))

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from ccbench.cli import main
+import signal
+import sys
+from typing import NoReturn
+
+
+def start() -> NoReturn:
+    """Run ``ccbench``; Ctrl-C ends it in the same way while it is still being loaded."""
+    try:
+        from ccbench.cli import main
+    except KeyboardInterrupt:
+        print("ccbench: interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    main()
+
 
 if __name__ == "__main__":
-    main()
+    start()

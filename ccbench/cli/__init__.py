@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import errno
 import gc
+import io
 import os
 import sys
 import traceback
@@ -37,6 +38,7 @@ from ccbench.errors import CcbenchError
 BUG_EXIT_CODE = 70  # EX_SOFTWARE of BSD's sysexits.h
 INTERRUPTED_EXIT_CODE = 128 + 2
 READER_GONE_EXIT_CODE = 128 + 13
+NO_ROOM = ("failed to map segment", "can't start new thread", "Cannot allocate memory")
 COMPLETION_VARIABLE = "_CCBENCH_COMPLETE"
 
 
@@ -79,7 +81,9 @@ def _exit_code(command: click.Command, arguments: list[str], stdout: WatchedStre
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.ClickException as mistake:
-        mistake.show()
+        text = io.StringIO()
+        mistake.show(text)
+        say(text.getvalue().rstrip())
         return 2
     except CcbenchError as error:
         say(f"ccbench: error: {' '.join(str(error).split())}")
@@ -88,6 +92,10 @@ def _exit_code(command: click.Command, arguments: list[str], stdout: WatchedStre
         say("ccbench: interrupted")
         return INTERRUPTED_EXIT_CODE
     except Exception as error:
+        # A library that the loader finds no room for says so in words alone.
+        if isinstance(error, MemoryError) or any(words in str(error) for words in NO_ROOM):
+            say("ccbench: error: out of memory; raise the limit (ulimit -v), or name less at once")
+            return CcbenchError.exit_code
         # Only stdout's own failure: one of a file that nobody foresaw is a bug.
         if not isinstance(error, OSError) or error is not stdout.failure:
             say(f"ccbench: this is a bug in ccbench {__version__} ({type(error).__name__}); please report:")

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from ccbench import __version__
 from ccbench.cli import commands
 from ccbench.errors import CcbenchError, SuiteError
 from tests.cli.conftest import Command
+from tests.results.importers.nccl_tests_outputs import ALL_RIGHT
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -81,6 +83,86 @@ def test_ctrl_c_ends_with_130(ccbench: Command, monkeypatch: pytest.MonkeyPatch)
     fail_with(monkeypatch, KeyboardInterrupt())
     ended = ccbench("doctor")
     assert (ended.code, ended.err) == (130, "ccbench: interrupted\n")
+
+
+def test_ctrl_c_while_ccbench_is_loaded_ends_with_130() -> None:
+    script = """
+import runpy, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+runpy.run_module("ccbench", run_name="__main__")
+"""
+    ended = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "ccbench: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pa.ArrowMemoryError("malloc of size 256 failed"),
+        MemoryError(),
+        ImportError("libparquet.so: failed to map segment from shared object"),
+        RuntimeError("can't start new thread"),
+    ],
+)
+def test_memory_that_runs_out_is_a_sentence(
+    error: Exception, ccbench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_with(monkeypatch, error)
+    words = "ccbench: error: out of memory; raise the limit (ulimit -v), or name less at once\n"
+    ended = ccbench("doctor")
+    assert (ended.code, ended.err) == (2, words)
+
+
+HOSTILE = "a\x1b]0;owned\x07\x1b[31m\x9b1mb"
+"""Name of a file that sets the title and the colours of a terminal."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["import", "replay", "topo", "report", "compare", "plan", "tune", "run", "history", "predict --machine"],
+)
+def test_control_characters_of_a_name_never_reach_the_terminal(ccbench: Command, command: str) -> None:
+    ended = ccbench(*command.split(), HOSTILE)
+    assert ended.code == 2
+    assert ended.err
+    assert not set("\x1b\x07\x9b") & set(ended.out + ended.err)
+
+
+def test_an_import_prints_its_file_without_control_characters(ccbench: Command, tmp_path: Path) -> None:
+    log = tmp_path / HOSTILE
+    log.write_text(ALL_RIGHT)
+    ended = ccbench("import", str(log), "-o", str(tmp_path / f"{HOSTILE}-run"))
+    assert "owned" in ended.done.out
+    assert not set("\x1b\x07\x9b") & set(ended.out + ended.err)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["import", "replay", "topo", "plan", "report", "predict --collective all_reduce --machine", "run --plan"],
+)
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_pipes_and_devices_are_refused_at_once(
+    ccbench: Command, tmp_path: Path, kind: str, command: str
+) -> None:
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    ended = ccbench(*command.split(), str(pipe) if kind == "pipe" else "/dev/zero")
+    assert (ended.code, ended.out) == (2, "")
+    assert "Traceback" not in ended.err
+
+
+def test_a_pipe_in_place_of_what_a_run_folder_holds_is_passed_over(ccbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "cases").mkdir()
+    for name in ("run.json", "cases/pipe.parquet"):
+        os.mkfifo(tmp_path / name)
+    ended = ccbench("report", str(tmp_path), "--format", "json")
+    assert ended.code == 3
+    assert "run.json: cannot be read" in ended.err
+    assert "pipe.parquet: not a regular file" in ended.err
 
 
 def as_process(*arguments: str, **settings: object) -> subprocess.Popen[str]:

@@ -174,8 +174,8 @@ class RunFolder:
         it, and the next round writes it again; only a power cut may cost it.
 
         confidence: of the interval of the median. origin: of a case that another tool measured; it is not
-        synced either, since it can be imported again. Raises RunFolderError when the disk refuses (where cases
-        were written before, which stay readable: RunCutShort).
+        synced either, since it can be imported again. Raises RunFolderError when the disk refuses (of cases
+        that were written before, which stay readable, RunCutShort).
         """
         if self._lock is None:
             raise RunFolderError(f"{self.path}: this run folder was closed; open it again with resume")

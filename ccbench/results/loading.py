@@ -228,7 +228,9 @@ def _rows(path: Path, files: Sequence[Path], columns: Sequence[str], problems: l
             results = list(pool.map(attempt, files[start : start + BATCH]))
             problems.extend(result for result in results if isinstance(result, str))
             rows = [result for result in results if isinstance(result, Mapping)]
-            pages = [result.cast(schema) for result in results if isinstance(result, pa.Table)]
+            pages = [
+                result.replace_schema_metadata(None) for result in results if isinstance(result, pa.Table)
+            ]
             tables += [pa.concat_tables([pa.Table.from_pylist(rows, schema), *pages]).combine_chunks()]
     table = pa.concat_tables(tables)
     if many and len(problems) == told:

@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (nodes, files) of ccbench/; to reach: 500,000 nodes and 210 files.
-WHOLE = (577_700, 262)
+WHOLE = (578_600, 262)
 
 # Of every package (nodes, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {

@@ -39,7 +39,7 @@ from ccbench.results.folder import (
     write_atomically,
 )
 from ccbench.results.points import ORDER, Manifest, Point, Samples, points_of_table
-from ccbench.results.schema import SCHEMA_VERSION, VERSION_KEY, arrow_schema
+from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, arrow_schema
 from ccbench.suite.documents import open_file, shipped_folder
 from ccbench.units import plural, shown
 
@@ -308,10 +308,15 @@ def _from_pages(file: Path, content: bytes, whole: bool) -> pa.Table:
 MOST_GROUPED = 2**20
 """Ranks of a case with groups, which are listed rank by rank; a suite has no more."""
 
+_FIGURES = tuple(column for column in SCHEMA if column.kind in ("double", "int64"))
+
+AMOUNTS = frozenset(column.name for column in _FIGURES if column.unit not in ("", "fraction", "elements"))
+"""Columns of sizes, times and rates, which are never negative."""
+
 _JUDGED = (
-    "case_id", "status", "pair", "ranks", "groups", "active_group", "concurrent", "collective", "traffic",
-    "source", "median_seconds",
-)  # fmt: skip
+    *("case_id", "status", "pair", "groups", "concurrent", "collective", "traffic", "source"),
+    *(column.name for column in _FIGURES),
+)
 """Columns that have a meaning only in some words or numbers; samples besides."""
 
 
@@ -327,6 +332,10 @@ def _misfit(row: Mapping[str, Any], samples_seconds: Samples) -> str:
         other = parse_concurrent(row["concurrent"]).groups if row["concurrent"] else ""
         if ranks < 1 or (ranks > MOST_GROUPED and (row["groups"] or other)):
             return f"ranks is {ranks}"
+        for name in (column.name for column in _FIGURES):
+            value = row[name]
+            if value is not None and (not math.isfinite(value) or (name in AMOUNTS and value < 0)):
+                return f"{name} is {value}"
         if row["pair"] and max(vars(parse_pair(row["pair"])).values()) >= ranks:
             return f"pair {row['pair']} is of more than {plural(ranks, 'rank')}"
         groups, _ = (parse_groups(text, ranks) if text else () for text in (row["groups"], other))
@@ -339,16 +348,17 @@ def _misfit(row: Mapping[str, Any], samples_seconds: Samples) -> str:
     if status is not Status.OK:
         return ""
     # Of an imported row nothing but what its source prints is known.
-    own, median = not row["source"], row["median_seconds"]
+    own = not row["source"]
     lacking = {
-        "median_seconds": own and median is None,
+        "median_seconds": own and row["median_seconds"] is None,
         "samples_seconds": own and not len(samples_seconds),
     }
     if names := [name for name, lacks in lacking.items() if lacks]:
         return f"status is ok and {names[0]} is missing"
-    least, most = (samples_seconds.min(), samples_seconds.max()) if len(samples_seconds) else (0.0, 0.0)
-    sound = all(0 <= seconds < math.inf for seconds in (least, most, median or 0.0))
-    return "" if sound else "status is ok and a time is negative or no number"
+    if row["wrong_elements"]:
+        return f"status is ok and wrong_elements is {row['wrong_elements']}"
+    sound = not len(samples_seconds) or 0 <= samples_seconds.min() <= samples_seconds.max() < math.inf
+    return "" if sound else "status is ok and a sample is negative or no number"
 
 
 def _check_schema(file: Path, found: pa.Schema) -> None:

@@ -218,10 +218,15 @@ NONSENSE: list[tuple[dict[str, object], str]] = [
     ({"median_seconds": None}, "status is ok and median_seconds is missing"),
     ({"samples_seconds": None}, "status is ok and samples_seconds is missing"),
     ({"samples_seconds": []}, "status is ok and samples_seconds is missing"),
-    ({"median_seconds": -1.0}, "a time is negative or no number"),
-    ({"median_seconds": float("inf")}, "a time is negative or no number"),
-    ({"samples_seconds": [1e-4, float("nan")]}, "a time is negative or no number"),
-    ({"samples_seconds": [1e-4, -1e-4]}, "a time is negative or no number"),
+    ({"median_seconds": -1.0}, "median_seconds is -1.0"),
+    ({"median_seconds": float("inf")}, "median_seconds is inf"),
+    ({"samples_seconds": [1e-4, float("nan")]}, "a sample is negative or no number"),
+    ({"samples_seconds": [1e-4, -1e-4]}, "a sample is negative or no number"),
+    ({"predicted_seconds": -1.0}, "predicted_seconds is -1.0"),
+    ({"bound_seconds": float("nan")}, "bound_seconds is nan"),
+    ({"busbw_GB_s": float("inf")}, "busbw_GB_s is inf"),
+    ({"size_bytes": -5}, "size_bytes is -5"),
+    ({"wrong_elements": 7}, "status is ok and wrong_elements is 7"),
 ]
 
 

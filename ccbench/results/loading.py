@@ -326,6 +326,8 @@ def _misfit(row: Mapping[str, Any], samples_seconds: Samples) -> str:
     A name (of a backend, a dtype) may be newer than this version and is shown; what is parsed or computed
     with must be understood.
     """
+    # Of an imported row nothing but what its source prints is known, and that may be anything.
+    own = not row["source"]
     try:
         status = Status(row["status"])
         ranks = row["ranks"]
@@ -334,7 +336,7 @@ def _misfit(row: Mapping[str, Any], samples_seconds: Samples) -> str:
             return f"ranks is {ranks}"
         for name in (column.name for column in _FIGURES):
             value = row[name]
-            if value is not None and (not math.isfinite(value) or (name in AMOUNTS and value < 0)):
+            if value is not None and (not math.isfinite(value) or (own and name in AMOUNTS and value < 0)):
                 return f"{name} is {value}"
         if row["pair"] and max(vars(parse_pair(row["pair"])).values()) >= ranks:
             return f"pair {row['pair']} is of more than {plural(ranks, 'rank')}"
@@ -347,8 +349,6 @@ def _misfit(row: Mapping[str, Any], samples_seconds: Samples) -> str:
         return _one_line(error)
     if status is not Status.OK:
         return ""
-    # Of an imported row nothing but what its source prints is known.
-    own = not row["source"]
     lacking = {
         "median_seconds": own and row["median_seconds"] is None,
         "samples_seconds": own and not len(samples_seconds),

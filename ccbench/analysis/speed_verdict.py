@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -34,6 +34,7 @@ from ccbench.model.library.intervals import (
 from ccbench.results import Point, Run
 from ccbench.results.importers.observed import request_of, sized
 from ccbench.results.importers.pricing import recorded_system
+from ccbench.results.importers.runs import NO_ROW_SHOWS_THEM
 from ccbench.topology.graph import Finding
 from ccbench.units import format_ratio, format_seconds, percent, plural
 
@@ -249,7 +250,7 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
     for (*rest, forced), points in groups.items():
         name = subject_of(points[0], with_source=len(sources) > 1)
         if wrong := [point for point in points if point.status is Status.WRONG]:
-            found.append(SpeedVerdict(name, reason=wrong_text(wrong, len(points)), wrong=True))
+            found.append(SpeedVerdict(name, reason=wrong_text(run, wrong, len(points)), wrong=True))
             continue
         asked = list(filter(_is_asked, points))
         started = any(point.status is not Status.UNSUPPORTED for point in asked)
@@ -277,15 +278,30 @@ def subject_of(point: Point, *, with_source: bool) -> str:
     return f"{' '.join(words)}, {plural(point.ranks, 'rank')}{nodes}{source}"
 
 
-def wrong_text(wrong: Sequence[Point], cases: int) -> str:
-    """How many of ``cases`` are wrong, and where most elements are."""
+def wrong_text(run: Run, wrong: Sequence[Point], cases: int) -> str:
+    """How many of ``cases`` are wrong, where most elements are, and what the output's closing lines count."""
+    counts = [table.get("facts", {}).get("out_of_bounds") for table in _tables_of(run, wrong)]
+    counted = sum(count for count in counts if isinstance(count, int))
+    closing = f"the closing line counts {plural(counted, 'wrong value')}"
+    unjudged = "; no verdict on speed is given where data are wrong"
+    if all(point.detail.endswith(NO_ROW_SHOWS_THEM) for point in wrong):
+        return (
+            f"{closing}, {NO_ROW_SHOWS_THEM}: {len(wrong)} of {plural(cases, 'case')} are in doubt{unjudged}"
+        )
     worst = max(wrong, key=lambda point: point.wrong_elements or 0)
     place = "in place" if worst.in_place else "out of place"
     count = f", {plural(worst.wrong_elements, 'wrong element')}" if worst.wrong_elements else ""
     return (
         f"{len(wrong)} of {plural(cases, 'case')} gave wrong results ({'worst' if len(wrong) > 1 else 'at'}: "
-        f"{worst.size} {place}{count}); no verdict on speed is given where data are wrong"
+        f"{worst.size} {place}{count}){f'; {closing}' if counted else ''}{unjudged}"
     )
+
+
+def _tables_of(run: Run, points: Sequence[Point]) -> list[Mapping[str, Any]]:
+    """What is kept of the imported tables that ``points`` of one file are from."""
+    own = {point.source_table for point in points}
+    tables = run.manifest.imported(points[0].source).mappings("tables")
+    return [table for number, table in enumerate(tables, 1) if number in own]
 
 
 def left_out_of(run: Run, asked: Sequence[Point]) -> tuple[str, bool]:
@@ -296,8 +312,7 @@ def left_out_of(run: Run, asked: Sequence[Point]) -> tuple[str, bool]:
         texts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         parts.append(f"{count} of {plural(len(asked), 'case')} not judged: {texts}")
     file = run.manifest.imported(asked[0].source)
-    own = {point.source_table for point in asked}
-    tables = [table for number, table in enumerate(file.mappings("tables"), 1) if number in own]
+    tables = _tables_of(run, asked)
     # A table that is whole stays so, whatever became of the program afterwards or of other tables.
     whole = bool(tables) and all(table.get("outcome") == "complete" for table in tables)
     ended = file.text("outcome")

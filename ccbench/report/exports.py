@@ -113,7 +113,7 @@ def _table(points: Sequence[Point]) -> Table:
             if one.flags
         ]
     # Like nccl-tests', the average is over all sizes and says little.
-    wrong = sum(bool(point.wrong_elements) for point in points)
+    wrong = sum(point.status is Status.WRONG for point in points)
     timed = [point for point in points if point.median_seconds is not None and point.mode != OVERLAP]
     rates = [point.busbw or 0.0 for point in timed]
     average = f"{sum(rates) / len(rates):g}" if rates else "N/A"

@@ -85,6 +85,58 @@ def test_the_first_sentence_says_whether_the_numbers_are_normal(
         assert "1 of 4 cases gave wrong results (at: 2 MiB out of place, 2 wrong elements)" in imported[0]
 
 
+OLD = ALL_RIGHT.replace("#wrong", " error").replace("      0", "  5e-07").replace("-1  ", "    ")
+FAILED = ("values : 0 OK", "values : 12 FAILED")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (ALL_RIGHT.replace(*FAILED), "the closing line counts 12 wrong values, no row shows them: 4 of 4"),
+        (OLD.replace(*FAILED), "the closing line counts 12 wrong values, no row shows them: 4 of 4 cases"),
+        (ALL_RIGHT.replace("      0", "    N/A").replace(*FAILED), "12 wrong values, no row shows them: 4"),
+        (
+            re.sub(r"\n +2097152 .*", "", ALL_RIGHT).replace("OK", "FAILED").replace(" : 0", " : 1,024"),
+            "the closing line counts 1024 wrong values, no row shows them: 2 of 2 cases are in doubt",
+        ),
+        (
+            ONE_WRONG.replace(*FAILED),
+            "(at: 2 MiB out of place, 2 wrong elements); the closing line counts 12",
+        ),
+        (ALL_RIGHT.replace("      0", "    nan", 1), "1 of 4 cases gave wrong results (at: 1 MiB out of"),
+        (ALL_RIGHT.replace("      0", "  1,024", 1), "1 MiB out of place, 1024 wrong elements)"),
+        (OLD.replace("5e-07", "  nan", 1), "1 of 4 cases gave wrong results (at: 1 MiB out of place"),
+        (OLD.replace("5e-07", "  inf", 2), "2 of 4 cases gave wrong results (worst: 1 MiB out of place"),
+        (OLD.replace("5e-07", "1e+02", 1), "1 of 4 cases gave wrong results (at: 1 MiB out of place"),
+    ],
+)
+def test_wrong_data_are_the_first_sentence_wherever_the_log_says_so(
+    ccbench: Command, tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "log.txt").write_text(OLD)
+    assert ccbench("import", "log.txt").code == 0
+    (tmp_path / "log.txt").write_text(text)
+    ended = ccbench("import", "log.txt", "-o", "run")
+    first = ended.out.splitlines()[0]
+    assert (ended.code, first.split(":")[0]) == (1, "WRONG")
+    assert words in first
+    ended = ccbench("report", "run", "--format", "md,nccl-tests")
+    assert ended.code == 1
+    assert first in ended.out.splitlines()
+    tables = [file.read_text() for file in (tmp_path / "run" / "report").glob("*.txt")]
+    assert len(tables) == 1
+    assert "FAILED" in tables[0]
+
+
+def test_wrong_data_of_a_table_that_is_left_out_are_in_the_exit_code(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.txt").write_text("\n".join([*BROADCAST, "# Out of bounds values : 12 FAILED"]))
+    (tmp_path / "log.txt").write_text(ALL_RIGHT)
+    ended = ccbench("import", "log.txt", "bad.txt")
+    assert (ended.code, "bad.txt:2: table 1 (4 rows) left out" in ended.err) == (1, True)
+
+
 CRASH = "host-a: Test NCCL failure all_reduce.cu:44 'unhandled cuda error'\n"
 LAUNCHING = ALL_RIGHT.replace("   time   algbw", "cputime   algbw")
 

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.flags import Flag
 from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome, row_of
 from ccbench.results.importers.nccl_tests_columns import (
@@ -76,7 +77,7 @@ _SETTING = re.compile(
 )
 _STARTING = re.compile(r"Collective test (starting|concluded): (\S{1,80})")
 _AVERAGE = re.compile(r"Avg bus bandwidth\s{0,12}:\s{0,12}(\S{1,40})")
-_WRONG_VALUES = re.compile(r"Out of bounds values\s{0,12}:\s{0,12}(\d{1,12})")
+_WRONG_VALUES = re.compile(r"Out of bounds values\s{0,12}:\s{0,12}(\d[\d,]{0,15})")
 _LOWERED = re.compile(r"Reducing maxBytes to (\d{1,20})")
 _HOLE = re.compile(r"\[?(?:\.{3,6}|\u2026)\]?|.{0,40}\(?truncated.{0,60}|<snip>|\[snip\]", re.IGNORECASE)
 _REMARK = re.compile(r"(\d{1,20}) B (in|out of) place: ([a-z_]{2,20})\s?(.{0,200})")
@@ -92,6 +93,15 @@ _OF_RANKS = re.compile(r"\bn[rR]anks (\d{1,7})\b")
 _OF_NODES = re.compile(r"\bnNodes (\d{1,7})\b")
 _RULES = dict.fromkeys(range(9472, 9600), " ") | {ord("|"): " ", ord("\u00a0"): " "}
 """Box-drawing characters and bars stand between cells and mean nothing."""
+_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
+_LARGEST_ERRORS = {
+    **{name: 0.0 for name in ITEM_BYTES if "int" in name},
+    "float16": 1e-2,
+    "bfloat16": 1e-2,
+    "float32": 1e-5,
+    "float64": 1e-12,
+}
+"""Largest error that versions with a column for it accept (src/common.cu, DeltaMaxValue)."""
 _FEWEST_WORDS = 4
 """Words of the shortest row: a size and three figures."""
 _ALIGNED_BYTES = 16
@@ -226,7 +236,7 @@ class Tables:
         if not tables:
             tables.append(OpenTable(None, line.number))
         if wrong is not None:
-            tables[-1].wrong_values = int(wrong[1])
+            tables[-1].wrong_values = max(whole(wrong[1]) or 0, tables[-1].wrong_values or 0)
         if average is not None:
             printed = figure(average[1].removesuffix("GB/s"))
             tables[-1].average, tables[-1].closed = printed.value if printed else None, True
@@ -315,10 +325,21 @@ def _placements(cells: Cells, line: int, places: Iterable[bool]) -> list[Importe
         found: dict[str, Figure | None] = {name: figure(word) for name, word in printed.items()}
         time, wrong, error = (found.pop(name, None) for name in ("time", "wrong", "error"))
         measured = {**found, "seconds": time.over(1e6) if time else None, "largest_error": error}
-        wrong_elements = int(wrong.value) if wrong else None
-        rows.append(row_of(line, measured, **start, in_place=in_place, wrong_elements=wrong_elements))
+        wrong_elements = int(wrong.value) if wrong else whole(printed.get("wrong", ""))
+        row = row_of(line, measured, **start, in_place=in_place, wrong_elements=wrong_elements)
+        why = _why_wrong(printed, row)
+        rows.append(replace(row, extra={**row.extra, "status": "wrong", "detail": why}) if why else row)
     telling = [row for row in rows if (row.seconds, row.algbw, row.busbw) != (None, None, None)]
     return telling or rows[:1] or [row_of(line, {}, **start)]
+
+
+def _why_wrong(printed: dict[str, str], row: ImportedRow) -> str:
+    """Say which cell of a placement shows wrong data without counting them; "" where none does."""
+    for name in ("wrong", "error"):
+        if _NOT_FINITE.fullmatch(printed.get(name, "")):
+            return f"{name} {printed[name]}"
+    error = row.extra.get("largest_error", 0.0)
+    return f"error {printed['error']}" if error > _LARGEST_ERRORS.get(row.dtype, math.inf) else ""
 
 
 def recognises(text: str) -> bool:

@@ -184,7 +184,7 @@ def is_figure(token: str) -> bool:
 
 def _is_measured(token: str) -> bool:
     """Return whether ``token`` can be a time, a rate or a count; N/A and the like stand for none."""
-    return figure(token) is not None or _ABSENT.fullmatch(token) is not None
+    return figure(token) is not None or whole(token) is not None or _ABSENT.fullmatch(token) is not None
 
 
 # -- figures, and what follows from them --------------------------------------------------------------------

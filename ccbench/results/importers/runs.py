@@ -79,6 +79,9 @@ _NO_COLLECTIVE = (
 _WRONG_REMARK = re.compile(r"([0-9]{1,18}) wrong elements?(?:: )?(.*)")
 """Remark of ccbench's own tables on wrong results."""
 
+NO_ROW_SHOWS_THEM = "no row shows them"
+"""End of the detail of cases that are wrong by their table's closing line alone."""
+
 _STATUS_OF_OUTCOME = {Outcome.CRASHED: Status.FAILED, Outcome.HUNG: Status.TIMED_OUT}
 
 
@@ -112,6 +115,8 @@ class Imported:
         """The gravest of how the cases and the output ended; partial where something is cut or left out."""
         statuses = {case.measurement.status for case in self.cases}
         statuses.add(_STATUS_OF_OUTCOME.get(self.log.outcome, Status.OK))
+        if any(table.facts.get("out_of_bounds") for table in self.log.tables):
+            statuses.add(Status.WRONG)
         if self.refused or self.log.outcome is Outcome.CUT:
             statuses.add(Status.FAILED)
         # A row that is skipped was there and had no time, as one of no bytes.
@@ -128,7 +133,7 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
     """Cases of every table of ``log``. given: what the user says where the output says nothing."""
     teams = [team_of(table, log.devices, given) for table in log.tables]
     counted = (
-        with_whole_sizes(replace(table, ranks=team.ranks or None, nodes=team.nodes or None))
+        with_whole_sizes(replace(_with_doubts(table), ranks=team.ranks or None, nodes=team.nodes or None))
         for table, team in zip(log.tables, teams, strict=True)
     )
     whole = with_shared_devices(checked(replace(log, tables=tuple(counted))))
@@ -273,6 +278,20 @@ def _status(row: ImportedRow, ended: Outcome, detail: str) -> tuple[Status, str]
     if ended in _STATUS_OF_OUTCOME:
         return _STATUS_OF_OUTCOME[ended], detail or "the output ends here"
     return Status.SKIPPED, "no time, algbw or busbw above 0 is printed"
+
+
+def _with_doubts(table: ImportedTable) -> ImportedTable:
+    """``table`` with each measured row wrong where its closing line counts wrong values that none shows."""
+    counted = table.facts.get("out_of_bounds")
+    if not counted or any(row.wrong_elements or row.extra.get("status") == "wrong" for row in table.rows):
+        return table
+    detail = f"the closing line counts {plural(counted, 'wrong value')}, {NO_ROW_SHOWS_THEM}"
+    doubt = {"status": Status.WRONG.value, "detail": detail}
+    rows = (
+        row if _has_no_figure(row) else replace(row, wrong_elements=None, extra={**row.extra, **doubt})
+        for row in table.rows
+    )
+    return replace(table, rows=tuple(rows))
 
 
 def _has_no_figure(row: ImportedRow) -> bool:

@@ -32,9 +32,10 @@ from ccbench.model.library.intervals import (
     typicality,
 )
 from ccbench.results import Point, Run
+from ccbench.results.importers.log import Outcome
 from ccbench.results.importers.observed import request_of, sized
 from ccbench.results.importers.pricing import recorded_system
-from ccbench.results.importers.runs import NO_ROW_SHOWS_THEM
+from ccbench.results.importers.runs import NO_ROW_SHOWS_THEM, Imported
 from ccbench.topology.graph import Finding
 from ccbench.units import format_ratio, format_seconds, percent, plural
 
@@ -266,6 +267,21 @@ def speed_verdicts(run: Run) -> tuple[SpeedVerdict, ...]:
     found.sort(key=lambda one: (not one.wrong, not one.broken, list(Word).index(one.word)))
     for reason, (name, *more) in unsaid.items():
         found.append(SpeedVerdict(name + f" and {len(more)} more" * bool(more), reason=reason))
+    return tuple(found)
+
+
+def unmeasured(files: Sequence[Imported]) -> tuple[SpeedVerdict, ...]:
+    """A verdict for each imported file without a case that failed or gave wrong data, those first."""
+    found: list[SpeedVerdict] = []
+    for file in (file for file in files if not file.cases):
+        ended = ENDINGS.get(file.log.outcome.value, "the output ended")
+        detail = f" ({file.log.detail})" if file.log.detail else ""
+        counted = sum(table.facts.get("out_of_bounds", 0) for table in file.log.tables)
+        if counted:
+            reason = f"the closing lines count {plural(counted, 'wrong value')}, of rows that are left out"
+            found.insert(0, SpeedVerdict(file.log.source, reason=reason, wrong=True))
+        elif file.log.outcome in (Outcome.CRASHED, Outcome.HUNG):
+            found.append(SpeedVerdict(file.log.source, reason=f"{ended}{detail}; no case could be imported"))
     return tuple(found)
 
 

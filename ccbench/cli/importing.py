@@ -55,7 +55,7 @@ def import_files(
     the catalog's machine if the file's devices determine it, and a note says so. Exit code 1: a case gave
     wrong results; 4: the program hung; 5: it crashed, the output is cut off, or something was left out.
     """
-    from ccbench.analysis.speed_verdict import speed_verdicts
+    from ccbench.analysis.speed_verdict import speed_verdicts, unmeasured
     from ccbench.report.wording import more_findings, speed_lines
     from ccbench.results import default_folder, load_run
     from ccbench.results.importers.pricing import Pricer
@@ -74,7 +74,7 @@ def import_files(
         folder = write_import(kept, found, given, name, pricer)
     summaries = [_summary(file) for file in found]
     imported = None if folder is None else load_run(folder, details=False)
-    verdicts = speed_verdicts(imported) if imported else ()
+    verdicts = (*unmeasured(found), *(speed_verdicts(imported) if imported else ()))
     if as_json:
         run, speeds = None if folder is None else str(folder), [one.document for one in verdicts]
         print_json({"run": run, "files": summaries, "left_out": left_out, "speed_verdicts": speeds})
@@ -92,16 +92,16 @@ def import_files(
             click.echo(f"{one['file']}: {', '.join(words)}, {one['outcome']}")
         if folder is not None:
             click.echo(f"wrote {folder}")
-    for path in again:
-        say(f"note: {path}: given more than once; read once")
+    repeated = (f"{path}: given more than once; read once" for path in again)
     notes = (note for file in found for note in file.notes)
     told = tuple(one.reason for one in verdicts if one.reason)
-    for line in (*notes, *pricer.remarks, *pricer.problems, *left_out):
+    for line in (*repeated, *notes, *pricer.remarks, *pricer.problems, *left_out):
         if not line.endswith(told):
             say(f"note: {line}")
     if folder is None:
         say("ccbench: error: import: nothing could be imported; the notes above say why")
-        return 2
+        if not verdicts:
+            return 2
     return min(filter(None, (file.exit_code for file in found)), default=PARTIAL_EXIT_CODE if problems else 0)
 
 

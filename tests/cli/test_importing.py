@@ -135,6 +135,10 @@ def test_wrong_data_of_a_table_that_is_left_out_are_in_the_exit_code(
     (tmp_path / "log.txt").write_text(ALL_RIGHT)
     ended = ccbench("import", "log.txt", "bad.txt")
     assert (ended.code, "bad.txt:2: table 1 (4 rows) left out" in ended.err) == (1, True)
+    sentence = "WRONG: bad.txt: the closing lines count 12 wrong values, of rows that are left out"
+    assert ended.out.startswith(f"{sentence}\nNORMAL: ")
+    ended = ccbench("import", "bad.txt")
+    assert (ended.code, ended.out.splitlines()[0]) == (1, sentence)
 
 
 CRASH = "host-a: Test NCCL failure all_reduce.cu:44 'unhandled cuda error'\n"
@@ -175,6 +179,33 @@ def test_what_a_verdict_leaves_out_is_in_the_first_sentence(
     assert first.startswith(
         "CANNOT SAY: " if words[0] == "4" or words.startswith("the program") else "NORMAL: "
     )
+
+
+STARTED = ALL_RIGHT[: ALL_RIGHT.index("# Using devices")]
+LIMIT = "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2024-05-05T10:00:00 DUE TO TIME LIMIT ***\n"
+KILL = "srun: error: n1: task 1: Terminated\n"
+BANNER = "# Intel(R) MPI Benchmarks 2021.7, MPI-1 part\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        (CRASH, 5, "the program crashed (line 1: host-a: Test NCCL failure"),
+        (STARTED + CRASH, 5, "the program crashed (line 5: host-a: Test NCCL failure"),
+        (STARTED + LIMIT + KILL, 4, "the program hung (line 5: slurmstepd: error: *** JOB 12"),
+        (BANNER + KILL, 5, "the program crashed (line 2: srun: error"),
+        ("# OSU MPI Allreduce Latency Test v7.4\n" + LIMIT, 4, "the program hung (line 2: slurmstepd"),
+    ],
+)
+def test_a_program_that_ends_before_its_first_row_is_told_though_there_is_no_run(
+    ccbench: Command, tmp_path: Path, text: str, code: int, words: str
+) -> None:
+    (tmp_path / "log.txt").write_text(text)
+    ended = ccbench("import", "log.txt", "-o", "run")
+    assert ended.code == code
+    assert ended.out.startswith(f"CANNOT SAY: log.txt: {words}")
+    assert not (tmp_path / "run").exists()
+    assert ccbench("import", "log.txt", "--json").json["speed_verdicts"][0]["verdict"] == "CANNOT SAY"
 
 
 def test_a_machine_of_a_file_has_a_verdict_too(ccbench: Command, tmp_path: Path) -> None:

@@ -178,7 +178,11 @@ _OWN_WORDS = {"pingpong": "PingPong", "pingping": "PingPing", "exchange": "Excha
 
 
 def is_imb(text: str) -> bool:
-    """Return whether a section's column header of these benchmarks is in ``text``."""
+    """Return whether the first line of these benchmarks or a section's column header is in ``text``."""
+    return _has_columns(text) or _BANNER.search(text) is not None
+
+
+def _has_columns(text: str) -> bool:
     return "#repetitions" in text and "[usec]" in text
 
 
@@ -193,7 +197,7 @@ def read_imb(text: str) -> ImportedLog:
         if section := _SECTION.match(line.text):
             tables.append(OpenTable(line.number, said={"name": section[2], "launch": launch}))
             tables[-1].said["multiple"] = bool(section[1])
-        elif is_imb(line.text):
+        elif _has_columns(line.text):
             if not tables or tables[-1].columns:
                 tables.append(OpenTable(line.number, said={"name": "", "launch": launch}))
             tables[-1].columns = _IMB_COLUMNS.each(line.text.split())
@@ -210,7 +214,7 @@ def read_imb(text: str) -> ImportedLog:
     versions = {"imb": version, "MPI": stated.pop("MPI Version", "")}
     return log_of(
         "imb",
-        () if ended else lines,
+        lines,
         [_imb_table(table, stated) for table in tables if table.rows or table.said["name"]],
         warnings,
         (Outcome.COMPLETE, "") if ended else cut,

@@ -310,6 +310,8 @@ def log_of(
     """The log of ``lines``; a failure that they report counts before ``otherwise``, how its rows end."""
     torn = any(warning.kind == "truncated" for warning in warnings)
     hang, crash = failures(lines)
+    if otherwise is not None and otherwise[0] is Outcome.COMPLETE:
+        hang = ""  # what was retried came to its end
     # A hang before a crash, which the launcher often reports of the processes that it ends.
     failed = (Outcome.HUNG, hang) if hang else (Outcome.CRASHED, crash) if crash else None
     outcome, detail = failed or otherwise or (Outcome.CUT if torn else Outcome.UNKNOWN, "")

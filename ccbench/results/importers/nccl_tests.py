@@ -46,6 +46,7 @@ from ccbench.topology.text import Figure, figure
 
 _MARKS = re.compile(
     "Avg bus bandwidth|nccl-tests version|rccl-tests: Version|Collective test starting|minBytes"
+    "|Test (?:NCCL|CUDA|HIP) failure"
 )
 _LOOKED_AT = 4000
 """Lines of a text that ``recognises`` looks at, messages of the library not counted."""

@@ -232,7 +232,8 @@ def read_mscclpp(text: str) -> ImportedLog:
     """One table for each name, kernel and number of ranks, in the order they first appear."""
     rows: dict[tuple[str, str, int | None, int | None], list[ImportedRow]] = {}
     warnings: list[SourceWarning] = []
-    for line in source_lines(text):
+    lines = list(source_lines(text))
+    for line in lines:
         if not line.text.lstrip().startswith("{"):
             continue
         seen = _mscclpp_record(line.text)
@@ -251,4 +252,4 @@ def read_mscclpp(text: str) -> ImportedLog:
     for (name, kernel, ranks, nodes), found in rows.items():
         algorithm = f"kernel:{kernel}" if kernel else "default"
         tables.append(ImportedTable(name, tuple(found), ranks, nodes, algorithm, line=found[0].line))
-    return log_of("mscclpp", (), tables, warnings)
+    return log_of("mscclpp", lines, tables, warnings)

@@ -80,7 +80,7 @@ def capped(warnings: Sequence[SourceWarning]) -> tuple[SourceWarning, ...]:
 
 _HUNG = re.compile(
     r"watchdog caught collective|timed out|due to time limit|exceeded the time limit|test timeout \(\d"
-    r"|timeout waiting for",
+    r"|timeout waiting for|timeout: sending signal|walltime .{0,60}exceeded|TERM_RUNLIMIT",
     re.IGNORECASE,
 )
 _CRASHED = re.compile(
@@ -88,20 +88,29 @@ _CRASHED = re.compile(
     r"|process received signal|\bsignal: \w|bus error|core dumped|out of memory|terminate called after"
     r"|unhandled (?:cuda|system) error|cuda failure|test (?:nccl|cuda|hip) failure|\btest failure\b"
     r"|traceback \(most recent call last\)|invalid number of gpus:|process(?:es)? exited with non-zero"
-    r"|\bexit(?:ed|ing)?(?: with)?(?: exit)? (?:code|status)[ :=]{1,3}[1-9]",
+    r"|\bexit(?:ed|ing)?(?: with)?(?: exit)? (?:code|status)[ :=]{1,3}[1-9]"
+    r"|due to node failure|\babort\([1-9]\d{0,9}\)|processes terminated badly|DistBackendError"
+    r"|double free or corruption|\b(?:free|munmap_chunk|malloc|realloc)\(\): \w",
     re.IGNORECASE,
 )
+_KILLED = re.compile(
+    r"(?:^|: |\d )\s{0,20}(?:killed|terminated)(?:\s{2}|\s{0,20}$)|oom_kill event"
+    r"|\*\*\* (?:job|step) .{1,80} cancelled|PBS: job killed|TERM_[A-Z]{3,20}: job killed",
+    re.IGNORECASE,
+)
+"""Whoever stops a hanging job kills its processes, so that these are crashes only where nothing hung."""
 
 
 def failures(lines: Iterable[Line]) -> tuple[str, str]:
     """(hang, crash): the first line that reports each, quoted with its number; "" where none does."""
-    hang = crash = ""
+    patterns = {"hang": _HUNG, "crash": _CRASHED, "kill": _KILLED}
+    ends: dict[str, str] = {}
     for line in lines:
-        if not hang and _HUNG.search(line.text):
-            hang = f"line {line.number}: {line.text.strip()[:200]}"
-        elif not crash and _CRASHED.search(line.text):
-            crash = f"line {line.number}: {line.text.strip()[:200]}"
-    return hang, crash
+        ending = next((name for name, pattern in patterns.items() if pattern.search(line.text)), None)
+        if ending is not None:
+            ends.setdefault(ending, f"line {line.number}: {line.text.strip()[:200]}")
+    hang = ends.get("hang", "")
+    return hang, ends.get("crash", "" if hang else ends.get("kill", ""))
 
 
 # -- numbers ------------------------------------------------------------------------------------------------

@@ -127,6 +127,39 @@ def test_a_crash_after_the_table_is_told() -> None:
     assert (log.outcome, log.detail) == (Outcome.CRASHED, f"line 7: {said}")
 
 
+@pytest.mark.parametrize(
+    ("ending", "outcome"),
+    [
+        ("Killed", Outcome.CRASHED),
+        ("./job.sh: line 7: 40112 Terminated              mpirun -np 4 osu_allreduce", Outcome.CRASHED),
+        ("srun: error: n1: task 1: Killed", Outcome.CRASHED),
+        (
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=12.0. Some tasks were killed.",
+            Outcome.CRASHED,
+        ),
+        ("slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2024-05-05T10:00:00 ***", Outcome.CRASHED),
+        ("slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 10:00 DUE TO NODE FAILURE ***", Outcome.CRASHED),
+        ("slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED DUE TO TIME LIMIT ***\nKilled", Outcome.HUNG),
+        ("timeout: sending signal TERM to command 'mpirun'\nTerminated", Outcome.HUNG),
+        ("=>> PBS: job killed: walltime 3627 exceeded limit 3600", Outcome.HUNG),
+        ("=>> PBS: job killed: mem 130gb exceeded limit 128gb", Outcome.CRASHED),
+        ("TERM_RUNLIMIT: job killed after reaching LSF run time limit.", Outcome.HUNG),
+        ("TERM_OWNER: job killed by owner.", Outcome.CRASHED),
+        ("Abort(15) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Allreduce: Other", Outcome.CRASHED),
+        ("MPICH ERROR [Rank 3] [job id 1.0] - Abort(1) (rank 3 in comm 0): internal", Outcome.CRASHED),
+        ("[mpiexec@n1] one of the processes terminated badly; aborting", Outcome.CRASHED),
+        ("double free or corruption (!prev)", Outcome.CRASHED),
+        ("munmap_chunk(): invalid pointer", Outcome.CRASHED),
+        ("torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1", Outcome.CRASHED),
+        ("# the run before was killed by hand and terminated without a table", Outcome.UNKNOWN),
+    ],
+)
+def test_whoever_ends_a_program_without_a_closing_line_is_told(ending: str, outcome: Outcome) -> None:
+    log = osu.read(f"{outputs.OSU_ALL_GATHER}{ending}\n")
+    first = ending.splitlines()[0]
+    assert (log.outcome, log.detail) == (outcome, "" if outcome is Outcome.UNKNOWN else f"line 7: {first}")
+
+
 imb = readers()["imb"]
 
 
@@ -156,6 +189,13 @@ def test_rows_keep_the_mean_over_ranks_the_buffer_s_bytes_and_what_was_given_up(
     rate = 2 * sent[0].size_bytes / sent[0].extra["maximum_seconds"]
     assert sent[0].extra["mbytes_per_second"] * 1e6 == pytest.approx(rate, rel=1e-4)
     assert sent[0].algbw is None
+
+
+def test_a_crash_counts_after_the_closing_line_too_and_a_time_out_only_before() -> None:
+    log = imb.read(outputs.IMB + "n1: rank 3: Segmentation fault (core dumped)\n")
+    assert (log.outcome, "Segmentation fault" in log.detail) == (Outcome.CRASHED, True)
+    log = imb.read("UCX WARN connection to n2 timed out, retrying\n" + outputs.IMB)
+    assert (log.outcome, log.detail) == (Outcome.COMPLETE, "")
 
 
 def test_the_form_without_a_closing_line_was_cut() -> None:

@@ -31,13 +31,13 @@ from ccbench.model.library.intervals import (
     regime_of,
     typicality,
 )
-from ccbench.results import Point, Run
+from ccbench.results import Manifest, Point, Run
 from ccbench.results.importers.log import Outcome
 from ccbench.results.importers.observed import request_of, sized
 from ccbench.results.importers.pricing import recorded_system
 from ccbench.results.importers.runs import NO_ROW_SHOWS_THEM, Imported
 from ccbench.topology.graph import Finding
-from ccbench.units import format_ratio, format_seconds, percent, plural
+from ccbench.units import format_ratio, format_seconds, format_size, percent, plural
 
 BROKEN_FROM = {"latency": 5.0, "middle": 5.0, "large": 3.0}
 """Times the prediction, at every size of a regime, above which something is broken, whatever p-value so few
@@ -296,8 +296,7 @@ def subject_of(point: Point, *, with_source: bool) -> str:
 
 def wrong_text(run: Run, wrong: Sequence[Point], cases: int) -> str:
     """How many of ``cases`` are wrong, where most elements are, and what the output's closing lines count."""
-    counts = [table.get("facts", {}).get("out_of_bounds") for table in _tables_of(run, wrong)]
-    counted = sum(count for count in counts if isinstance(count, int))
+    counted = sum(_facts(_tables_of(run, wrong), "out_of_bounds"))
     closing = f"the closing line counts {plural(counted, 'wrong value')}"
     unjudged = "; no verdict on speed is given where data are wrong"
     if all(point.detail.endswith(NO_ROW_SHOWS_THEM) for point in wrong):
@@ -320,6 +319,11 @@ def _tables_of(run: Run, points: Sequence[Point]) -> list[Mapping[str, Any]]:
     return [table for number, table in enumerate(tables, 1) if number in own]
 
 
+def _facts(tables: Sequence[Mapping[str, Any]], name: str) -> list[int]:
+    """Whole numbers of that name among the facts of imported tables."""
+    return [number for table in tables if isinstance(number := Manifest(table).at("facts", name), int)]
+
+
 def left_out_of(run: Run, asked: Sequence[Point]) -> tuple[str, bool]:
     """What of ``asked`` is not judged and how its output ended; whether too much for NORMAL to be said."""
     reasons = Counter(filter(None, map(_why_unjudged, asked)))
@@ -335,8 +339,18 @@ def left_out_of(run: Run, asked: Sequence[Point]) -> tuple[str, bool]:
     if ended in ENDINGS and not (whole and ended == "cut"):
         detail = file.text("detail")
         parts.append(ENDINGS[ended] + f" ({detail})" * bool(detail))
+    announced, printed = (sum(_facts(tables, name)) for name in ("announced_sizes", "printed_sizes"))
+    short = 2 * printed < announced
+    if short:
+        sizes = [point.size_bytes for point in asked]
+        smallest, largest = _facts(tables, "minimum_bytes"), _facts(tables, "maximum_bytes")
+        parts.append(
+            f"{announced - printed} of {plural(announced, 'announced size')} are missing: the settings ask "
+            f"for {format_size(min(smallest, default=0))} to {format_size(max(largest, default=0))}, "
+            f"the rows are of {format_size(min(sizes))} to {format_size(max(sizes))}"
+        )
     failed = any(point.status in FAILURES for point in asked) or (not whole and ended in ("crashed", "hung"))
-    return "; ".join(parts), failed or 2 * count > len(asked)
+    return "; ".join(parts), failed or short or 2 * count > len(asked)
 
 
 def _is_asked(point: Point) -> bool:

@@ -181,6 +181,26 @@ def test_what_a_verdict_leaves_out_is_in_the_first_sentence(
     )
 
 
+SWEEP = output([row(1 << power, time=45 + 2**power / 2.5e5) for power in range(20, 31, 2)])
+
+
+@pytest.mark.parametrize(("rows", "word"), [(2, "CANNOT SAY"), (3, "NORMAL"), (5, "NORMAL")])
+def test_less_than_half_of_the_announced_sizes_are_no_normal_run(
+    ccbench: Command, tmp_path: Path, rows: int, word: str
+) -> None:
+    lines = SWEEP.splitlines(keepends=True)
+    first = lines.index(next(line for line in lines if line.startswith(" ")))
+    (tmp_path / "log.txt").write_text("".join(lines[: first + rows]))
+    ended = ccbench("import", "log.txt", "-o", "run")
+    sentence = ended.out.splitlines()[0]
+    assert (ended.code, sentence.split(":")[0]) == (5, word)
+    missing = (
+        "4 of 6 announced sizes are missing: the settings ask for 1 MiB to 1 GiB, the rows are of 1 MiB to 4"
+    )
+    assert (missing in sentence) is (rows == 2)
+    assert sentence in ccbench("report", "run", "--format", "md").out.splitlines()
+
+
 STARTED = ALL_RIGHT[: ALL_RIGHT.index("# Using devices")]
 LIMIT = "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2024-05-05T10:00:00 DUE TO TIME LIMIT ***\n"
 KILL = "srun: error: n1: task 1: Terminated\n"

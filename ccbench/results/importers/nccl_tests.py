@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -437,6 +438,8 @@ def _built(
         # Versions without a column for the op leave it out of collectives that have none.
         rows = [row if row.op else replace(row, op="none") for row in rows]
     outcome, warnings = _table_outcome(table, run)
+    if outcome is Outcome.CUT:
+        told |= _sizes(rows, run.config)
     # One algorithm or protocol is forced; lists and exclusions in NCCL's variables force none.
     forced = {name: environment.get(f"NCCL_{name}", "") for name in ("ALGO", "PROTO")}
     forced = {name: value.lower() if value.isalnum() else "default" for name, value in forced.items()}
@@ -456,6 +459,19 @@ def _built(
         told,
     )
     return built, warnings
+
+
+def _sizes(rows: Sequence[ImportedRow], config: dict[str, Any]) -> dict[str, int]:
+    """How many sizes the settings announce and the rows have, as facts; none where settings do not say."""
+    smallest, largest, step = (config.get(name) for name in ("minimum_bytes", "maximum_bytes", "step"))
+    by_factor = config.get("step_unit") == "factor"
+    if not smallest or not largest or not step or step <= by_factor:
+        return {}
+    # Products of whole steps may miss their logarithm by a rounding.
+    steps = math.log(largest / smallest, step) + 1e-9 if by_factor else (largest - smallest) / step
+    lines = {(row.dtype, row.op, row.root, row.line) for row in rows}
+    printed = Counter(line[:3] for line in lines)
+    return {"announced_sizes": math.floor(steps) + 1, "printed_sizes": max(printed.values(), default=0)}
 
 
 def _table_outcome(table: OpenTable, run: OpenRun) -> tuple[Outcome, list[SourceWarning]]:

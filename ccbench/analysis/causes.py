@@ -38,7 +38,8 @@ class Rule:
     """One thing that may be amiss.
 
     check: what to look at. systems: what it makes of a healthy system, at its mildest and its worst; () where
-    it cannot be. shown_by: in variables, NCCL's messages and flags of cases. slows_small: small messages
+    it cannot be. shown_by: in variables, NCCL's messages and flags of cases. ruled_out_by: likewise,
+    unless the channels of other GPUs show it. slows_small: small messages
     suffer as well. slows: factors on the prices, mildest and worst. needs_sign: a fitting rate is not
     enough, since anything slow would fit.
     """
@@ -47,6 +48,7 @@ class Rule:
     check: str
     systems: Callable[[LibrarySystem], Systems]
     shown_by: str = ""
+    ruled_out_by: str = ""
     slows_small: bool = False
     slows: tuple[float, float] = (1.0, 1.0)
     needs_sign: bool = False
@@ -106,21 +108,23 @@ RULES: tuple[Rule, ...] = (
         "NCCL_DEBUG=INFO must say NET/IB or the plug-in's name, not NET/Socket or 'Using network Socket'; "
         "else the plug-in and its library path, NCCL_IB_HCA, NCCL_IB_DISABLE, 'ulimit -l' in the container",
         _sockets,
-        r"NCCL_IB_DISABLE=1|NCCL_NET=Socket|network Socket|NET/Socket",
+        r"^NCCL_IB_DISABLE=1$|^NCCL_NET=Socket$|network Socket|(?:via )?NET/Socket",
+        r"via NET/IB|Using network IB",
         slows_small=True,
     ),
     Rule(
         "one NIC of each node instead of all",
         "the line 'NET/IB : Using' of NCCL_DEBUG=INFO must list every NIC; NCCL_IB_HCA, links that are down",
         lambda system: _nics(system, 1),
-        r"NCCL_IB_HCA==?\w+_\d+(?::\d)?(?!\S)",
+        r"^NCCL_IB_HCA==?\w+_\d+(?::\d)?(?!\S)",
     ),
     Rule(
         "no GPUDirect RDMA, or NICs that are not beside their GPUs",
         "'GDRDMA' behind NET/IB in NCCL_DEBUG=INFO; nvidia-peermem or dma-buf; PIX or PXB between GPU and "
         "NIC in 'nvidia-smi topo -m', inside the container or VM too; PCIe ACS off",
         _far_nics,
-        r"NCCL_NET_GDR_LEVEL=(?:0|LOC)\b|via NET/IB/[0-9()]+(?:/Shared)?(?:\s|$)",
+        r"^NCCL_NET_GDR_LEVEL=(?:0|LOC)$|via NET/IB/[0-9()]+(?:/Shared)?(?:\s|$)",
+        r"via NET/.+/GDRDMA",
         slows_small=True,
     ),
     Rule(
@@ -138,7 +142,8 @@ RULES: tuple[Rule, ...] = (
         "no peer access between GPUs, so that data pass through host memory",
         "'via SHM' in NCCL_DEBUG=INFO; NCCL_P2P_DISABLE, IOMMU and ACS; 'nvidia-smi topo -p2p r'",
         lambda system: _inside(system, Intra.HOST),
-        r"NCCL_P2P_DISABLE=1|NCCL_P2P_LEVEL=LOC|via SHM",
+        r"^NCCL_P2P_DISABLE=1$|^NCCL_P2P_LEVEL=LOC$|via SHM",
+        r"via P2P/",
     ),
     Rule(
         "host memory written by kernels instead of copy engines (SHM)",
@@ -149,7 +154,8 @@ RULES: tuple[Rule, ...] = (
             if system.nodes == 1 and system.intra in (Intra.PCIE, Intra.HOST)
             else ()
         ),
-        r"via SHM|NCCL_SHM_USE_CUDA_MEMCPY=0",
+        r"via SHM|^NCCL_SHM_USE_CUDA_MEMCPY=0$",
+        r"via P2P/",
         slows=(4.0, 9.0),
     ),
     Rule(
@@ -160,13 +166,13 @@ RULES: tuple[Rule, ...] = (
             if system.network is not None and system.network.in_network_reduction
             else ()
         ),
-        r"NCCL_COLLNET_ENABLE=0",
+        r"^NCCL_COLLNET_ENABLE=0$",
     ),
     Rule(
         "reduction in the NVSwitches (NVLS) not used",
         "NCCL_NVLS_ENABLE; 'NVLS multicast support' in NCCL_DEBUG=INFO; the fabric manager, IMEX in racks",
         lambda system: (replace(system, multicast=False),) if system.multicast else (),
-        r"NCCL_NVLS_ENABLE=0|NVLS multicast support is not available",
+        r"^NCCL_NVLS_ENABLE=0$|NVLS multicast support is not available",
     ),
     Rule(
         "half of the NVLinks",
@@ -254,6 +260,8 @@ def causes_of(
         sign = re.search(rule.shown_by, signs, re.MULTILINE) if rule.shown_by else None
         # What some size of the run exceeds by more than the model errs is not how the run went.
         excluded = any(low > FITS * seconds for low, seconds in zip(fastest, seconds_of_all, strict=True))
+        if rule.ruled_out_by and re.search(rule.ruled_out_by, signs) and not (sign and "via " in sign[0]):
+            continue
         if sign is None and (miss > log(FITS) or excluded or rule.needs_sign):
             continue
         odd = small_are_slow is not None and rule.slows_small != small_are_slow

@@ -99,6 +99,31 @@ def test_what_is_usual_is_no_sign(sign: str) -> None:
     assert not any(one.sign for one in found)
 
 
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("Channel 00/0 : 1[1] -> 8[0] [send] via NET/IB/0/GDRDMA", "sockets"),
+        ("Channel 00/0 : 1[1] -> 8[0] [send] via NET/IB/0/GDRDMA", "GPUDirect"),
+        ("Using network IB", "sockets"),
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read", "no peer access"),
+    ],
+)
+def test_what_a_log_shows_at_work_is_no_cause(line: str, word: str) -> None:
+    healthy = system("hgx-h100")
+    for worse in rule(word).systems(healthy):
+        assert rule(word).name not in names(causes_of(healthy, LARGE, seconds(worse), True, line))
+    settings = "NCCL_IB_DISABLE=1\nNCCL_NET_GDR_LEVEL=0\nNCCL_P2P_DISABLE=1\n"
+    times = [1.5 * one for one in seconds(healthy)]
+    assert rule(word).name not in names(causes_of(healthy, LARGE, times, signs=settings + line))
+
+
+def test_channels_of_other_gpus_that_lack_it_still_show_a_cause() -> None:
+    healthy = system("hgx-h100")
+    signs = "8[0] [send] via NET/IB/0/GDRDMA\n9[1] [send] via NET/IB/1"
+    first = causes_of(healthy, LARGE, [1.5 * one for one in seconds(healthy)], signs=signs)[0]
+    assert (first.rule, first.sign) == (rule("GPUDirect"), "via NET/IB/1")
+
+
 def test_clocks_need_a_flag() -> None:
     for nodes in (1, 2):
         healthy = system("hgx-h100", nodes)

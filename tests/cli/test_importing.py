@@ -326,6 +326,27 @@ def test_rates_that_other_sizes_reach_rule_sockets_out_and_a_collapse_is_named(
     assert "collapse out of place from 32 MiB to 2 GiB: smaller and larger sizes are more than twice" in out
 
 
+@pytest.mark.parametrize(
+    ("line", "is_sign"),
+    [
+        ("NCCL_IB_DISABLE=1 was NOT set", False),
+        ("we ran without NCCL_IB_DISABLE=1", False),
+        ("MY-NCCL_IB_DISABLE=1", False),
+        ("NCCL_IB_DISABLE=10", False),
+        ("mpirun -np 16 -x NCCL_IB_DISABLE=1 ./all_reduce_perf", True),
+        ("export NCCL_IB_DISABLE=1", True),
+    ],
+)
+def test_a_variable_is_a_sign_where_it_is_set_and_not_where_prose_denies_it(
+    ccbench: Command, tmp_path: Path, line: str, is_sign: bool
+) -> None:
+    rows = [row(1 << power, 1.875, time=2**power / 1e4) for power in range(28, 33, 2)]
+    (tmp_path / "log.txt").write_text(f"{line}\n{output(rows, range(16))}")
+    out = ccbench("import", "log.txt", "--network", "ib-ndr-400x8").done.out
+    assert out.startswith("SLOW: ")
+    assert ("NCCL_IB_DISABLE=1 was seen" in out) is is_sign
+
+
 def test_an_indented_log_says_as_much_as_one_that_is_not(ccbench: Command, tmp_path: Path) -> None:
     lines = [line for line in ALL_RIGHT.splitlines(keepends=True) if "nccl-library" not in line]
     text = "".join(lines).replace("#\n", "NCCL version 2.21.5+cuda12.4\n#\n", 1)

@@ -291,8 +291,10 @@ _SET_BY_PLUGIN = re.compile(
     r'Setting ((?:NCCL|RCCL|FI)_[A-Z0-9_]{1,60}) (?:environment variable )?to "?([^"\s]{1,80})'
 )
 _ASSIGNED = re.compile(
-    r"\b((?:NCCL|RCCL|MCCL|MSCCL|MSCCLPP|OFI_NCCL|FI|UCX|SHARP|HSA)_[A-Z0-9_]{1,60})=(?:\"([^\"\s]{0,200})\"|([^\s\"'`;]{1,200}))"
+    r"(?<![\w.-])((?:NCCL|RCCL|MCCL|MSCCL|MSCCLPP|OFI_NCCL|FI|UCX|SHARP|HSA)_[A-Z0-9_]{1,60})=(?:\"([^\"\s]{0,200})\"|([^\s\"'`;]{1,200}))"
 )
+_NEGATED = re.compile(r"\b(?:not|unset|without|never|instead of|\w+n't)\b", re.IGNORECASE)
+"""Words of prose about a variable that has no such value."""
 _HINT = re.compile(
     r"NVLS|SHARP|COLLNET|CollNet|\bAlgo\b|\bproto\b|NCCL_ALGO|NCCL_PROTO|\bPAT\b"
     r"|Connected all (?:rings|trees)|coll channels|threadThresholds|Trees disabled"
@@ -377,6 +379,6 @@ def variables_in(text: str) -> dict[str, str]:
         found |= {name: value.rstrip(".,") for name, value in _SET.findall(text)}
     if "Setting " in text:
         found |= dict(_SET_BY_PLUGIN.findall(text))
-    if "=" in text:
+    if "=" in text and not _NEGATED.search(_ASSIGNED.sub("", text)):
         found |= {name: quoted or bare.rstrip(".,:)") for name, quoted, bare in _ASSIGNED.findall(text)}
     return found

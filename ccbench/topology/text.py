@@ -76,7 +76,7 @@ _IN_USE = (
 _NO = (
     r"(?:\bthere (?:is|are|was|were) )?"
     r"(?:\b(?:no|not|without|lacks?|lacking|minus|neither|nor|never|non|none(?=\s+of\b)"
-    r"|(?:does|do|has|have|is|are)n't)|w/o|(?<![\w.-])(?:zero|0(?:\s?%\s+of)?(?=\s+(?:x\s|(?:[\w-]+\s+){0,3}links\b|[\w-]+s\b))))"
+    r"|(?:does|do|has|have|is|are)n't)|w/o|(?<![\w.-])(?:zero|0(?:\s?%\s+of)?(?=\s+(?:x\s|(?:[\w-]+\s+){0,4}links\b|[\w-]+s\b))))"
     # A hyphen before what is no part makes an adjective (a non-blocking fabric); "no more than 4" are some.
     rf"(?:\s+(?!only\b|(?:more|less|fewer)\s+than\b)|-(?:{_NAMED}|(?=pcie|gpu)))"
 )

@@ -433,7 +433,9 @@ def test_secrets_of_the_launcher_and_of_variables_are_in_nothing_that_a_run_leav
     ended = ccbench(*run, "-o", "run").done
     reported = ccbench("report", "run")
     printed = ccbench("run", str(suite), "--backend", "gloo", "--launch", launch, "--resume", "run", "--json")
-    stopped = ccbench(*run, "-o", "short", "--time-limit", "1 ms")
+    # Long enough for ranks to come together, and for no more than a part of so many rounds.
+    suite.write_text(suite.read_text().replace("rounds: 1, budget: 5 ms", "rounds: 900, budget: 50 ms"))
+    stopped = ccbench(*run, "-o", "short", "--time-limit", "20 s")
     assert f"--launch 'env '\"'\"'DB_TOKEN=<redacted>'\"'\"' NCCL_ALGO=Ring {SRUN} -n 2'" in stopped.err
     for one in (ended, reported, printed, stopped):
         assert SECRET not in one.out + one.err

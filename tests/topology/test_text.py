@@ -243,6 +243,7 @@ def test_any_text_gives_a_document_or_a_machine_error(text: str) -> None:
         ("not only NVLink but NVSwitch", "not only NVLink but NVSwitch", ""),
         ("none used", "none used", ""),
         ("pcie4, 0 NVLinks", "pcie4", "0 NVLinks"),
+        ("pcie4, 0 % of the NVLink or NVSwitch links", "pcie4", "0 % of the NVLink or NVSwitch links"),
         ("NVLink (missing bridge)", "NVLink", "missing bridge"),
         ("bridge (removed), pcie4", "pcie4", "bridge (removed)"),
         ("device 0 NVIDIA H100 NVLink", "device 0 NVIDIA H100 NVLink", ""),

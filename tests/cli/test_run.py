@@ -434,9 +434,7 @@ def test_secrets_of_the_launcher_and_of_variables_are_in_nothing_that_a_run_leav
     reported = ccbench("report", "run")
     printed = ccbench("run", str(suite), "--backend", "gloo", "--launch", launch, "--resume", "run", "--json")
     # Long enough for ranks to come together, and for no more than a part of so many rounds.
-    endless = (
-        "rounds: 100, budget: 60 s, max_ci_width: 0.1%, minimum_samples: 100000, maximum_samples: 1000000"
-    )
+    endless = "rounds: 100, budget: 40 s, max_ci_width: 0.1%, minimum_samples: 90000, maximum_samples: 90000"
     suite.write_text(suite.read_text().replace("rounds: 1, budget: 5 ms", endless))
     stopped = ccbench(*run, "-o", "short", "--time-limit", "15 s")
     assert f"--launch 'env '\"'\"'DB_TOKEN=<redacted>'\"'\"' NCCL_ALGO=Ring {SRUN} -n 2'" in stopped.err

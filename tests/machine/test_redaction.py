@@ -76,15 +76,13 @@ def test_what_matters_to_a_result_stays(words: str) -> None:
     assert without_values(words, shlex.split(words)) == words
 
 
-def closed(word: str) -> bool:
-    """Whether quotes within a word have their other end; else more of it is hidden at a second look."""
-    return word.count("'") % 2 == word.count('"') % 2 == 0
-
-
-@given(st.lists(st.text(alphabet="abAB_=,-' \"/:", max_size=12).filter(closed)))
-def test_any_command_is_shown_and_showing_it_twice_changes_nothing(words: list[str]) -> None:
+@given(st.lists(st.text(alphabet="abAB_=,-' \"/:", max_size=12)))
+def test_any_command_is_shown_and_showing_it_twice_shows_nothing_more(words: list[str]) -> None:
     once = command_shown(shlex.join(words))
-    assert command_shown(once) == once
+    twice = command_shown(once)
+    # A quote that was hidden leaves its other end alone, and what is behind that is hidden then, too.
+    left, left_before = (len(text.replace(REDACTED, "")) for text in (twice, once))
+    assert twice == once or left < left_before
 
 
 def test_a_value_is_blanked_every_time_it_stands() -> None:

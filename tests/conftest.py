@@ -6,9 +6,13 @@ instance and pair of parameters, and what needs large packages. ``@pytest.mark.t
 test's combinations in the quick tier, in which as many values of each parameter appear as can. Properties are
 tried on 20 examples there, and on 200 with ``--hypothesis-profile exhaustive``.
 
-Under ``CCBENCH_CI=1`` a skipped test fails the session unless it is marked ``gpu``, ``network``,
-``browser`` or ``oneccl``: a machine that builds ccbench must be able to test all of it, but not every one has
-a GPU, a browser, or a kernel and the rights to make network namespaces; oneCCL has a leg of its own.
+Under ``CCBENCH_CI=1`` a skipped test fails the session unless it is marked ``gpu``, ``network``, ``browser``,
+``mpich`` or ``oneccl``: a machine that builds ccbench must be able to test all of it, but not every one has
+a GPU, a browser, MPICH in place of Open MPI, or a kernel and the rights to make network namespaces; oneCCL
+has a leg of its own.
+
+``CCBENCH_TESTED=FILE`` notes in a file which tests have passed, and leaves out those that it holds, but for
+properties, which the exhaustive tier tries on more examples: what README's command has shown runs once.
 """
 
 from __future__ import annotations
@@ -19,15 +23,16 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 CI_VARIABLE = "CCBENCH_CI"
+TESTED_VARIABLE = "CCBENCH_TESTED"
 
 # A shell starts what runs in its background with Ctrl-C ignored, and every process below inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-MAY_SKIP = {"gpu", "network", "browser", "oneccl"}
+MAY_SKIP = {"gpu", "network", "browser", "mpich", "oneccl"}
 """Marks of tests that need what not every machine has."""
 
 ALONE = (
@@ -87,8 +92,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what must run by itself, and what is left to the exhaustive tier."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what must run by itself and what is left to the exhaustive tier; leave out what has passed."""
     thinned: dict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
         if is_among(item.path, ALONE):
@@ -102,6 +107,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for combinations in thinned.values():
         for item in left_to_the_exhaustive_tier(combinations):
             item.add_marker("exhaustive")
+    leave_out_tested(config, items)
+
+
+def tested_file() -> Path | None:
+    """The file that ``CCBENCH_TESTED`` names."""
+    named = os.environ.get(TESTED_VARIABLE)
+    return Path(named) if named else None
+
+
+def leave_out_tested(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests that an earlier session has passed, but for properties."""
+    noted = tested_file()
+    if noted is None or not noted.exists():
+        return
+    passed = set(noted.read_text().splitlines())
+    again = {item.nodeid for item in items if is_hypothesis_test(getattr(item, "obj", None))}
+    left_out = [item for item in items if item.nodeid in passed - again]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item.nodeid not in passed - again]
 
 
 def left_to_the_exhaustive_tier(combinations: list[pytest.Function]) -> list[pytest.Function]:
@@ -125,6 +149,7 @@ def left_to_the_exhaustive_tier(combinations: list[pytest.Function]) -> list[pyt
 
 
 _skipped: list[str] = []
+_passed: list[str] = []
 
 # Examples are not timed: a busy machine would fail them, and speed is no subject of these tests.
 settings.register_profile("quick", deadline=None, max_examples=20)
@@ -153,8 +178,10 @@ def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Collect tests that skipped."""
+    """Collect tests that skipped, and those that passed."""
     _note_skip(report)
+    if report.when == "call" and report.passed:
+        _passed.append(report.nodeid)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
@@ -163,7 +190,13 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a CI session that skipped what it should not."""
+    """Note what passed; fail a CI session that skipped what it should not."""
+    noted = tested_file()
+    if noted is not None and not hasattr(
+        session.config, "workerinput"
+    ):  # the reports of workers arrive here, too
+        with noted.open("a") as file:
+            file.writelines(f"{passed}\n" for passed in _passed)
     if os.environ.get(CI_VARIABLE) == "1" and _skipped and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -54,6 +54,26 @@ def test_skips_for_want_of_a_gpu_and_outside_ci_are_allowed_and_a_failure_stays_
     assert ("1 failed, 1 passed" in ended.stdout) == (code == 1)
 
 
+PROPERTY = """
+from hypothesis import given, strategies
+@given(strategies.integers())
+def test_property(number):
+    pass
+"""
+
+
+@pytest.mark.parametrize("beside", [[], ["-n", "2"]])
+def test_what_one_session_has_passed_the_next_leaves_out_but_for_properties(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: list[str]
+) -> None:
+    monkeypatch.setenv("CCBENCH_TESTED", str(tmp_path / "tested.txt"))
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(beside))
+    tests = GPU_SKIP + PROPERTY + "def test_bad():\n    assert 0\n"
+    assert "1 failed, 2 passed, 1 skipped" in session(tmp_path, tests, ci="1").stdout
+    again = session(tmp_path, tests, ci="1")
+    assert "1 failed, 1 passed, 1 skipped" in again.stdout, again.stdout
+
+
 def test_places_that_are_named_are_there() -> None:
     for place in (*ALONE, *EXHAUSTIVE, *PORTABLE):
         assert (CONFTEST.parent / place).exists(), f"tests/conftest.py names {place}"

@@ -121,6 +121,7 @@ def test_a_rank_stopped_while_its_library_starts_is_named_and_no_other(bench: Be
     assert raised.value.exit_code == 4
 
 
+@pytest.mark.mpich
 @needs_mpi
 @needs_shared_memory
 def test_full_shared_memory_is_named_with_what_is_wanted_and_nothing_stays(bench: Bench) -> None:

@@ -56,7 +56,7 @@ COPY_LIMIT_SECONDS = 300
 
 @dataclass(frozen=True)
 class Options:
-    """The command line. device: as CUDA_VISIBLE_DEVICES counts. rounds: of every case."""
+    """The command line. device: as CUDA_VISIBLE_DEVICES counts. rounds: of every case. report: draw it."""
 
     backend: str
     ranks: tuple[int, ...]
@@ -64,6 +64,7 @@ class Options:
     rounds: int
     device: str
     output: Path
+    report: bool = True
 
     @property
     def emulated(self) -> bool:
@@ -86,6 +87,7 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--rounds", type=int, default=3, help="rounds of every case (default: 3)")
     add("--device", default="", help="the GPU (default: the first that CUDA_VISIBLE_DEVICES names, else 0)")
     add("-o", "--output", type=Path, required=True, help="folder that is not there yet, or empty")
+    add("--no-report", action="store_true", help="leave the drawing to `ccbench report`, elsewhere")
     given = parser.parse_args(arguments)
     try:
         ranks = tuple(sorted({int(word) for word in given.ranks.split(",")}))
@@ -97,7 +99,8 @@ def parse(arguments: Sequence[str]) -> Options:
             "--ranks and --rounds: write at least 2 ranks and 1 round, such as --ranks 2,4,8 --rounds 3"
         )
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    return Options(given.backend, ranks, sizes, given.rounds, given.device or first, given.output)
+    device, report = given.device or first, not given.no_report
+    return Options(given.backend, ranks, sizes, given.rounds, device, given.output, report)
 
 
 def suite_of(options: Options) -> Suite:
@@ -148,7 +151,8 @@ def measured(options: Options) -> tuple[list[Point], figures.Ceiling, int]:
     copies = [before]
     if not outcome.interrupted:
         copies.append(copy_seconds(options))
-        write_report([run])
+        if options.report:
+            write_report([run])
     stopped_by = outcome.exit_code if outcome.interrupted else 0
     return list(points_of(run)), ceiling_of(max(options.sizes), copies), stopped_by
 

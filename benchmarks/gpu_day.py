@@ -1,13 +1,16 @@
 """Everything that needs a GPU, in one command.
 
-    python -m benchmarks.gpu_day OUT --minutes 9 [--only PHASE] [--resume]
+    python -m benchmarks.gpu_day OUT --minutes 9 [--only PHASE]
+    python -m benchmarks.gpu_day OUT --minutes 3 --resume
     python -m benchmarks.gpu_day OUT --publish
 
 Phases run one after the other, the most telling first (benchmarks/gpu_day_phases.py); each step of one is
 a process with a limit of its own. What it prints goes to OUT/PHASE/STEP.log, what it measures to
 OUT/PHASE/STEP/, how it ended to OUT/PHASE/STEP.json, so that nothing is lost whenever this is stopped; at the
-end there are OUT/summary.md, figures.json and gpu-day.tar.gz. --resume leaves out steps that ended by
-themselves. --rehearse runs the same phases without a GPU: on cuda-host and on the tests' doubles.
+end there are OUT/summary.md, figures.json and gpu-day.tar.gz. No report is drawn: `ccbench report` draws it
+from a run folder, elsewhere. --resume goes on with what no call has begun, and comes last to what was cut
+short; steps that ended by themselves are left out. --rehearse runs the same phases without a GPU: on
+cuda-host and on the tests' doubles.
 Exit codes: 0 all passed or skipped, 1 something failed, 2 usage, 3 something took longer than its limit or
 was not reached, 130/143 by signal.
 """
@@ -31,7 +34,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_day_phases import PHASES, ROOT, Phase, Step
+from benchmarks.gpu_day_phases import CHANNELS, PHASES, ROOT, Phase, Step
 
 WHEELS = ROOT / "wheels"
 """Of ``make gpu-day-bundle``."""
@@ -40,7 +43,11 @@ CARRIED = ("pydantic", "plotly", "defusedxml")
 """Packages that images with CuPy, NCCL and pytest often lack."""
 
 REFERENCE = ROOT / "results" / "reference"
-PUBLISHED = {"own-kernels": "gpu/own-kernels/run", "loopback": "loopback/suite"}
+PUBLISHED = {
+    "own-kernels": "gpu/own-kernels/run",
+    **{f"ll-{number}-channels": f"ll/{number}-channels" for number in CHANNELS},
+    "loopback": "loopback/suite",
+}
 """Run folders that --publish keeps, by their names there."""
 
 TOOLKIT = "/usr/local/cuda/bin"
@@ -167,17 +174,12 @@ class Day:
 
     def run(self, phases: Sequence[Phase], resume: bool) -> None:
         """Every step, by priority; how each ended is on disk before the next begins."""
-        for phase in phases:
-            print(f"{phase.name}: {phase.question}", flush=True)
-            for step in phase.steps:
-                before = recorded(self.out, phase, step)
-                if resume and before.state in WHOLE:
-                    continue
-                ending = self._ending(phase, step)
-                print(f"  {ending.line}", flush=True)
-                if ending.state != NOT_REACHED:
-                    write(self._here(phase, step, ".json"), json.dumps(asdict(ending), indent=1))
-                report(self.out, self.rehearsal)
+        for phase, step in left_to_do(self.out, phases) if resume else steps_of(phases):
+            ending = self._ending(phase, step)
+            print(ending.line, flush=True)
+            if ending.state != NOT_REACHED:
+                write(self._here(phase, step, ".json"), json.dumps(asdict(ending), indent=1))
+            report(self.out, self.rehearsal)
 
     def _here(self, phase: Phase, step: Step, ending: str = "") -> Path:
         return self.out / phase.name / f"{step.name}{ending}"
@@ -193,12 +195,14 @@ class Day:
         here = self._here(phase, step)
         shutil.rmtree(here, ignore_errors=True)
         here.parent.mkdir(parents=True, exist_ok=True)
+        self._here(phase, step, ".json").unlink(missing_ok=True)  # of an earlier try
         log = self._here(phase, step, ".log")
         began = time.monotonic()
         with log.open("wb") as file:
             process = subprocess.Popen(
-                command_of(step, here, self.rehearsal), cwd=ROOT, env=self._environment, stdout=file,
-                stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True,
+                command_of(step, here, self.rehearsal), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file,
+                stderr=subprocess.STDOUT, start_new_session=True,
+                env={**self._environment, **dict(step.environment)},
             )  # fmt: skip
             while process.poll() is None and not self.stopped and time.monotonic() - began < seconds:
                 time.sleep(LOOK_SECONDS)
@@ -223,26 +227,41 @@ def write(target: Path, text: str) -> None:
 
 
 def recorded(out: Path, phase: Phase, step: Step) -> Ending:
-    """How a step ended, now or in an earlier part of the day."""
+    """How a step ended, now or in an earlier part of the day; stopped where it has a log alone."""
     file = out / phase.name / f"{step.name}.json"
-    if not file.is_file():
-        return Ending(phase.name, step.name, NOT_REACHED)
-    return Ending(**json.loads(file.read_text(encoding="utf-8")))
+    if file.is_file():
+        return Ending(**json.loads(file.read_text(encoding="utf-8")))
+    return Ending(phase.name, step.name, STOPPED if file.with_suffix(".log").is_file() else NOT_REACHED)
+
+
+def steps_of(phases: Sequence[Phase]) -> list[tuple[Phase, Step]]:
+    """Every step with its phase, by priority."""
+    return [(phase, step) for phase in phases for step in phase.steps]
+
+
+def left_to_do(out: Path, phases: Sequence[Phase]) -> list[tuple[Phase, Step]]:
+    """What has not ended by itself: first what was never begun, as what was cut short may be again."""
+    states = {(phase, step): recorded(out, phase, step).state for phase, step in steps_of(phases)}
+    left = [place for place, state in states.items() if state not in WHOLE]
+    return sorted(left, key=lambda place: states[place] != NOT_REACHED)
 
 
 def endings(out: Path, phases: Sequence[Phase]) -> list[Ending]:
     """Of every step, also of those that were not reached."""
-    return [recorded(out, phase, step) for phase in phases for step in phase.steps]
+    return [recorded(out, phase, step) for phase, step in steps_of(phases)]
+
+
+def log_of(out: Path, step: str) -> str:
+    """What a step of the facts printed, empty where it did not run."""
+    with suppress(OSError):
+        return (out / "facts" / f"{step}.log").read_text(encoding="utf-8", errors="replace")
+    return ""
 
 
 def gpu_name(out: Path) -> str:
     """As nvidia-smi wrote it, empty where it did not."""
-    with suppress(OSError):
-        said = GPU_NAME.search(
-            (out / "facts" / "nvidia-smi.log").read_text(encoding="utf-8", errors="replace")
-        )
-        return said[1].strip() if said else ""
-    return ""
+    name = GPU_NAME.search(log_of(out, "nvidia-smi"))
+    return name[1].strip() if name else ""
 
 
 def report(out: Path, rehearsal: bool) -> None:
@@ -254,9 +273,11 @@ def report(out: Path, rehearsal: bool) -> None:
         f"{one.text.replace('|', '/')} |"
         for one in ended
     ]
+    facts = [f"- {line}" for line in log_of(out, "device").splitlines()]
     heads = "| phase | step | | seconds | tests | first failure, or why not |\n|---|---|---|---|---|---|"
     totals = f"{tally(ended)}; {sum(one.seconds for one in ended):.0f} s"
-    write(out / "summary.md", "\n".join(["# GPU day", "", what, "", totals, "", heads, *rows, ""]))
+    text = "\n".join(["# GPU day", "", what, "", *facts, "", totals, "", heads, *rows, ""])
+    write(out / "summary.md", text)
     figures: dict[str, Any] = {
         "rehearsal": rehearsal,
         "gpu": gpu_name(out),

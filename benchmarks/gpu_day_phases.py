@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,21 +13,6 @@ PYTEST = (
     *("-m", "pytest", "-v", "-rsfE", "--tb=short", "-p", "no:cacheprovider"),
     *("-o", "addopts=", "-o", "filterwarnings=", "-o"),
 )
-
-FILES = {
-    "test_cupy": "",
-    "test_nccl_library": "",
-    "test_nccl": "nccl",
-    "test_loopback": "cuda",
-    "test_transport": "cuda",
-    "test_groups": "cuda",
-    "test_teams": "cuda",
-    "test_endurance": "cuda",
-    "test_mpi_memory": "cuda",
-}
-"""Files of tests/gpu, the most telling first, and the doubles they are rehearsed on."""
-
-OWN_STEPS = ("test_two_streams", "test_compute_sanitizer")
 
 ON_DOUBLES = (
     "not (ipc or share_a_gpu or killed or never_comes_ends or nobody_releases or ten_thousand or schedule "
@@ -45,7 +31,7 @@ class Step:
     """One process: this Python, or ``program``, with ``words``; {here} is the place of what it writes.
 
     rehearsed: its words without a GPU; None: a rehearsal leaves it out. doubles: those that it then runs on.
-    needs: a program without which it is skipped.
+    needs: a program without which it is skipped. environment: variables and their values, for it alone.
     """
 
     name: str
@@ -55,6 +41,7 @@ class Step:
     doubles: str = ""
     program: str = ""
     needs: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,69 +68,139 @@ def gpu_tests(
     return Step(name or file.removeprefix("test_"), limit_seconds, (*words, only), rehearsed, doubles)
 
 
+NCCL_TEAMS = "share_a_gpu or killed"
+"""Tests of tests/gpu/test_nccl.py that start processes: about 8 s each."""
+
+FIRST_NCCL_TEAM = "(every_collective_of_ranks and 2])"
+EIGHT_RANKS = "(bit_for_bit and default-8)"
+TWO_PROCESSES = "(measures_right and per_gpu)"
+
+CHANNELS = ("1", "4", "16")
+PROFILED = ("mesh_two_shot", "ring")
+BLOCKING_OFF = (("CCBENCH_BLOCKING_KERNEL", "off"),)
+"""A profiler makes every launch wait for its end."""
+
+
+def with_channels(number: str) -> Step:
+    """Packets over 8 ranks on so many blocks each."""
+    words = "ccbench run benchmarks/gpu_ll.yaml --no-report -o {here}"
+    step = module(f"{number}-channels", 40, words, "--backend cuda-host --ranks 2")
+    return replace(step, environment=(("CCBENCH_KERNEL_CHANNELS", number),))
+
+
+def profiled(algorithm: str) -> Step:
+    """One launch under Nsight Compute; its figures are the step's log."""
+    options = ("--target-processes", "all", "--clock-control", "none", "--set", "basic")
+    launch = ("-m", "benchmarks.gpu_launch", algorithm, "8", "256MiB")
+    words = (*options, "-k", "ccb_kernel", "-c", "1", sys.executable, *launch)
+    return Step(algorithm, 60, words, program="ncu", needs="ncu", environment=BLOCKING_OFF)
+
+
+def sanitized(tool: str) -> Step:
+    """Every kernel under one tool of compute-sanitizer."""
+    step = gpu_tests("test_compute_sanitizer", 150, "", tool, only=tool, timeout=240)
+    return replace(step, rehearsed=None, needs="compute-sanitizer")
+
+
+# Limits are about twice what the table in docs/kernels-tests.md expects: what hangs must not take the call.
 PHASES = (
     Phase(
         "facts",
         "what is this machine?",
         (
-            module("doctor", 60, "ccbench doctor"),
-            module("topo", 30, "ccbench topo"),
-            module("packages", 30, "pip list --format=freeze"),
             Step("nvidia-smi", 20, ("-q",), program="nvidia-smi", needs="nvidia-smi"),
+            module("device", 20, "benchmarks.gpu_facts", doubles="cuda"),
+            module("packages", 15, "pip list --format=freeze"),
+            module("topo", 20, "ccbench topo"),
+            module("doctor", 30, "ccbench doctor"),
         ),
     ),
     Phase(
         "warm",
         "do all kernels compile for this device?",
-        (module("compile", 120, "tests.gpu.warm", "--capability 90 --most 24"),),
+        (module("compile", 90, "tests.gpu.warm", "--capability 90 --most 24"),),
     ),
     Phase(
         "smoke",
         "does everything run at all?",
         (
-            module("every-kernel", 90, "tests.gpu.small_cases", doubles="cuda"),
-            gpu_tests("test_two_streams", 90, "cuda", "two-streams"),
-            gpu_tests("test_nccl", 60, "nccl", "nccl-one-rank", "collective_of_one_rank"),
+            module("every-kernel", 60, "tests.gpu.small_cases", doubles="cuda"),
+            gpu_tests("test_two_streams", 60, "cuda", "two-streams"),
+            gpu_tests("test_nccl", 40, "xccl", "nccl-one-rank", "collective_of_one_rank"),
         ),
+    ),
+    Phase(
+        "smoke-ipc",
+        "do two processes reach each other's memory?",
+        (gpu_tests("test_teams", 45, "", "two-processes", TWO_PROCESSES),),
+    ),
+    Phase(
+        "bits",
+        "does every kernel over 8 ranks give what the emulation gives, bit for bit?",
+        (gpu_tests("test_loopback", 120, "cuda", "eight-ranks", EIGHT_RANKS),),
+    ),
+    Phase(
+        "fidelity",
+        "is the time that ccbench gives NCCL's?",
+        (Step("nccl", 60, ("-m", "benchmarks.nccl_fidelity"), ("-c", BUILDING), needs="nvcc"),),
     ),
     Phase(
         "gpu",
         "how near do own kernels come to what the memory allows?",
         (
             module(
-                *("own-kernels", 240, "benchmarks.gpu -o {here}"),
-                "--backend cuda-host --ranks 2,4 --sizes 8B,4KiB --rounds 1",
+                *("own-kernels", 150, "benchmarks.gpu --no-report --ranks 2,8 --rounds 2 -o {here}"),
+                "--backend cuda-host --ranks 2 --sizes 8B,4KiB --rounds 1",
             ),
         ),
     ),
+    Phase("ll", "how many blocks should the packet kernel run on?", tuple(map(with_channels, CHANNELS))),
+    Phase(
+        "teams",
+        "do teams of processes measure right, and end?",
+        (gpu_tests("test_teams", 120, "", only=f"not {TWO_PROCESSES}"),),
+    ),
+    Phase(
+        "endurance",
+        "do ten thousand launches, and launches that cannot end, end well?",
+        (gpu_tests("test_endurance", 80, "cuda"),),
+    ),
+    Phase(
+        "nccl-shared",
+        "does NCCL run two ranks on one GPU?",
+        (gpu_tests("test_nccl", 45, "", "two-ranks", FIRST_NCCL_TEAM),),
+    ),
+    Phase("profile", "what holds large all_reduces back?", tuple(map(profiled, PROFILED))),
     Phase(
         "tests",
         "does the device do what the doubles did?",
-        tuple(gpu_tests(file, 180, doubles) for file, doubles in FILES.items()),
+        (
+            gpu_tests("test_cupy", 20, ""),
+            gpu_tests("test_nccl_library", 45, ""),
+            gpu_tests("test_groups", 45, "cuda"),
+            gpu_tests("test_mpi_memory", 45, "cuda"),
+            gpu_tests("test_transport", 90, "cuda"),
+            gpu_tests("test_nccl", 60, "xccl", only=f"not ({NCCL_TEAMS} or collective_of_one_rank)"),
+            gpu_tests("test_loopback", 180, "cuda", only=f"not {EIGHT_RANKS}"),
+        ),
     ),
     Phase(
         "loopback",
         "what does a step of each collective cost?",
         (
             module(
-                "suite", 150, "ccbench run loopback --no-report -o {here}", "--backend cuda-host --only 4116"
+                "suite", 80, "ccbench run loopback --no-report -o {here}", "--backend cuda-host --only 4116"
             ),
         ),
-    ),
-    Phase(
-        "fidelity",
-        "is the time that ccbench gives NCCL's?",
-        (Step("nccl", 120, ("-m", "benchmarks.nccl_fidelity"), ("-c", BUILDING), needs="nvcc"),),
     ),
     Phase(
         "sanitizer",
         "does NVIDIA's compute-sanitizer find anything?",
-        (
-            replace(
-                gpu_tests("test_compute_sanitizer", 400, "", "compute-sanitizer", timeout=300),
-                rehearsed=None,
-                needs="compute-sanitizer",
-            ),
-        ),
+        tuple(map(sanitized, ("memcheck", "racecheck", "synccheck"))),
+    ),
+    Phase(
+        "nccl-teams",
+        "does NCCL do with several ranks on one GPU what the doubles did?",
+        (gpu_tests("test_nccl", 180, "", "several-ranks", f"({NCCL_TEAMS}) and not {FIRST_NCCL_TEAM}"),),
     ),
 )

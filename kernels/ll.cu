@@ -1,5 +1,9 @@
 // Low latency: every rank sends packets straight to all others and waits for nothing but packets. For small sizes.
 //
+// Two kinds of all_reduce. In ll_all_reduce everybody sends all it has to everybody: one round, ranks - 1 times the
+// data. In ll_two_shot_all_reduce everybody sends to each rank that rank's piece, and then its own piece's total to
+// everybody: two rounds, 2 (ranks - 1) / ranks times the data.
+//
 // A packet is one word of 8 bytes: 4 of data and a flag, so that neither fence nor flag follows the data (NCCL's LL
 // protocol, src/device/prims_ll.h, is of this kind). A rank has a box for every channel, half and sender. Rounds are
 // counted from launch to launch in STATE_PACKET_EPOCH; a round's number makes its flag, and odd and even rounds use
@@ -8,12 +12,13 @@
 // Why no fence is needed (PTX ISA, chapter "Memory Consistency Model"; D. Lustig, S. Sahasrabuddhe, O. Giroux, "A
 // Formal Analysis of the NVIDIA PTX Memory Consistency Model", ASPLOS 2019). Fences order accesses to different
 // places; data and flag are one place:
-// - A packet is stored by one st.relaxed.sys.u64 and read by one ld.relaxed.sys.u64 of the same aligned address. Both
-//   are strong, name a scope that holds both lanes wherever they run, and overlap completely: they are morally strong.
+// - Packets go in pairs, by st.relaxed.sys.v2.u64 and ld.relaxed.sys.v2.u64 of the same aligned address. A vector
+//   access is several scalar accesses in no order, so v2.u32 {data, flag} would not do; here each scalar of 64 bits,
+//   the widest of sm_70, is a whole packet with a flag of its own, and a pair has come when both flags have.
+// - The accesses of a packet are strong, name a scope that holds both lanes wherever they run, and overlap completely:
+//   they are morally strong.
 // - Axiom "Single-Copy Atomicity": where two such accesses meet, the read cannot take some bytes from the write and
-//   others from a write before it. So whoever sees a flag has its data in the same register. That rule is about
-//   scalars: a vector access is several accesses in no order, so v2.u32 {data, flag} would not do, and the test of
-//   the compiled code looks for none. 64 bits are the widest scalar of sm_70.
+//   others from a write before it. So whoever sees a flag has its data in the same register.
 // - Nothing else is handed over: no lane reads, because of a packet, memory that another rank has written.
 //
 // What happens from round to round. Let round e + 2 overwrite the packet of round e:
@@ -38,14 +43,22 @@
 
 namespace ccb {
 
-constexpr i32 PACKET_CHANNELS = 4;
+// A block of 512 lanes has a pair each under way to every peer: 4 KiB of data. Sixteen carry the sizes that packets are
+// for in one trip each (NCCL's symmetric LL kernels run up to 64 blocks, mscclpp's 28 to 56).
+constexpr i32 PACKET_CHANNELS = 16;
 constexpr i32 PACKET_PEERS = 128;
 constexpr i64 PAIR_BYTES = 8;  // of data: two packets
 
 // Packets of so many senders are loaded at once, so that their latencies overlap.
 constexpr i32 SENDERS_AT_ONCE = 4;
 
-enum Exchange : i32 { EXCHANGE_ALL_REDUCE, EXCHANGE_ALL_GATHER, EXCHANGE_REDUCE_SCATTER, EXCHANGE_BROADCAST };
+enum Exchange : i32 {
+    EXCHANGE_ALL_REDUCE,
+    EXCHANGE_TWO_SHOT,
+    EXCHANGE_ALL_GATHER,
+    EXCHANGE_REDUCE_SCATTER,
+    EXCHANGE_BROADCAST
+};
 
 // Half 0 of my box at every peer.
 struct Boxes {
@@ -84,22 +97,24 @@ CCB_DEVICE u64 packet_of(const Packets& run, u32 data) { return (u64)run.flag <<
 
 CCB_DEVICE void send_pair(const Packets& run, i32 peer, i64 pair, u64 data) {
     u64* const packets = run.boxes.mine[peer] + half_of(run) + 2 * pair;
-    store_packet(packets, packet_of(run, (u32)data));
-    store_packet(packets + 1, packet_of(run, (u32)(data >> 32)));
+    store_packets(packets, Vector{packet_of(run, (u32)data), packet_of(run, (u32)(data >> 32))});
 }
 
-// Polls, unless what was `seen` before is it already; the packet's data once it has come.
-CCB_DEVICE u32 wait_packet(const Packets& run, i32 sender, const u64* address, u64 seen, Missing& missing) {
+CCB_DEVICE bool has_come(const Packets& run, u64 packet) { return (u32)(packet >> 32) == run.flag; }
+
+// Polls, unless what was `seen` before is it already; the pair's data once both packets have come.
+CCB_DEVICE u64 wait_pair(const Packets& run, i32 sender, const u64* address, Vector seen, Missing& missing) {
     const Block& block = run.block;
     SpinLimit spin{block.arguments.limit_nanoseconds};
-    while ((u32)(seen >> 32) != run.flag && missing.peer < 0) {
-        seen = load_packet(address);
-        if ((u32)(seen >> 32) == run.flag) break;
-        const Waiting waiting{WAITED_FOR_PACKET, block.rank, sender, block.channel, run.flag, seen >> 32};
-        if (exhausted(spin)) missing = Missing{sender, (u32)(seen >> 32)};
+    while (!(has_come(run, seen.low) && has_come(run, seen.high)) && missing.peer < 0) {
+        seen = load_packets(address);
+        if (has_come(run, seen.low) && has_come(run, seen.high)) break;
+        const u64 late = (has_come(run, seen.low) ? seen.high : seen.low) >> 32;
+        const Waiting waiting{WAITED_FOR_PACKET, block.rank, sender, block.channel, run.flag, late};
+        if (exhausted(spin)) missing = Missing{sender, (u32)late};
         back_off(spin.polls, waiting);
     }
-    return (u32)seen;
+    return seen.high << 32 | (u32)seen.low;
 }
 
 // All lanes: whether none misses anything; else one of them says so in the error word.
@@ -133,14 +148,22 @@ CCB_DEVICE void store_pair(const Block& block, u8* address, i64 bytes, u64 data)
     }
 }
 
-// Bytes [begin, end) of a buffer, or of each of its blocks of block_bytes, in one round.
+// Bytes [begin, end) of a buffer, or of each of its blocks of block_bytes, in one round; the blocks end at total_bytes.
 struct Stretch {
+    const u8* input;
+    u8* output;
     i64 begin;
     i64 end;
     i64 block_bytes;
+    i64 total_bytes;
 };
 
 CCB_DEVICE i64 pairs_of(const Stretch& stretch) { return (stretch.end - stretch.begin + PAIR_BYTES - 1) / PAIR_BYTES; }
+
+// From `offset` on to the end of the stretch in the block of `owner`; none or less where the block ends before.
+CCB_DEVICE i64 bytes_left(const Stretch& stretch, i32 owner, i64 offset) {
+    return smaller(stretch.end, stretch.total_bytes - owner * stretch.block_bytes) - offset;
+}
 
 template <Exchange KIND>
 CCB_DEVICE bool reduces() {
@@ -150,8 +173,10 @@ CCB_DEVICE bool reduces() {
 // What I contribute at `offset` to `peer`.
 template <Exchange KIND>
 CCB_DEVICE u64 own_pair(const Block& block, const Stretch& stretch, i32 peer, i64 offset) {
-    const i64 begin = offset + (KIND == EXCHANGE_REDUCE_SCATTER ? peer * stretch.block_bytes : 0);
-    return load_pair(block, block.self.input + begin, stretch.end - offset);
+    if (KIND != EXCHANGE_REDUCE_SCATTER) {
+        return load_pair(block, stretch.input + offset, bytes_left(stretch, block.rank, offset));
+    }
+    return load_pair(block, stretch.input + peer * stretch.block_bytes + offset, bytes_left(stretch, peer, offset));
 }
 
 template <Exchange KIND>
@@ -170,51 +195,41 @@ CCB_DEVICE void send_all(const Packets& run, const Stretch& stretch) {
     }
 }
 
-// What `sender` contributes to pair number `pair`; its packets have been looked at once already.
-template <Exchange KIND>
-CCB_DEVICE u64 pair_from(const Packets& run, const Stretch& stretch, i32 sender, i64 pair, const u64* packets, u64 low,
-                         u64 high, Missing& missing) {
-    const Block& block = run.block;
-    if (sender == block.rank) return own_pair<KIND>(block, stretch, block.rank, stretch.begin + pair * PAIR_BYTES);
-    const u32 first = wait_packet(run, sender, packets, low, missing);
-    const u32 second = wait_packet(run, sender, packets + 1, high, missing);
-    return (u64)second << 32 | first;
-}
-
 // One pair of every rank, in the order of ranks: combined, or each to its place.
 template <Exchange KIND>
 CCB_DEVICE void take_pair(const Packets& run, const Stretch& stretch, i64 pair, Missing& missing) {
     const Block& block = run.block;
     const i32 ranks = block.arguments.ranks;
-    const i64 offset = stretch.begin + pair * PAIR_BYTES, bytes = stretch.end - offset;
+    const i64 offset = stretch.begin + pair * PAIR_BYTES;
     const u64* const boxes = first_box(run, block.self, 0) + half_of(run) + 2 * pair;
     u64 total = 0;
 #pragma unroll 1
     for (i32 first = 0; first < ranks; first += SENDERS_AT_ONCE) {
-        u64 low[SENDERS_AT_ONCE], high[SENDERS_AT_ONCE];
+        Vector looked_at[SENDERS_AT_ONCE];
 #pragma unroll
         for (i32 i = 0; i < SENDERS_AT_ONCE; ++i) {
             const bool comes = first + i < ranks && first + i != block.rank;
-            const u64* const packets = boxes + (first + i) * run.box_packets;
-            low[i] = comes ? load_packet(packets) : 0;
-            high[i] = comes ? load_packet(packets + 1) : 0;
+            looked_at[i] = comes ? load_packets(boxes + (first + i) * run.box_packets) : Vector{0, 0};
         }
 #pragma unroll
         for (i32 i = 0; i < SENDERS_AT_ONCE; ++i) {
             const i32 sender = first + i;
             if (sender >= ranks) break;
-            const u64* const packets = boxes + sender * run.box_packets;
-            const u64 data = pair_from<KIND>(run, stretch, sender, pair, packets, low[i], high[i], missing);
+            const u64 data = sender == block.rank
+                                 ? own_pair<KIND>(block, stretch, block.rank, offset)
+                                 : wait_pair(run, sender, boxes + sender * run.box_packets, looked_at[i], missing);
             if (missing.peer >= 0) return;
             if (reduces<KIND>()) {
                 total = sender == 0 ? data : block.arithmetic.combine_word(total, data);
             } else {
-                store_pair(block, block.self.output + sender * stretch.block_bytes + offset, bytes, data);
+                u8* const output = stretch.output + sender * stretch.block_bytes + offset;
+                store_pair(block, output, bytes_left(stretch, sender, offset), data);
             }
         }
     }
     if (reduces<KIND>()) {
-        store_pair(block, block.self.output + offset, bytes, block.arithmetic.finish_word(total, ranks));
+        total = block.arithmetic.finish_word(total, ranks);
+        store_pair(block, stretch.output + offset, bytes_left(stretch, block.rank, offset), total);
     }
 }
 
@@ -232,13 +247,13 @@ CCB_DEVICE void exchange_tokens(const Packets& run, Missing& missing) {
     const i32 ranks = block.arguments.ranks, root = block.arguments.root;
 #pragma unroll 1
     for (i32 peer = block.lane; peer < ranks && block.rank != root; peer += block.lanes) {
-        if (peer != block.rank) store_packet(run.boxes.mine[peer] + half_of(run), packet_of(run, 0));
+        if (peer != block.rank) send_pair(run, peer, 0, 0);
     }
 #pragma unroll 1
     for (i32 peer = block.lane; peer < ranks && missing.peer < 0; peer += block.lanes) {
         if (peer == block.rank || peer == root) continue;
         const u64* const token = first_box(run, block.self, peer) + half_of(run);
-        (void)wait_packet(run, peer, token, load_packet(token), missing);
+        (void)wait_pair(run, peer, token, load_packets(token), missing);
     }
 }
 
@@ -255,9 +270,8 @@ CCB_DEVICE void broadcast_round(const Packets& run, const Stretch& stretch, Miss
          pair += block.lanes) {
         const i64 offset = stretch.begin + pair * PAIR_BYTES;
         const u64* const packets = first_box(run, block.self, root) + half_of(run) + 2 * pair;
-        const u64 low = load_packet(packets), high = load_packet(packets + 1);
-        const u64 data = pair_from<EXCHANGE_BROADCAST>(run, stretch, root, pair, packets, low, high, missing);
-        if (missing.peer < 0) store_pair(block, block.self.output + offset, stretch.end - offset, data);
+        const u64 data = wait_pair(run, root, packets, load_packets(packets), missing);
+        if (missing.peer < 0) store_pair(block, stretch.output + offset, stretch.end - offset, data);
     }
 }
 
@@ -272,22 +286,50 @@ CCB_DEVICE Span packet_part(const Block& block, i64 count) {
 }
 
 template <Exchange KIND>
+CCB_DEVICE bool exchange_round(Packets& run, const Stretch& stretch) {
+    Missing missing{-1, 0};
+    next_round(run);
+    if (KIND == EXCHANGE_BROADCAST) {
+        broadcast_round(run, stretch, missing);
+    } else {
+        send_all<KIND>(run, stretch);
+        take_all<KIND>(run, stretch, missing);
+    }
+    return none_missing(run, missing);
+}
+
+// Bytes of data that one box holds.
+CCB_DEVICE i64 box_bytes(const Packets& run) { return run.box_packets / 2 * PAIR_BYTES; }
+
+template <Exchange KIND>
 CCB_DEVICE bool exchange_rounds(Packets& run, Span part) {
     const Block& block = run.block;
     const i64 size = block.arithmetic.element_bytes, end = part.end * size;
-    const i64 round_bytes = run.box_packets / 2 * PAIR_BYTES;
     const bool blocked = KIND == EXCHANGE_ALL_GATHER || KIND == EXCHANGE_REDUCE_SCATTER;
-    Missing missing{-1, 0};
-    for (i64 begin = part.begin * size; begin < end; begin += round_bytes) {
-        next_round(run);
-        const Stretch stretch{begin, smaller(begin + round_bytes, end), blocked ? block.arguments.count * size : 0};
-        if (KIND == EXCHANGE_BROADCAST) {
-            broadcast_round(run, stretch, missing);
-        } else {
-            send_all<KIND>(run, stretch);
-            take_all<KIND>(run, stretch, missing);
-        }
-        if (!none_missing(run, missing)) return false;
+    const i64 block_bytes = blocked ? block.arguments.count * size : 0;
+    const i64 total_bytes = blocked ? block.arguments.ranks * block_bytes : end;
+    for (i64 begin = part.begin * size; begin < end; begin += box_bytes(run)) {
+        const i64 round_end = smaller(begin + box_bytes(run), end);
+        const Stretch stretch{block.self.input, block.self.output, begin, round_end, block_bytes, total_bytes};
+        if (!exchange_round<KIND>(run, stretch)) return false;
+    }
+    return true;
+}
+
+// As many bytes as fit into the boxes of all ranks, in pieces of whole pairs, one for each rank; the last ones may be
+// shorter, or empty. In place: my piece's total is written where only my own lanes still read, and the other pieces
+// when all of mine have been sent.
+CCB_DEVICE bool two_shot_rounds(Packets& run, Span part) {
+    const Block& block = run.block;
+    const i64 size = block.arithmetic.element_bytes, ranks = block.arguments.ranks, end = part.end * size;
+    for (i64 begin = part.begin * size; begin < end; begin += ranks * box_bytes(run)) {
+        const i64 bytes = smaller(ranks * box_bytes(run), end - begin);
+        const i64 piece = rounded_up((bytes + ranks - 1) / ranks, PAIR_BYTES);
+        const u8* const input = block.self.input + begin;
+        u8* const output = block.self.output + begin;
+        u8* const mine = output + block.rank * piece;
+        if (!exchange_round<EXCHANGE_REDUCE_SCATTER>(run, Stretch{input, mine, 0, piece, piece, bytes})) return false;
+        if (!exchange_round<EXCHANGE_ALL_GATHER>(run, Stretch{mine, output, 0, piece, piece, bytes})) return false;
     }
     return true;
 }
@@ -313,12 +355,13 @@ CCB_DEVICE bool exchange(const Arguments& arguments) {
         boxes.mine[peer] = first_box(run, arguments.views[peer], block.rank);
     }
     __syncthreads();
-    if (!exchange_rounds<KIND>(run, part)) return false;
+    if (!(KIND == EXCHANGE_TWO_SHOT ? two_shot_rounds(run, part) : exchange_rounds<KIND>(run, part))) return false;
     if (block.lane == 0) *state = run.epoch;  // all have read it: the rounds end with a barrier
     return true;
 }
 
 CCB_DEVICE bool ll_all_reduce(const Arguments& arguments) { return exchange<EXCHANGE_ALL_REDUCE>(arguments); }
+CCB_DEVICE bool ll_two_shot_all_reduce(const Arguments& arguments) { return exchange<EXCHANGE_TWO_SHOT>(arguments); }
 CCB_DEVICE bool ll_all_gather(const Arguments& arguments) { return exchange<EXCHANGE_ALL_GATHER>(arguments); }
 CCB_DEVICE bool ll_reduce_scatter(const Arguments& arguments) { return exchange<EXCHANGE_REDUCE_SCATTER>(arguments); }
 CCB_DEVICE bool ll_broadcast(const Arguments& arguments) { return exchange<EXCHANGE_BROADCAST>(arguments); }
@@ -326,6 +369,7 @@ CCB_DEVICE bool ll_broadcast(const Arguments& arguments) { return exchange<EXCHA
 }  // namespace ccb
 
 CCB_ENTRY(ll_all_reduce, REDUCES)
+CCB_ENTRY(ll_two_shot_all_reduce, REDUCES)
 CCB_ENTRY(ll_all_gather, COPIES)
 CCB_ENTRY(ll_reduce_scatter, REDUCES)
 CCB_ENTRY(ll_broadcast, COPIES)

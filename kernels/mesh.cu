@@ -6,8 +6,8 @@
 // the second, all have been read and written. There every element belongs to one lane of one rank, which reads it
 // from everywhere and then writes it everywhere: so they work in place, with nothing between reading and writing.
 //
-// Orders of summation: one-shot ((x[0] + x[1]) + ...) on all ranks; elsewhere rank r adds ((x[r] + x[r+1]) + ...),
-// around the end, to what it owns: its piece of each channel's part (two-shot, reduce) or its block (reduce_scatter).
+// Order of summation: ((x[0] + x[1]) + ...), whoever adds: a result's bits depend neither on its place nor on the size.
+// All ranks begin with the same source, whose links are fuller for the first loads; afterwards they drift apart.
 //
 // Plan: none.
 #include "fold.cuh"
@@ -48,7 +48,7 @@ CCB_DEVICE bool find_places(const Block& block, Places& places, const Side& from
     bool vectors = true;
 #pragma unroll 1
     for (i32 i = block.lane; i < width_of(block, from); i += block.lanes) {
-        places.source[i] = input_at(block, from.who == ONE ? from.rank : peer_after(block, i), from.element);
+        places.source[i] = input_at(block, from.who == ONE ? from.rank : i, from.element);
         vectors = vectors && aligned(places.source[i]);
     }
 #pragma unroll 1

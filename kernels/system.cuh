@@ -95,10 +95,21 @@ CCB_DEVICE void store_vector(void* address, Vector value) {
                  : "memory");
 }
 
-// A packet is one 8-byte word: 32 bits of data below, a 32-bit flag above; one access, so never torn.
-CCB_DEVICE u64 load_packet(const u64* address) { return load_relaxed(address); }
+// A packet is one 8-byte word: 32 bits of data below, a 32-bit flag above. Two of them lie side by side, aligned to 16
+// bytes, and go by one instruction; each is an element of the access, and so never torn.
+CCB_DEVICE Vector load_packets(const u64* address) {
+    Vector packets;
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(packets.low), "=l"(packets.high)
+                 : "l"(address)
+                 : "memory");
+    return packets;
+}
 
-CCB_DEVICE void store_packet(u64* address, u64 packet) { store_relaxed(address, packet); }
+CCB_DEVICE void store_packets(u64* address, Vector packets) {
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(packets.low), "l"(packets.high)
+                 : "memory");
+}
 
 CCB_DEVICE u64 timer_nanoseconds() {
     u64 now;
@@ -151,10 +162,16 @@ CCB_DEVICE Vector load_vector(const void* address) { return *static_cast<const V
 
 CCB_DEVICE void store_vector(void* address, Vector value) { *static_cast<Vector*>(address) = value; }
 
-CCB_DEVICE u64 load_packet(const u64* address) { return __atomic_load_n(address, __ATOMIC_RELAXED); }
+CCB_DEVICE Vector load_packets(const u64* address) {
+    return Vector{__atomic_load_n(address, __ATOMIC_RELAXED), __atomic_load_n(address + 1, __ATOMIC_RELAXED)};
+}
 
-CCB_DEVICE void store_packet(u64* address, u64 packet) {
-    __atomic_store_n(address, packet, __ATOMIC_RELAXED);
+// Elements of a vector access have no order: of every other pair the second packet is seen first.
+CCB_DEVICE void store_packets(u64* address, Vector packets) {
+    const int first = (u64)address >> 4 & 1;
+    __atomic_store_n(address + first, first ? packets.high : packets.low, __ATOMIC_RELAXED);
+    ccb_host_progress();
+    __atomic_store_n(address + 1 - first, first ? packets.low : packets.high, __ATOMIC_RELAXED);
     ccb_host_progress();
 }
 

@@ -262,6 +262,14 @@ def test_a_whole_run_on_the_cpu_is_labelled_and_judges_nothing(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("emulation")
+def test_a_run_without_a_report_leaves_its_folder_for_another_machine_to_draw(tmp_path: Path) -> None:
+    words = ["--backend", "cuda-host", "--ranks", "2", "--sizes", "8 B", "--rounds", "1", "--no-report"]
+    assert gpu.main([*words, "-o", str(tmp_path / "out")]) == 0
+    assert load_run(tmp_path / "out/run").points
+    assert not (tmp_path / "out/run/report").exists()
+
+
+@pytest.mark.usefixtures("emulation")
 def test_a_run_that_is_stopped_keeps_the_figures_of_what_it_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

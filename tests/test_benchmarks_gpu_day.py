@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -10,21 +11,27 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from benchmarks import gpu_day
+from benchmarks import gpu_day, gpu_facts
 from benchmarks.gpu_day import FAILED, NOT_REACHED, OVER, PASSED, SKIPPED, STOPPED, Day, Ending
-from benchmarks.gpu_day_phases import ON_DOUBLES, PHASES, ROOT, Phase, Step
+from benchmarks.gpu_day_phases import CHANNELS, ON_DOUBLES, PHASES, PROFILED, ROOT, Phase, Step
 from ccbench.backends import open_backend
+from ccbench.backends.cuda.blocking_kernel import SWITCH
 from ccbench.backends.kernels import building
 from ccbench.backends.kernels.building import Nvrtc, nvrtc
 from ccbench.backends.kernels.sources import entries
 from ccbench.errors import MissingDependency
+from ccbench.machine.telemetry import DeviceWatch
 from tests.gpu import warm
+from tests.machine.nvml_double import Gpu, Nvml
+from tests.machine.test_telemetry import ADDRESS, driver
 
 PYTHON_LOG = """tests/gpu/test_a.py::test_one[all_reduce-rank // 2] PASSED [ 33%]
 tests/gpu/test_a.py::test_two FAILED [ 66%]
@@ -32,6 +39,9 @@ tests/gpu/test_a.py::test_three SKIPPED (no) [100%]
 FAILED tests/gpu/test_a.py::test_two - assert 1 == 2
 SKIPPED [1] tests/gpu/test_a.py:7: no second GPU
 """
+
+MOST_CHARACTERS = 12_000
+"""What a launcher that keeps the end of the output shows of it."""
 
 
 def says(text: str, code: int = 0) -> tuple[str, ...]:
@@ -155,6 +165,32 @@ def test_sigterm_in_the_middle_leaves_everything_whole_and_resume_goes_on(tmp_pa
     assert (out / "first" / "quick.json").stat().st_mtime_ns == first  # it did not run again
 
 
+def test_resume_begins_with_what_was_never_begun_and_comes_last_to_what_was_cut_short(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waits = ("-c", "import time; time.sleep(60)")
+    first = Phase("first", "?", (Step("whole", 60, says("fine")), Step("long", 1.0, waits)))
+    second = Phase("second", "?", (Step("killed", 60, says("fine")), Step("fresh", 60, says("fine"))))
+    day(tmp_path).run((first,), resume=False)
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second" / "killed.log").write_text("begun\n")  # the machine was taken away
+    states = [one.state for one in gpu_day.endings(tmp_path, (first, second))]
+    assert states == [PASSED, OVER, STOPPED, NOT_REACHED]
+    capsys.readouterr()
+    day(tmp_path).run((first, second), resume=True)
+    begun = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert begun == ["second/fresh", "first/long", "second/killed"]
+
+
+def test_a_step_that_is_tried_again_does_not_keep_how_it_ended_before(tmp_path: Path) -> None:
+    ending = tmp_path / "one" / "asks.json"
+    text = f"import pathlib; print(pathlib.Path({str(ending)!r}).exists())"
+    phase = Phase("one", "?", (Step("asks", 60, ("-c", text)),))
+    for _ in range(2):
+        day(tmp_path).run((phase,), resume=False)
+        assert (tmp_path / "one" / "asks.log").read_text() == "False\n"
+
+
 # -- the command line -------------------------------------------------------------------------------------
 
 
@@ -227,13 +263,146 @@ def test_every_file_of_gpu_tests_is_in_a_phase_and_every_module_is_there() -> No
     names = "".join(file.read_text() for file in (ROOT / "tests" / "gpu").glob("*.py"))
     assert all(word in names for word in re.findall(r"[a-z_]{6,}", ON_DOUBLES))  # what rehearsals leave out
     modules = [words[place + 1] for place, word in enumerate(words) if word == "-m"]
-    assert len(modules) == len([step for phase in PHASES for step in phase.steps if not step.program])
+    assert all("-m" in step.words for phase in PHASES for step in phase.steps if not step.program)
     assert all(find_spec(name) for name in modules)
+    doubles = {step.doubles for phase in PHASES for step in phase.steps if step.doubles}
+    assert all((ROOT / "tests" / "backends" / name / "fake" / "cupy").is_dir() for name in doubles)
+
+
+def test_the_order_is_that_of_what_is_worth_most_and_of_the_page() -> None:
+    """And the page's figures are the limits; by its estimates the first call reaches the profile."""
+    page = (ROOT / "docs" / "kernels-tests.md").read_text()
+    rows = re.findall(r"^\| ([a-z-]+) \| (\d+) \| (\d+) \| (\d+) \| ", page, re.MULTILINE)
+    assert [row[0] for row in rows] == [phase.name for phase in PHASES] == [
+        "facts", "warm", "smoke", "smoke-ipc", "bits", "fidelity", "gpu", "ll", "teams", "endurance",
+        "nccl-shared", "profile", "tests", "loopback", "sanitizer", "nccl-teams",
+    ]  # fmt: skip
+    reached = 0
+    for (name, seconds, total, limit), phase in zip(rows, PHASES, strict=True):
+        reached += int(seconds)
+        assert (int(total), int(limit)) == (reached, sum(step.limit_seconds for step in phase.steps)), name
+        assert int(seconds) < int(limit), name
+    by_name = {row[0]: int(row[2]) for row in rows}
+    assert by_name["profile"] <= 9 * 60 - gpu_day.ENDING_SECONDS < by_name["tests"]
+
+
+@pytest.mark.exhaustive
+def test_every_gpu_test_is_in_one_step() -> None:
+    everything = ids("tests/gpu")
+    assert len(everything) > 1000
+    collected: list[str] = []
+    for phase in PHASES:
+        for step in phase.steps:
+            if "pytest" in step.words:
+                collected += ids(*step.words[step.words.index("-o") + 7 :])
+    assert len(set(collected)) == len(collected)
+    assert set(collected) == set(everything)
+
+
+def ids(*words: str) -> list[str]:
+    """Tests that pytest collects of these words."""
+    options = ("--collect-only", "-q", "-p", "no:cacheprovider", "-o", "addopts=")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *words],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return [line for line in done.stdout.splitlines() if line.startswith("tests/gpu/")]
+
+
+def test_profiles_hold_no_device_back_and_packets_run_on_the_blocks_of_their_name() -> None:
+    steps = {f"{phase.name}/{step.name}": step for phase in PHASES for step in phase.steps}
+    assert all(steps[f"profile/{one}"].environment == ((SWITCH, "off"),) for one in PROFILED)
+    for number in CHANNELS:
+        assert steps[f"ll/{number}-channels"].environment == (("CCBENCH_KERNEL_CHANNELS", number),)
+    assert all("report" in " ".join(steps[one].words) for one in ("gpu/own-kernels", "loopback/suite"))
+
+
+def test_a_step_has_variables_of_its_own(tmp_path: Path) -> None:
+    words = ("-c", "import os; print(os.environ.get('CCBENCH_KERNEL_CHANNELS'))")
+    named = Step("named", 60, words, environment=(("CCBENCH_KERNEL_CHANNELS", "4"),))
+    phase = Phase("one", "?", (named, Step("plain", 60, words)))
+    day(tmp_path).run((phase,), resume=False)
+    logs = [(tmp_path / "one" / f"{name}.log").read_text() for name in ("named", "plain")]
+    assert logs == ["4\n", "None\n"]
+
+
+# -- facts ------------------------------------------------------------------------------------------------
+
+
+class Driver:
+    """libcuda whose functions return what a test says, by name; 0 where it says nothing."""
+
+    def __init__(self, supported: int = 1, absent: str = "", **statuses: int) -> None:
+        self.calls: list[str] = []
+        self._supported, self._absent, self._statuses = supported, absent, statuses
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        if name == self._absent or not name.startswith("cu"):
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> int:
+            self.calls.append(name)
+            if name == "cuDeviceGetAttribute":
+                assert arguments[1] == 132
+                arguments[0]._obj.value = self._supported
+            if name == "cuMulticastGetGranularity":
+                assert arguments[1]._obj.devices == 1
+                arguments[0]._obj.value = 2 << 20
+            if name == "cuMulticastCreate":
+                assert arguments[1]._obj.size_bytes == 2 << 20
+            return self._statuses.get(name, 0)
+
+        return call
+
+
+@pytest.mark.parametrize(
+    ("driver", "last", "calls"),
+    [
+        (Driver(), "multicast object of one device: takes the device", 7),
+        (Driver(cuMulticastCreate=1), "multicast: cuMulticastCreate: CUresult 1", 5),
+        (
+            Driver(supported=0, cuMulticastGetGranularity=801),
+            "multicast: cuMulticastGetGranularity: CUresult 801", 4,
+        ),
+        (Driver(absent="cuMulticastCreate"), "multicast: cuMulticastCreate is not in this driver", 4),
+    ],
+)  # fmt: skip
+def test_multicast_of_one_device_is_a_fact_whatever_the_driver_says(
+    driver: Driver, last: str, calls: int
+) -> None:
+    facts = [*gpu_facts.multicast(lambda name: driver)]
+    assert facts[-1] == last
+    assert facts[0].endswith("yes" if driver._supported else "no")
+    assert len(driver.calls) == calls
+
+
+def test_the_driver_s_structure_is_that_of_cuda_h() -> None:
+    layout = gpu_facts.MulticastProperties
+    assert ctypes.sizeof(layout) == 32
+    assert (layout.devices.offset, layout.size_bytes.offset, layout.flags.offset) == (0, 8, 24)
+
+
+def test_readings_are_timed_one_by_one_and_none_without_nvml() -> None:
+    watch = DeviceWatch([ADDRESS], driver(Nvml([Gpu(ADDRESS)])))
+    first, others = gpu_facts.reading_seconds(watch)
+    assert first > 0
+    assert len(others) == gpu_facts.READINGS
+    assert gpu_facts.reading_seconds(DeviceWatch([])) == (0.0, [])
+
+
+def test_the_summary_has_the_device_s_facts(tmp_path: Path) -> None:
+    gpu_day.write(tmp_path / "facts" / "device.log", "NVML reading: median 1.2 ms\nmulticast: no\n")
+    gpu_day.report(tmp_path, rehearsal=False)
+    assert "\n- NVML reading: median 1.2 ms\n- multicast: no\n" in (tmp_path / "summary.md").read_text()
+
+
+# -- what is compiled and rehearsed -----------------------------------------------------------------------
 
 
 def test_the_last_lines_hold_all_failures_even_when_everything_fails() -> None:
-    found = [Ending(phase.name, step.name, FAILED) for phase in PHASES for step in phase.steps]
-    assert len(gpu_day.last_lines(found)) < 40
+    text = "x" * gpu_day.TEXT_LIMIT
+    found = [Ending(phase.name, step.name, FAILED, text=text) for phase in PHASES for step in phase.steps]
+    assert len("\n".join(gpu_day.last_lines(found))) < MOST_CHARACTERS
     assert all(one.line in gpu_day.last_lines(found) for one in found)
 
 

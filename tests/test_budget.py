@@ -1,9 +1,10 @@
 """The size of ccbench/, counted from the source and held under ceilings.
 
 The unit is the node of the syntax tree: lines can be squeezed, nodes cannot. A ceiling is the figure of the
-day it was written. It may be lowered, never raised: code that needs room makes it by removing what stands
-twice; only what moves between packages takes its nodes along. A line of code holds a token other than a
-comment, and no docstring; a function's length is that of its lines of code.
+day it was written. It may be lowered, and raised by what a new capability was given beforehand (the second
+round of GPU work: 14,000 nodes). Other code that needs room makes it by removing what stands twice; what
+moves between packages takes its nodes along. A line of code holds a token other than a comment, and no
+docstring; a function's length is that of its lines of code.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (nodes, files) of ccbench/; to reach: 500,000 nodes and 210 files.
-WHOLE = (579_339, 262)
+WHOLE = (580_495, 263)
 
 # Of every package (nodes, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
-    "analysis": (48_720, 16),
-    "backends": (90_123, 46),
+    "analysis": (48_946, 16),
+    "backends": (91_045, 47),
     "cli": (16_986, 15),
     "machine": (25_136, 11),
     "model": (61_300, 24),
@@ -37,7 +38,7 @@ CEILINGS = {
     "runner": (41_182, 22),
     "schedules": (14_074, 9),
     "suite": (16_233, 7),
-    "topology": (73_652, 24),
+    "topology": (73_660, 24),
     FLAT: (16_996, 10),
 }
 

@@ -32,7 +32,7 @@ from ccbench.analysis.significance import (
     tested,
 )
 from ccbench.analysis.verdicts import Cause, Compared, Comparison, Settings, Thresholds, Verdict
-from ccbench.cases import IDENTITY, NO_OP, WORK, Axis, Status, moves_alike
+from ccbench.cases import IDENTITY, NO_OP, ONE_PROCESS, WORK, Axis, Status, capabilities_of, moves_alike
 from ccbench.errors import UsageError
 from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run, open_run
@@ -41,7 +41,7 @@ from ccbench.results.importers.runs import UNKNOWN_COLLECTIVE
 from ccbench.results.loading import PREFIX
 from ccbench.results.points import BOUND_TOLERANCE
 from ccbench.topology.node_nics import is_other_network
-from ccbench.units import format_change, shown, suggestion
+from ccbench.units import format_change, format_size, plural, shown, suggestion
 
 BY_RATIO_ALONE = "printed averages: the ratio against the threshold, nothing is known of their spread"
 
@@ -54,6 +54,10 @@ STARTED_ONCE = (
 
 MODEL_THRESHOLD = 0.30
 """Default distance from a prediction, a fraction; predictions are off by tens of per cent (docs/model.md)."""
+
+LAUNCHES_OUTLAST_BYTES = 1 << 20
+"""Up to this size launches on eight GPUs by one process of Python (about 35 us, the model's estimate) take
+longer than NCCL's all_reduce on them (published for H100: 29 us at 1 MiB, 55 us at 4 MiB)."""
 
 ARRANGEMENTS = frozenset(flag for flag in Flag if flag.arrangement)
 
@@ -237,6 +241,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 3] + "..."
 
 
+def launched_by_one_process(point: Point) -> bool:
+    """Return True if the host's launches on several GPUs, one by one, outlast what ``point`` measures."""
+    able, small = capabilities_of(point.backend), point.size_bytes <= LAUNCHES_OUTLAST_BYTES
+    by_one = able.one_process and point.processes == ONE_PROCESS and not point.imported
+    return by_one and small and point.ranks > point.nodes and point.mode == "streaming"
+
+
 def facing_published(base: Run, cases: Iterable[Sequence[Point]]) -> list[Face]:
     """Every case of a run with the point that is most like it of ``base``, published results of a machine."""
 
@@ -308,11 +319,19 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
     base, new = as_run(base), as_run(new)
     other = "" if settings.across_machines else hardware_difference(base, new)
     if str(base.path).startswith(PREFIX):
-        faces = facing_published(base, by_identity(new).values())
+        every = facing_published(base, by_identity(new).values())
+        unlike = [points[0] for old, points, _ in every if old and launched_by_one_process(points[0])]
+        faces = [face for face in every if not (face[0] and launched_by_one_process(face[1][0]))]
     else:
-        faces = facing(by_identity(base), by_identity(new))
+        faces, unlike = facing(by_identity(base), by_identity(new)), []
     results, left_out = _verdicts(faces, settings, other)
     notes = [*base.problems, *new.problems, *notes_on(base, new)]
+    if unlike:
+        least, most = (format_size(of(point.size_bytes for point in unlike)) for of in (min, max))
+        notes.append(
+            f"{plural(len(unlike), 'point')} of {least} to {most} left out: one process launched on all "
+            "GPUs, which takes longer than such a collective; take --processes per_gpu or mode graph"
+        )
     # Imports of several logs hold points several times.
     several = sum(len(old_points) > 1 or len(new_points) > 1 for old_points, new_points, _ in faces)
     if several:

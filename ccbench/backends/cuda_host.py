@@ -21,8 +21,9 @@ from ccbench.backends.kernels.host_engine import (
     HostWorld,
     communicator_bytes,
 )
-from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_buffers, channels_for
+from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_buffers
 from ccbench.backends.kernels.sources import KernelChoice, choose, plan_for, unsupported
+from ccbench.backends.kernels.traffic import blocks_for, traffic_of
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
@@ -104,7 +105,8 @@ class EmulatedEndpoint(SingleProcessEndpoint):
             self._inputs[rank] = world.view(at + one.input_offset, one.input_bytes).view(dtype)
             self.outputs[rank] = world.view(at + one.output_offset, one.output_bytes).view(dtype)
         # As on a device small cases have one channel, so that both numbers are met.
-        channels = channels_for(case.size_bytes, CHANNELS)
+        traffic = traffic_of(choice.algorithm, case.collective, case.ranks, case.size_bytes)
+        channels = blocks_for(traffic, CHANNELS).channels
         root = 0 if case.root == NO_ROOT else case.root
         asked = (case.collective, case.ranks, channels, root, case.size_bytes, choice.schedule)
         plan = plan_for(choice.entry.file, *asked)

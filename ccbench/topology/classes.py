@@ -24,6 +24,11 @@ from typing import TypeVar
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.text import said_and_denied
 
+RESTART_FABRIC_MANAGER = (
+    "restart the fabric manager (systemctl restart nvidia-fabricmanager) and read its log"
+)
+"""For GPUs behind NVSwitches whose NVLink fabric the driver calls not ready."""
+
 CUBE_MESH_GPUS = 8
 CUBE_MESH_PEERS = 4
 """DGX-1: two fully joined groups of four, each GPU joined to its twin too (NVIDIA DGX-1 whitepaper)."""

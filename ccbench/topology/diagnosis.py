@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ccbench.topology.classes import is_card, nvlinks_of_model
+from ccbench.topology.classes import RESTART_FABRIC_MANAGER, is_card, nvlinks_of_model
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
@@ -82,7 +82,7 @@ def gpu_settings(topology: Topology) -> Iterator[Finding]:
         seen = ", ".join(f"{gpu.name} {gpu.attributes['fabric']}" for gpu in bad)
         yield Finding(
             "problem", "fabric_not_ready", _names(bad), f"NVLink fabric: {seen}",
-            "restart the fabric manager (systemctl restart nvidia-fabricmanager) and read its log",
+            RESTART_FABRIC_MANAGER,
         )  # fmt: skip
     split = _names([gpu for gpu in topology.gpus if gpu.attributes.get("mig") is True])
     if split:

@@ -16,7 +16,8 @@ import pytest
 from ccbench.backends import cuda
 
 MODULES = ("runtime", "driver")
-FILES = sorted(Path(cuda.__file__).parent.glob("*.py"))
+BACKENDS = Path(cuda.__file__).parents[1]
+FILES = sorted(file for part in ("cuda", "xccl", ".") for file in (BACKENDS / part).glob("*.py"))
 
 
 def calls(file: Path) -> Iterator[tuple[str, str, int | None]]:
@@ -74,7 +75,11 @@ def test_the_calls_were_found() -> None:
         ("runtime", "ipcCloseMemHandle", None),
         ("runtime", "ipcGetMemHandle", 1),
         ("runtime", "malloc", 1),
+        ("runtime", "memGetInfo", 0),
+        ("runtime", "memcpy", 4),
         ("runtime", "memcpyAsync", 5),
+        ("runtime", "streamQuery", 1),
+        ("runtime", "streamWaitEvent", 2),
         ("runtime", "streamBeginCapture", 2),
     }
     assert expected <= set(USED)

@@ -75,10 +75,12 @@ def test_the_installed_cupy_has_the_calls_as_recorded(nccl: Library) -> None:
     newest = json.loads(sorted(RECORDED.glob("cupy-*"))[-1].read_text(encoding="utf-8"))
     for name in BY_CUPY.values():
         assert facts["methods"][name] == newest["methods"][name]
-    assert facts["cublas"] == newest["cublas"]
+    assert facts["cublas"] in ({}, newest["cublas"])
     same = RECORDED / f"cupy-{facts['cupy']}.json"
     if same.exists():
         assert facts["methods"] == json.loads(same.read_text(encoding="utf-8"))["methods"]
+    if not facts["cublas"]:
+        pytest.skip("everything but cuBLAS is as recorded, which is not installed")
 
 
 def test_the_library_tells_the_value_in_effect_of_a_variable_that_is_set(
@@ -128,8 +130,19 @@ BITS = {
 """Three bits an algorithm, in the order of NCCL_ALGO_TREE and its like: LL, LL128, Simple."""
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_library_parses_the_algorithm_of_a_call_as_meant(nccl: Library, name: str) -> None:
+SELECTIONS = {
+    **{row.selection: BITS[name] for name, row in ALGORITHMS.items()},
+    "TREE_LL128": 0b010,
+    "TREE_SIMPLE": 0b100,
+    "RING_LL128": 0b010 << 3,
+    "RING_SIMPLE": 0b100 << 3,
+    # Not LL alone, which is why no call asks for it.
+    "RING_LL": 0b011 << 3,
+}
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_the_library_parses_the_algorithm_of_a_call_as_meant(nccl: Library, selection: str) -> None:
     if nccl.version < 23102 or not shutil.which("nm"):
         pytest.skip(f"NCCL {nccl.version_text} takes no algorithm with a call, or there is no nm")
     address = local_function(nccl.path, nccl.native, "_Z12ncclAlgParsePKcPm")
@@ -137,7 +150,7 @@ def test_the_library_parses_the_algorithm_of_a_call_as_meant(nccl: Library, name
         pytest.skip(f"{nccl.path} is stripped of its local names")
     parse = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64))(address)
     bits = ctypes.c_uint64(0)
-    assert (parse(ALGORITHMS[name].selection.encode(), ctypes.byref(bits)), bits.value) == (0, BITS[name])
+    assert (parse(selection.encode(), ctypes.byref(bits)), bits.value) == (0, SELECTIONS[selection])
 
 
 def dropped(nccl: Library) -> None:

@@ -12,7 +12,7 @@ import pytest
 from ccbench.backends import open_backend
 from ccbench.backends.cuda import driver_missing
 from ccbench.backends.xccl import amd_missing
-from ccbench.cases import DECLARED, Case, Sampling, capabilities_of
+from ccbench.cases import DECLARED, PER_GPU, Case, Sampling, capabilities_of
 from ccbench.errors import BackendUnavailable, MachineError, SuiteError, UsageError
 from ccbench.machine.host import usable_cores
 from ccbench.runner.planning import (
@@ -213,6 +213,7 @@ def test_teams_that_cannot_all_stay_open_start_twice() -> None:
 def test_the_shipped_allreduce_on_eight_gpus_keeps_to_the_ten_minutes_that_it_promises() -> None:
     plan = plan_suite(load_suite("allreduce"), RunOptions(machine="hgx-h100", only_plan=True))
     assert plan.expected_seconds <= 600
+    assert {case.processes for case in plan.cases if case.backend == "nccl"} == {PER_GPU}
 
 
 def test_the_expected_time_is_of_what_is_left_and_of_the_rounds_that_unclear_cases_get() -> None:

@@ -97,14 +97,14 @@ def most_blocked(items_per_launch: int) -> int:
 def sample_launches(mode: str, wanted: int, seconds: float, items: int) -> int:
     """Number of launches of a sample of a case in ``mode``, ``wanted`` being enough for its length.
 
-    seconds: of a launch. items: places of a stream's queue that it takes. Graphs are whole, and no more than
-    may wait behind a blocking kernel.
+    seconds: of a launch. items: places of a stream's queue that it takes. Graphs are those that a warm-up has
+    made, which doubles its launches, or whole ones, no more than may wait behind a blocking kernel.
     """
     if mode == "streaming":
         return max(wanted, min(LEAST_STREAMED, math.ceil(LONGEST_STREAM_SECONDS / max(seconds, 1e-9))))
     if mode == "graph" and wanted > GRAPH_LAUNCHES:
         return GRAPH_LAUNCHES * min(-(-wanted // GRAPH_LAUNCHES), most_blocked(GRAPH_LAUNCHES * items))
-    return wanted
+    return 1 << (wanted - 1).bit_length() if mode == "graph" else wanted
 
 
 def blocked_launches(mode: str, items: int) -> int:
@@ -300,6 +300,9 @@ def capture_graphs(contexts: Sequence[DeviceContext], launches: int, enqueue: Ca
         for context, graph in graphs:
             with suppress(Exception):  # the first error is the one to be told
                 context.cuda.runtime.graphDestroy(graph)
+        for context in contexts:  # the next try captures on all, also where this one succeeded
+            with suppress(Exception):
+                context.forget_graphs()
         raise
 
 

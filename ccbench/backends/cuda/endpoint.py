@@ -40,13 +40,14 @@ from ccbench.backends.cuda.context import (
 from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, Kernel, do_all
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, SingleProcessEndpoint
 from ccbench.backends.kernels import abi
-from ccbench.backends.kernels.layout import RankBuffers, all_buffers, channels_for, lanes_for, work_areas
+from ccbench.backends.kernels.layout import RankBuffers, all_buffers, work_areas
 from ccbench.backends.kernels.sources import (
     KernelChoice,
     choose,
     plan_for,
     topology_orders,
 )
+from ccbench.backends.kernels.traffic import blocks_for, traffic_of
 from ccbench.cases import ALONE, NO_OP, NO_ROOT, Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
@@ -142,9 +143,9 @@ class CudaRanks(SingleProcessEndpoint):
         for context in self.contexts:
             # The first launch of a kernel may still load something, and loading can wait for the device.
             context.launch_empty()
-            if case.mode == "cold":
-                context.flush_cache()  # its memory is part of what the case needs
         self._finish_launches()
+        for context in self.contexts if case.mode == "cold" else ():
+            context.fill_cache()  # its memory is part of what the case needs
         self._raise_errors()
         return choice.algorithm
 
@@ -198,15 +199,17 @@ class CudaRanks(SingleProcessEndpoint):
     def _load(self, choice: KernelChoice) -> None:
         """Compile, agree on the channels of which all blocks run at once everywhere, and load."""
         case, areas = self._case, self.communicator.areas
-        wanted = channels_for(case.size_bytes, areas.channels)
+        traffic = traffic_of(choice.algorithm, case.collective, case.ranks, case.size_bytes)
         # Lanes follow from the channels wanted, and with them the room, which may leave fewer channels.
-        lanes = lanes_for(-(-case.size_bytes // wanted))
+        blocks = blocks_for(traffic, areas.channels)
         root, op = 0 if case.root == NO_ROOT else case.root, "sum" if case.op == NO_OP else case.op
 
         def kernels_and_room() -> tuple[list[Kernel], int]:
-            kernels = [context.kernel(choice.entry, case.dtype, op, lanes) for context in self.contexts]
+            kernels = [
+                context.kernel(choice.entry, case.dtype, op, blocks.lanes) for context in self.contexts
+            ]
             pairs = zip(self.contexts, kernels, strict=True)
-            return kernels, min(context.channels(kernel, wanted) for context, kernel in pairs)
+            return kernels, min(context.channels(kernel, blocks.channels) for context, kernel in pairs)
 
         kernels, room = self.together(kernels_and_room)
         self.channels = self.least(room)
@@ -347,7 +350,7 @@ class CudaRanks(SingleProcessEndpoint):
             for _ in range(times):
                 if mode == "cold":
                     for context in self.launched:
-                        context.flush_cache()
+                        context.fill_cache()
                     self._finish_launches()
                 self._device_seconds += self.between_events(1, mode, kernel)
         self._host_seconds.append((time.perf_counter() - began) / times)

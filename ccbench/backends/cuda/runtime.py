@@ -20,6 +20,7 @@ from ccbench.backends.kernels.building import Nvrtc, architecture_for, compile_p
 from ccbench.backends.kernels.sources import GLOBAL_NAME, Program
 from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
 from ccbench.machine.accelerators import cuda_install
+from ccbench.topology.classes import RESTART_FABRIC_MANAGER
 
 TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
 """cudaMemcpyKind."""
@@ -38,7 +39,7 @@ PINNED_PORTABLE_MAPPED = 0x01 | 0x02
 """cudaHostAllocPortable | cudaHostAllocMapped, and cudaHostRegister's of the same names: pinned for every
 context, and in every device's addresses."""
 
-CUDA_OUT_OF_MEMORY, PEER_ALREADY_ENABLED = 2, 704
+CUDA_OUT_OF_MEMORY, PEER_ALREADY_ENABLED, SYSTEM_NOT_READY = 2, 704, 802
 """cudaError_t."""
 
 ALLOCATION_BYTES = 2 << 20
@@ -237,6 +238,12 @@ def open_cuda(own_kernels: bool = True) -> Cuda:
     return cuda
 
 
+def with_cure(error: Exception) -> str:
+    """Words of an error that CUDA starts with; with the cure of the usual first one on HGX machines."""
+    not_ready = getattr(error, "status", None) == SYSTEM_NOT_READY
+    return f"{error}; the NVLink fabric is not ready: {RESTART_FABRIC_MANAGER}" if not_ready else str(error)
+
+
 @contextmanager
 def starting() -> Iterator[None]:
     """Turn whatever keeps a process from getting its devices into one sentence.
@@ -248,7 +255,8 @@ def starting() -> Iterator[None]:
     except CcbenchError:
         raise
     except Exception as error:
-        raise BackendUnavailable(f"CUDA does not start: {type(error).__name__}: {error}") from error
+        words = f"CUDA does not start: {type(error).__name__}: {with_cure(error)}"
+        raise BackendUnavailable(words) from error
 
 
 def device_uuid(device: int) -> str:
@@ -267,7 +275,7 @@ def device_count(cuda: Cuda) -> int:
     try:
         count = int(cuda.runtime.getDeviceCount())
     except Exception as error:
-        raise BackendUnavailable(f"CUDA does not start: {error}") from None
+        raise BackendUnavailable(f"CUDA does not start: {with_cure(error)}") from None
     if count == 0:
         raise BackendUnavailable("the driver shows no GPU to this process; look at CUDA_VISIBLE_DEVICES")
     return count

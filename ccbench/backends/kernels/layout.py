@@ -4,7 +4,7 @@ None of the numbers was tuned on a machine with several GPUs. Each has its reaso
 settle it, a default here and a variable of the environment, so that whoever has the machine can try others
 without touching code; results keep the same name, so give such runs a directory of their own. What stands in
 the sources because it is compiled: COPIES_AT_ONCE (primitives.cuh), SENDERS_AT_ONCE and PACKET_CHANNELS
-(ll.cu), MESSAGE_PIECES (programs.py).
+(ll.cu), MESSAGE_PIECES (programs.py). How many blocks a launch has follows from what it moves (traffic.py).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ To settle: bandwidth of ring_all_reduce of 1 GiB at 8, 16, 24 and 32 channels on
 that reach 98% of the best."""
 
 CHANNEL_BYTES = 64 << 10
-"""A channel more for every so many bytes: 512 lanes with eight loads of 16 bytes in flight hold 64 KiB, so
-that a block with less has nothing to overlap.
+"""A channel more for every so many bytes that a rank moves: 512 lanes with eight loads of 16 bytes in flight
+hold 64 KiB, so that a block with less has nothing to overlap.
 To settle: time of two-shot and ring at 64 KiB to 8 MiB over the number of channels; where one more stops
 helping."""
 
@@ -62,9 +62,9 @@ To settle: loopback ring_all_reduce of 256 MiB over 8 ranks at 16 to 128 KiB, wi
 it."""
 
 PACKETS_BYTES = 4 << 20
-"""Boxes of the low-latency protocol: with 8 ranks 32 KiB of data a channel and round, the size up to which
-`default` takes it.
-To settle: where ll and one-shot cross; the boxes should hold that size in one round."""
+"""Boxes of the low-latency protocol: with 8 ranks 8 KiB of data a channel and round, so that 16 channels
+carry the sizes for which `default` takes it in one.
+To settle: where packets and two-shot cross; the boxes should hold that size in one round."""
 
 STAGING_BYTES = 32 << 20
 """Work places of interpreted schedules: 24 channels with ten places of 128 KiB.
@@ -214,11 +214,6 @@ def rank_buffers(case: Case, rank: int) -> RankBuffers:
 def all_buffers(case: Case) -> tuple[RankBuffers, ...]:
     """``rank_buffers`` of every rank."""
     return tuple(rank_buffers(case, rank) for rank in range(case.ranks))
-
-
-def channels_for(size_bytes: int, most: int) -> int:
-    """Channels for a case: as the environment asks, else one for every CHANNEL_BYTES; from 1 to ``most``."""
-    return max(1, min(most, tuning().channels or -(-size_bytes // CHANNEL_BYTES)))
 
 
 def most_channels(ranks_here: int, blocks_per_processor: int, processors: int, wanted: int) -> int:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends.kernels.abi import COPY_TYPES, OPS, TYPE_BYTES, TYPES
 from ccbench.backends.kernels.programs import compiled_program
+from ccbench.backends.kernels.traffic import expected_seconds
 from ccbench.cases import ALL_GROUPS, Case
 from ccbench.collectives import COLLECTIVES, collective
 from ccbench.dtypes import EXACT_LIMIT
@@ -258,13 +259,26 @@ def beside(name: str) -> Program:
 
 INTERPRETED = "schedule"
 
-PREFERRED = (
-    (32 << 10, ("ll", "mesh_one_shot", "mesh", "barrier", "tree", "ring")),
-    (4 << 20, ("mesh_two_shot", "mesh_one_shot", "mesh", "ring", "tree")),
-    (1 << 62, ("ring", "mesh_two_shot", "mesh", "tree")),
-)
-"""(up to this size in bytes, algorithms by preference): what ``default`` stands for. One-shot and low-latency
-protocols win below some hundred KiB, two-shot to some MiB, rings above (vLLM pull requests 24111, 42324)."""
+LARGE_BYTES = 4 << 20
+"""Up to here ``default`` is the kernel that is expected to be fastest; above, rings take over (vLLM pull
+requests 24111, 42324)."""
+
+EXPECTED = ("ll", "ll_two_shot", "mesh_two_shot", "mesh")
+"""Algorithms whose times are compared for small sizes."""
+
+PREFERRED = ("ring", "mesh_two_shot", "mesh", "barrier", "tree")
+"""Algorithms for large sizes, and where nothing is expected, by preference."""
+
+
+def default_algorithm(case: Case, known: Sequence[str]) -> str:
+    """What ``default`` stands for; itself where there is no kernel at all."""
+    expected = [name for name in EXPECTED if name in known and case.size_bytes <= LARGE_BYTES]
+    if expected:
+        return min(
+            expected,
+            key=lambda name: expected_seconds(name, case.collective, case.ranks, case.size_bytes),
+        )
+    return next((name for name in (*PREFERRED, *known) if name in known), "default")
 
 
 @dataclass(frozen=True)
@@ -298,8 +312,7 @@ def choose(case: Case) -> KernelChoice:
     known = kernel_algorithms(case.collective)
     algorithm = case.algorithm
     if algorithm == "default":
-        preferred = next(names for limit, names in PREFERRED if case.size_bytes <= limit)
-        algorithm = next((name for name in (*preferred, *known) if name in known), "default")
+        algorithm = default_algorithm(case, known)
     head, _, schedule = algorithm.partition(":")
     # One kernel interprets every schedule there is: the algorithm then names the schedule behind the colon.
     if schedule and head == INTERPRETED:

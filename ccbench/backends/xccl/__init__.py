@@ -74,6 +74,9 @@ CALLED = ("collnetdirect", "collnetchain")
 
 PROTOCOL_VALUES = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
 
+PROTOCOLS_BY_CALL = ("ll128", "simple")
+"""Those that algSelection can name: ``RING_LL`` is the beginning of ``RING_LL128``, too (ncclAlgParse)."""
+
 TRANSPORTS = {
     DEFAULT: (),
     "host": (("NCCL_NVLS_ENABLE", "0"), ("NCCL_P2P_DISABLE", "1")),
@@ -223,17 +226,17 @@ def version_of(library: str) -> tuple[int, ...]:
 def environment_of(case: Case, version: tuple[int, ...] = ()) -> Environment:
     """Return the variables that a team for ``case`` is started with; () where NCCL chooses everything.
 
-    version: of NCCL, () where it is not known. From 2.31 on algorithm and CTA policy are said with each call,
-    so that cases of several share a team; NCCL_ALGO, NCCL_PROTO and NCCL_CTA_POLICY would override it
-    ("ncclCollConfig_t" in the guide). Channels are not: a call has at most those of its communicator.
+    version: of NCCL, () where it is not known. From 2.31 on algorithm, most protocols and CTA policy are said
+    with each call, so that cases of several share a team; NCCL_ALGO, NCCL_PROTO and NCCL_CTA_POLICY would
+    override it ("ncclCollConfig_t" in the guide). Channels are not: a call has at most its communicator's.
     """
     wanted = dict(TRANSPORTS[case.transport])
     set_by = {*os.environ, *dict(case.started_with.environment)}
     set_already = not {"NCCL_ALGO", "NCCL_PROTO"}.isdisjoint(set_by)
-    per_call = version >= PER_CALL_VERSION and case.protocol == DEFAULT and not set_already
+    per_call = version >= PER_CALL_VERSION and selection_of(case) and not set_already
     if case.algorithm != DEFAULT and not per_call:
         wanted["NCCL_ALGO"] = algorithm_of(case).variable
-    if case.protocol != DEFAULT:
+    if case.protocol != DEFAULT and not per_call:
         wanted["NCCL_PROTO"] = PROTOCOL_VALUES[case.protocol]
     if case.cta_policy != DEFAULT and (version < PER_CALL_VERSION or "NCCL_CTA_POLICY" in set_by):
         # Names are known since 2.29, numbers since 2.27.
@@ -251,6 +254,17 @@ def algorithm_of(case: Case) -> Algorithm:
     """Return what ``case`` asks for, by NCCL's names; its chain of collnet is for all_reduce alone."""
     of_both = case.algorithm == "collnet" and tuned(case.collective) != "all_reduce"
     return ALGORITHMS["collnetdirect" if of_both else case.algorithm]
+
+
+def selection_of(case: Case) -> str:
+    """Return what algSelection of a call of ``case`` is; '' where that cannot say what the case asks for."""
+    if case.algorithm == DEFAULT:
+        return ""
+    selection = algorithm_of(case).selection
+    if case.protocol == DEFAULT:
+        return selection
+    nameable = case.algorithm in ("ring", "tree") and case.protocol in PROTOCOLS_BY_CALL
+    return f"{selection}_{case.protocol.upper()}" if nameable else ""
 
 
 def tuned(collective: str) -> str:

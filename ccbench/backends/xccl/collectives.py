@@ -21,7 +21,7 @@ from typing import Any
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cuda.context import MAIN_STREAM
 from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
-from ccbench.backends.xccl import CTA_POLICIES, DEFAULT, algorithm_of
+from ccbench.backends.xccl import CTA_POLICIES, selection_of
 from ccbench.backends.xccl.launches import Memory, RankContext
 from ccbench.backends.xccl.library import Communicator, Communicators, Library, call_config
 from ccbench.cases import ALL_GROUPS, NO_OP, NO_ROOT, UNEVEN, Case
@@ -337,8 +337,7 @@ class Binding:
             self.premultiplied = self.communicator.premultiplied(PREMULTIPLIER, case.dtype)
         given = op if self.premultiplied is None else self.premultiplied
         # A variable that is set counts more than a call's own choice.
-        chosen = case.algorithm != DEFAULT and "NCCL_ALGO" not in os.environ
-        algorithms = algorithm_of(case).selection if chosen else ""
+        algorithms = selection_of(case) if "NCCL_ALGO" not in os.environ else ""
         policy = CTA_POLICIES.get(case.cta_policy) if "NCCL_CTA_POLICY" not in os.environ else None
         stream = self.context.on(self.part.stream).handle
         for (source, _), (target, _) in zip(self.inputs(), self.outputs(), strict=True):

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
@@ -63,6 +64,15 @@ ABORT_SECONDS = 3.0
 """How long an abort may take; the process is ended afterwards in any case."""
 
 
+def of_any_size(case: Case) -> Case:
+    """Return what ``case`` has in common with its other sizes.
+
+    An algorithm or protocol that NCCL does not have here it has for none of them, and every refusal costs the
+    communicators of all ranks, which are seconds on many GPUs.
+    """
+    return replace(case, size_bytes=0, count=0)
+
+
 class NcclRanks(SingleProcessEndpoint):
     """The ranks that this process drives. Implements ``ccbench.backends.endpoint.TeamEndpoint``.
 
@@ -102,6 +112,7 @@ class NcclRanks(SingleProcessEndpoint):
         self._overlap = Overlap(self._contexts, self._launches)
         self._devices = DeviceWatch([one.facts.bus_id for one in contexts])
         self._chosen: dict[Case, tuple[Choice, float | None]] = {}
+        self._refusals: dict[Case, str] = {}
         self._prepared: PreparedCase | None = None
         self._parts: tuple[Part, ...] = ()
         self._connected, self._met = True, False
@@ -130,6 +141,8 @@ class NcclRanks(SingleProcessEndpoint):
         self.arm(case)
         self._give_back()  # of a round that ended before its end
         self._begin_case()
+        if words := self._refusals.get(of_any_size(case)):
+            raise CannotRun(words)
         self._parts = parts_of(case)
         prepared = self._prepared = PreparedCase(self.nccl, case)
         try:
@@ -220,7 +233,10 @@ class NcclRanks(SingleProcessEndpoint):
         # Peers that a failed group was to connect for transfers stay marked as connected (hasSeen of
         # p2pTaskAppend, src/enqueue.cc): its communicators are of no more use, the next case makes new ones.
         self._abort()
-        return CannotRun(f"{self.nccl.dialect.label} refuses: {error}")
+        words = f"{self.nccl.dialect.label} refuses: {error}"
+        if (self._case.algorithm, self._case.protocol) != (DEFAULT, DEFAULT):
+            self._refusals[of_any_size(self._case)] = words
+        return CannotRun(words)
 
     def finish(self) -> None:
         """The case is over: give back what the next one cannot use."""

@@ -151,7 +151,7 @@ class Launches:
         taken: dict[int, float] = {}
         for _ in range(times):
             if case.mode == "cold":
-                self.on_devices(DeviceContext.flush_cache, limit_seconds)
+                self.on_devices(DeviceContext.fill_cache, limit_seconds)
             self.run(1, case.mode, limit_seconds, may_block)
             for number, seconds in self.part_seconds().items():
                 taken[number] = taken.get(number, 0.0) + seconds

@@ -350,3 +350,21 @@ def test_published_figures_are_a_base_over_the_declared_network_alone_and_of_ano
     assert all("over ib-hdr-200x8" in text and "measured with float32" in text for text in told)
     other = replace(run, manifest=Manifest({"options": {"network": "ib-ndr-400x8"}}))
     assert not [one for one in compare("published:dgx-a100", other).points if one.base_seconds]
+
+
+@pytest.mark.parametrize(
+    ("changes", "left_out"),
+    [({}, True), ({"processes": "per_gpu"}, False), ({"mode": "graph"}, False), ({"backend": "mpi"}, False)],
+)
+def test_small_published_figures_are_no_base_of_launches_by_one_process(
+    tmp_path: Path, changes: dict[str, Any], left_out: bool
+) -> None:
+    options = {"backend": "nccl", "algorithm": "default", **changes}
+    run = write_run(tmp_path / "run", [replace(one, **options) for one in sweep(ranks=8)])
+    compared = compare("published:hgx-h100", run)
+    sizes = [one.point.size_bytes for one in compared.points if one.base_seconds]
+    assert (min(sizes) > 1 << 20) == left_out
+    assert max(sizes) > 1 << 20
+    notes = [note for note in compared.notes if "one process launched on all GPUs" in note]
+    assert len(notes) == left_out
+    assert not left_out or notes[0].startswith("6 points of 1 KiB to 1 MiB left out: ")

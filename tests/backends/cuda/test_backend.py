@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -21,7 +22,7 @@ from ccbench.machine.files import Files
 from ccbench.runner import planning
 
 from .cases import Opened, case_of
-from .emulated import CudaError
+from .emulated import CudaError, EmulatedRuntime
 
 
 def test_a_machine_without_a_driver_is_told_about_the_emulation(tmp_path: Path) -> None:
@@ -222,5 +223,23 @@ def test_a_device_that_cannot_be_had_is_one_sentence(monkeypatch: pytest.MonkeyP
         raise CudaError(46)
 
     monkeypatch.setattr(single_process, "open_cuda", exclusive)
-    with pytest.raises(BackendUnavailable, match="CUDA does not start: CudaError: cudaError 46"):
+    with pytest.raises(BackendUnavailable, match=r"CUDA does not start: CudaError: cudaError 46$"):
         single_process.CudaWorkerGroup(2, 16).endpoint(0)
+
+
+def test_a_fabric_that_is_not_ready_is_told_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_ready() -> Cuda:
+        raise CudaError(802)
+
+    cured = (
+        r"CUDA does not start: .*cudaError 802; the NVLink fabric is not ready: restart the fabric manager"
+    )
+    monkeypatch.setattr(single_process, "open_cuda", not_ready)
+    with pytest.raises(BackendUnavailable, match=cured):
+        single_process.CudaWorkerGroup(2, 16).endpoint(0)
+    runtime = EmulatedRuntime()
+    for status, told in ((802, True), (46, False)):
+        runtime.failing["getDeviceCount"] = [CudaError(status)]
+        with pytest.raises(BackendUnavailable) as failed:
+            modules.device_count(Cuda(runtime, runtime))
+        assert bool(re.match(cured, str(failed.value))) == told

@@ -7,12 +7,15 @@ import pytest
 
 from benchmarks.gpu_copy import CudaCopies
 from ccbench.backends.cuda.blocking_kernel import (
+    GRAPH_LAUNCHES,
     MOST_BLOCKED,
     MOST_ITEMS_BLOCKED,
     BlockingKernel,
     BlockingKernelTimedOut,
+    graph_sizes,
     most_blocked,
     open_blocking_kernel,
+    sample_launches,
 )
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.kernels.sources import beside
@@ -104,6 +107,14 @@ def test_no_more_is_enqueued_behind_a_blocking_kernel_than_a_queue_holds(
 def test_launches_with_copies_take_more_places_of_the_queue(items: int, launches: int) -> None:
     assert most_blocked(items) == launches
     assert most_blocked(10 * MOST_ITEMS_BLOCKED) == 1
+
+
+@pytest.mark.parametrize(
+    ("launches", "sample"), [(1, 1), (2, 2), (3, 4), (17, 32), (32, 32), (33, 64), (10_000, 512)]
+)
+def test_a_sample_of_graphs_needs_none_that_the_warm_up_has_not_made(launches: int, sample: int) -> None:
+    assert sample_launches("graph", launches, 1e-6, 1) == sample
+    assert set(graph_sizes(sample)) <= {1, 2, 4, 8, 16, GRAPH_LAUNCHES}
 
 
 def test_a_kernel_that_is_not_released_in_time_ends_in_an_error_and_the_next_one_works(

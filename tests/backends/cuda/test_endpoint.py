@@ -130,8 +130,9 @@ def test_cold_launches_find_other_memory_in_every_cache(
     monkeypatch.setattr(runtime, "launch", launched)
     endpoint.launch(3)
     for number, group in enumerate(endpoint.contexts):
-        kinds = [kind for kind, device, _ in seen if device == number]
-        assert kinds == 3 * ["set", "blocking", "event", "kernel", "event"]
+        kinds = [kind for kind, device, _ in seen if device == number and kind != "copy"]
+        # The second kernel reads what was set, so that the launch has nothing of it to write back.
+        assert kinds == 3 * ["set", "kernel", "blocking", "event", "kernel", "event"]
         written = [details for kind, device, details in seen if kind == "set" and device == number]
         assert all(size >= 2 * group.facts.l2_bytes for _, _, size in written)
         assert not {address for address, _, _ in written} & {held.address for held in group.buffers.values()}

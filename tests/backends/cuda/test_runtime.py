@@ -69,6 +69,32 @@ def test_a_graph_that_cannot_be_made_executable_is_given_back(opened: Opened) ->
     assert not runtime.graphs
 
 
+@pytest.mark.parametrize("call", ["graphInstantiate", "graphUpload"])
+def test_a_graph_of_one_device_goes_with_that_which_another_does_not_get(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    endpoint, runtime = opened(2, devices=2)
+    endpoint.prepare(case_of("all_reduce", "ring", 2, mode="graph"))
+    endpoint.refill(1)
+    works, calls = getattr(runtime, call), []
+
+    def second_fails(*arguments: int) -> int | None:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise RuntimeError("no room")
+        made: int | None = works(*arguments)
+        return made
+
+    monkeypatch.setattr(runtime, call, second_fails)
+    with pytest.raises(RuntimeError, match="no room"):
+        endpoint.launch(2)
+    assert not runtime.graphs
+    endpoint.launch(2)
+    assert endpoint.check(1, 2) is None
+    endpoint.finish()
+    assert not runtime.graphs
+
+
 def test_closing_gives_back_all_it_can_and_raises_the_first_error(opened: Opened) -> None:
     endpoint, runtime = opened(2)
     launched(endpoint, case_of("all_reduce", "ring", 2, mode="graph"), 2)

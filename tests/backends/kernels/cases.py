@@ -21,8 +21,7 @@ from ccbench.verification import Piece
 from tests.backends.kernels.checked import CheckedWorld, HostOutput, KernelRace
 from tests.backends.kernels.orders import Array
 from tests.backends.kernels.references import (
-    ll_reference,
-    mesh_reference,
+    ordered_reference,
     packets_bytes,
     ring_reference,
     tree_reference,
@@ -213,12 +212,8 @@ def _tree(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared
     return prepare(world, trial, tree_plan(trees), case.channels), tree_reference(trees)
 
 
-def _mesh(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
-    return prepare(world, trial, None, case.channels), mesh_reference(case.channels)
-
-
-def _ll(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
-    return prepare(world, trial, None, case.channels), ll_reference
+def _unplanned(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
+    return prepare(world, trial, None, case.channels), ordered_reference
 
 
 def _schedule(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prepared, Reference]:
@@ -233,8 +228,8 @@ def _schedule(case: KernelCase, world: CheckedWorld, trial: Trial) -> tuple[Prep
 _LAUNCHES: dict[str, Callable[[KernelCase, CheckedWorld, Trial], tuple[Prepared, Reference]]] = {
     "ring": _ring,
     "tree": _tree,
-    "mesh": _mesh,
-    "ll": _ll,
+    "mesh": _unplanned,
+    "ll": _unplanned,
     "schedule": _schedule,
 }
 """Kernel file -> how one launch of it is made. ``_run_barrier`` runs the barrier, which moves nothing."""
@@ -269,7 +264,7 @@ _CONNECTIONS: dict[str, list[Any]] = {"slots": [2, 4], "slot_bytes": [64, 256, 1
 _MORE: dict[str, dict[str, list[Any]]] = {
     "ring.cu": {**_CONNECTIONS, "shuffled": [False, True]},
     "tree.cu": {**_CONNECTIONS, "shuffled": [False, True]},
-    "ll.cu": {"packets": [16, 256, 4096], "channels": [1, 2, 3, 5]},  # one more than there are boxes for
+    "ll.cu": {"packets": [16, 256, 4096], "channels": [1, 2, 3, 17]},  # one more than there are boxes for
     "schedule.cu": {"slots": [2, 4], "slot_bytes": [64, 256, 4096], "pieces": [1, 3]},
 }
 

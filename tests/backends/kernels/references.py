@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from ccbench.backends.kernels.abi import TYPE_BYTES
-from ccbench.backends.kernels.layout import rounded_up
 from ccbench.backends.kernels.sources import Tree
 from ccbench.collectives import reference as plain_reference
 from tests.backends.kernels.orders import Array, channel_parts, combined, finished, folded, ring_pieces
@@ -63,46 +62,7 @@ def _ring_reduce(trial: Trial, inputs: Sequence[Array], orders: Orders) -> list[
     return [result if rank == trial.root else result[:0] for rank in range(len(inputs))]
 
 
-def mesh_reference(channels: int) -> Reference:
-    """The reference for so many channels in use."""
-
-    def outputs(trial: Trial, inputs: Sequence[Array]) -> list[Array]:
-        ranks = len(inputs)
-        if trial.entry == "mesh_one_shot_all_reduce":
-            return [folded(inputs, trial.op, ranks)] * ranks
-        if trial.collective in ("all_reduce", "reduce"):
-            result = _mesh_pieces(trial, inputs, channels)
-            everybody = trial.collective == "all_reduce"
-            return [result if everybody or rank == trial.root else result[:0] for rank in range(ranks)]
-        if trial.collective == "reduce_scatter":
-            return [_mesh_block(trial, inputs, rank) for rank in range(ranks)]
-        return plain_reference(inputs, trial.op, trial.collective, trial.root)
-
-    return outputs
-
-
-def _mesh_turned(inputs: Sequence[Array], first: int) -> list[Array]:
-    return [*inputs[first:], *inputs[:first]]
-
-
-def _mesh_block(trial: Trial, inputs: Sequence[Array], owner: int) -> Array:
-    own = slice(owner * trial.count, (owner + 1) * trial.count)
-    return folded([one[own] for one in _mesh_turned(inputs, owner)], trial.op, len(inputs))
-
-
-def _mesh_pieces(trial: Trial, inputs: Sequence[Array], channels: int) -> Array:
-    """Every channel's part is cut into as many pieces of whole vectors as there are ranks."""
-    ranks, item = len(inputs), TYPE_BYTES[trial.dtype]
-    result = np.empty_like(inputs[0])
-    for begin, end in channel_parts(trial.count, channels, item):
-        size = rounded_up(rounded_up(end - begin, ranks) // ranks, 16 // item)
-        for rank in range(ranks):
-            low, high = min(begin + rank * size, end), min(begin + (rank + 1) * size, end)
-            result[low:high] = folded([one[low:high] for one in _mesh_turned(inputs, rank)], trial.op, ranks)
-    return result
-
-
-PACKET_AREAS = 4 * 2
+PACKET_AREAS = 16 * 2
 """Channels that have boxes, and halves of each."""
 
 
@@ -111,13 +71,13 @@ def packets_bytes(ranks: int, packets: int) -> int:
     return packets * 8 * PACKET_AREAS * ranks
 
 
-def ll_reference(trial: Trial, inputs: Sequence[Array]) -> list[Array]:
-    """Contributions are combined in the order of ranks."""
+def ordered_reference(trial: Trial, inputs: Sequence[Array]) -> list[Array]:
+    """Contributions are combined in the order of ranks, whoever does it and wherever they lie."""
     ranks, count = len(inputs), trial.count
-    if ranks == 1:
-        return [inputs[0]]
-    if trial.collective == "all_reduce":
-        return [folded(inputs, trial.op, ranks)] * ranks
+    if trial.collective in ("all_reduce", "reduce"):
+        result = folded(inputs, trial.op, ranks)
+        everybody = trial.collective == "all_reduce"
+        return [result if everybody or rank == trial.root else result[:0] for rank in range(ranks)]
     if trial.collective == "reduce_scatter":
         blocks = [[one[rank * count : (rank + 1) * count] for one in inputs] for rank in range(ranks)]
         return [folded(block, trial.op, ranks) for block in blocks]

@@ -221,12 +221,12 @@ def test_polls_are_relaxed_and_acquire_once_at_the_end() -> None:
     assert len(re.findall(r"\bld\.relaxed\.sys\b", ptx)) >= 1
 
 
-def test_a_packet_is_one_word_and_never_a_vector_of_two() -> None:
-    """Elements of a vector may be seen apart, so data and flag may not be two of them."""
+def test_packets_go_in_pairs_of_whole_words() -> None:
+    """Elements of a vector may be seen apart, so data and flag of one packet may not be two of them."""
     ptx = ptx_of("ll_all_reduce")
-    assert re.findall(r"\bst\.relaxed\.sys\.global\.u64\b", ptx)
-    assert re.findall(r"\bld\.relaxed\.sys\.global\.u64\b", ptx)
-    assert not re.findall(r"\b(?:st|ld)\.(?:relaxed|volatile)\S*\.v2\.(?:u32|b32)\b", ptx)
+    assert re.findall(r"\bst\.relaxed\.sys\.global\.v2\.u64\b", ptx)
+    assert re.findall(r"\bld\.relaxed\.sys\.global\.v2\.u64\b", ptx)
+    assert not re.findall(r"\b(?:st|ld)\.(?:relaxed|volatile)\S*\.v[24]\.(?:u32|b32)\b", ptx)
 
 
 @pytest.mark.parametrize("name", sorted(entries()))

@@ -25,7 +25,7 @@ from tests.backends.kernels.cases import (
 )
 from tests.backends.kernels.checked import CheckedWorld
 from tests.backends.kernels.orders import same
-from tests.backends.kernels.references import ll_reference, mesh_reference, packets_bytes, tree_reference
+from tests.backends.kernels.references import ordered_reference, packets_bytes, tree_reference
 from tests.backends.kernels.schedule_reference import schedule_of
 from tests.backends.kernels.worlds import Trial, check, prepare
 
@@ -78,7 +78,7 @@ def test_a_rank_that_is_ahead_does_not_race_with_what_another_still_reads(name: 
 def test_a_mesh_may_use_what_the_last_launch_left(entry: str, build: Build) -> None:
     """One-shot ends when its own output is there, and reads its own input at once: before and after any other
     kernel it shows whether that one waits for the peers whose buffers it touches."""
-    ranks, reference = 4, mesh_reference(2)
+    ranks, reference = 4, ordered_reference
     for seed in range(1 if build.sanitize else 8):
         world = CheckedWorld(ranks, 2)
         trial = Trial(entry, collective_of(KernelCase(entry), entry), count=300, root=1, seed=seed)
@@ -111,7 +111,7 @@ def test_all_to_all_works_where_only_some_ranks_work_in_place() -> None:
     outputs = list(one.call.outputs)
     outputs[1] = one.call.inputs[1]
     world.run(MESH, [replace(one.call, outputs=outputs)], HostOptions(seed=3, devices=ranks))
-    expected = mesh_reference(2)(one.trial, one.inputs)
+    expected = ordered_reference(one.trial, one.inputs)
     for rank in range(ranks):
         seen = world.view(outputs[rank], ranks * count * 4).view("f4")
         assert seen.tolist() == expected[rank].tolist()
@@ -137,7 +137,7 @@ def test_the_number_of_rounds_may_pass_32_bits() -> None:
     for _ in range(3):
         one = prepare(world, Trial("ll_all_reduce", "all_reduce", count=20), None)
         world.run(LL, [one.call], HostOptions(lanes=4, devices=3))
-        check(world, one, ll_reference)
+        check(world, one, ordered_reference)
 
 
 @settings(max_examples=25)

@@ -14,7 +14,6 @@ from ccbench.backends.kernels.layout import (
     ALIGNMENT_BYTES,
     Tuning,
     all_buffers,
-    channels_for,
     device_of_rank,
     lanes_for,
     most_channels,
@@ -23,6 +22,7 @@ from ccbench.backends.kernels.layout import (
     tuning,
     work_areas,
 )
+from ccbench.backends.kernels.traffic import Blocks, Traffic, blocks_for
 from ccbench.cases import NO_ROOT, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
@@ -72,11 +72,6 @@ def test_in_place_the_smaller_buffer_is_a_block_of_the_larger(
     one = rank_buffers(case_of(collective, 3, 10, in_place=True), rank)
     assert (one.input_offset, one.output_offset) == offsets
     assert max(one.input_offset + one.input_bytes, one.output_offset + one.output_bytes) <= one.total_bytes
-
-
-@given(size_bytes=st.integers(0, 1 << 40), most=st.integers(1, 64))
-def test_channels_grow_with_the_size_up_to_the_most(size_bytes: int, most: int) -> None:
-    assert 1 <= channels_for(size_bytes, most) <= channels_for(size_bytes + (64 << 10), most) <= most
 
 
 @given(bytes_of_channel=st.integers(0, 1 << 30))
@@ -169,8 +164,9 @@ def test_the_environment_decides_channels_lanes_and_slots(monkeypatch: pytest.Mo
     monkeypatch.setenv("CCBENCH_KERNEL_SLOT_BYTES", "1M")
     areas = work_areas(4, 1, 132)
     assert (areas.channels, areas.slots, areas.slot_bytes) == (32, 2, 1 << 20)
-    assert channels_for(8, areas.channels) == 32
-    assert channels_for(1 << 30, 2) == 2
+    plain, packets = Traffic(8, 8, 0), Traffic(8, 8, 1)
+    assert blocks_for(plain, areas.channels) == blocks_for(packets, areas.channels) == Blocks(32, 128)
+    assert blocks_for(Traffic(1 << 30, 1 << 30, 0), 2).channels == 2
     assert lanes_for(1 << 30) == lanes_for(8) == 128
 
 
@@ -190,7 +186,8 @@ def test_whatever_is_accepted_is_what_kernels_can_do(
         for name, value in given.items():
             patched.setenv(f"CCBENCH_KERNEL_{name}", str(value))
         areas = work_areas(ranks, ranks, processors)
-        assert 1 <= channels_for(1 << 20, areas.channels) <= areas.channels <= max(1, processors // ranks)
+        blocks = blocks_for(Traffic(1 << 20, 1 << 20, 0), areas.channels)
+        assert 1 <= blocks.channels <= areas.channels <= max(1, processors // ranks)
         assert lanes_for(1 << 20) <= abi.MAX_LANES
         assert areas.slots >= 2
         assert areas.slots & (areas.slots - 1) == 0

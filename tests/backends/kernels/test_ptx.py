@@ -80,18 +80,26 @@ def test_compiled_kernels_compute_what_numpy_does(
 MESH = KernelCase("mesh_one_shot_all_reduce", ranks=3, count=1003, lanes=LANES, slot_bytes=512)
 HALVES = replace(MESH, entry="mesh_two_shot_all_reduce", dtype="float16")
 PACKETS = KernelCase("ll_all_reduce", ranks=3, count=257, lanes=LANES)
+PIECES = replace(PACKETS, entry="ll_two_shot_all_reduce")
 RING = KernelCase("ring_all_reduce", ranks=6, count=2003, lanes=LANES, slot_bytes=64)
 
 LOAD, STORE = "ld.volatile.global.v2.u64 {%0, %1}, [%2]", "st.volatile.global.v2.u64 [%0], {%1, %2}"
-READ, POST = "ld.relaxed.sys.global.u64 %0, [%1];", "st.relaxed.sys.global.u64 [%0], %1;"
+READ, SEND = "ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2]", "st.relaxed.sys.global.v2.u64 [%0], {%1, %2}"
+POST = "st.relaxed.sys.global.u64 [%0], %1;"
 TO_FLOAT = 'asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((u16)bits));'
 TO_HALF = 'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));'
 
 MUTANTS = {
     "a vector's halves are swapped when it is loaded": (LOAD, LOAD.replace("{%0, %1}", "{%1, %0}"), MESH),
     "a vector's halves are swapped when it is stored": (STORE, STORE.replace("{%1, %2}", "{%2, %1}"), MESH),
-    "a packet is loaded without its flag": (READ, READ.replace("u64", "u32"), PACKETS),
-    "a packet is stored without its flag": (POST, POST.replace("u64", "u32"), PACKETS),
+    "packets are swapped when they are loaded": (
+        READ,
+        READ.replace("{%0, %1}", "{%1, %0}"),
+        PACKETS,
+    ),
+    "packets are swapped when they are sent": (SEND, SEND.replace("{%1, %2}", "{%2, %1}"), PACKETS),
+    "the first packet of a pair is sent twice": (SEND, SEND.replace("{%1, %2}", "{%1, %1}"), PIECES),
+    "a pair is sent beside its place": (SEND, SEND.replace("[%0]", "[%0+16]"), PIECES),
     "a flag is posted beside its word": (POST, POST.replace("[%0]", "[%0+8]"), RING),
     "the second flag of two is not posted": ("    store_relaxed(second, second_value);\n", "", RING),
     "a half is taken for a bfloat16": (TO_FLOAT, "value = __uint_as_float(bits << 16);", HALVES),
@@ -113,7 +121,7 @@ def test_a_mistake_that_only_compiled_code_has_is_found(name: str, tmp_path: Pat
     assert not ends_well(case, build)
 
 
-@pytest.mark.parametrize("case", [MESH, HALVES, PACKETS, RING], ids=lambda case: case.entry)
+@pytest.mark.parametrize("case", [MESH, HALVES, PACKETS, PIECES, RING], ids=lambda case: case.entry)
 def test_what_finds_mistakes_finds_none_where_none_is(case: KernelCase, tmp_path: Path) -> None:
     build = translated(case.kernel_file, case.dtype, "sum", 90, nvrtc(), tmp_path / "kernels")
     assert ends_well(case, build)

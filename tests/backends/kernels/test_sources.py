@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends.kernels.sources import (
-    PREFERRED,
     choose,
     entries,
     kernel_algorithms,
@@ -22,6 +21,7 @@ from ccbench.backends.kernels.sources import (
 from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.schedules import algorithms_of
+from ccbench.units import parse_size
 
 KERNELS = kernel_folder()
 CODE = sorted(file for ending in ("*.cu", "*.cuh", "host/*.cpp", "host/*.h") for file in KERNELS.glob(ending))
@@ -113,12 +113,25 @@ def test_default_is_a_kernel_that_there_is_wherever_there_is_one(collective: str
     assert choose(case).algorithm in kernel_algorithms(collective)
 
 
-def test_default_prefers_low_latency_for_small_and_rings_for_large_sizes() -> None:
-    def chosen(size_bytes: int) -> str:
-        return choose(replace(CASE, algorithm="default", size_bytes=size_bytes)).algorithm
-
-    assert [chosen(8), chosen(1 << 20), chosen(1 << 30)] == ["ll", "mesh_two_shot", "ring"]
-    assert [limit for limit, _ in PREFERRED] == sorted(limit for limit, _ in PREFERRED)
+@pytest.mark.parametrize(
+    ("ranks", "size", "algorithm"),
+    [
+        (8, "8 B", "ll"),
+        (8, "4 KiB", "ll"),
+        (8, "32 KiB", "ll_two_shot"),
+        (8, "256 KiB", "mesh_two_shot"),
+        (8, "1 MiB", "mesh_two_shot"),
+        (8, "1 GiB", "ring"),
+        (2, "32 KiB", "ll"),
+        (2, "128 KiB", "ll"),
+        (2, "256 KiB", "mesh_two_shot"),
+    ],
+)
+def test_default_is_what_is_expected_to_be_fastest_for_so_many_ranks(
+    ranks: int, size: str, algorithm: str
+) -> None:
+    case = replace(CASE, algorithm="default", ranks=ranks, size_bytes=parse_size(size))
+    assert choose(case).algorithm == algorithm
 
 
 def test_a_parameter_reaches_the_schedule() -> None:

@@ -15,9 +15,11 @@ import struct
 import sys
 import warnings
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ccbench.backends.base import CannotRun
 from ccbench.backends.xccl.overlap import open_blas
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -134,9 +136,11 @@ def cupy_facts() -> dict[str, Any]:
         if not name.startswith("_") and (match := re.match(rf"NcclCommunicator\.{name}\((.*?)\)", text)):
             given = [one.split("=")[0].split()[-1] for one in match.group(1).split(",")]
             methods[name] = [one for one in given if one != "self"]
-    cublas, _ = open_blas()
-    products = {}
-    for name in ("create", "destroy", "gemmEx"):
+    products: dict[str, list[str]] = {}
+    cublas = None
+    with suppress(CannotRun):
+        cublas, _ = open_blas()
+    for name in ("create", "destroy", "gemmEx") if cublas else ():
         (given_text,) = re.findall(rf"{name}\((.*?)\)", getattr(cublas, name).__doc__)
         products[name] = [one.split()[-1] for one in given_text.split(",") if one]
     return {

@@ -30,8 +30,10 @@ from tests.backends.cuda.emulated import FakeNvrtc
 from tests.backends.measuring import compares_on_the_device, launched, measured, spoilt, wrong_elements
 from tests.tiers import examples
 
+from .clique import Clique
 from .double import Process
 from .measuring import bindings, case_of, close_clean, opened
+from .process import Group
 
 OPS = ("sum", "prod", "min", "max", "avg", "premulsum")
 PLACES: dict[bool, list[dict[str, Any]]] = {False: [{}], True: [{"root": root} for root in range(4)]}
@@ -338,6 +340,7 @@ def test_nccl_runs_without_a_blocking_kernel_where_no_kernel_can_be_compiled_for
     monkeypatch.setattr(modules, "nvrtc", lambda *_: FakeNvrtc(90, 12, 13, (100,)))
     endpoint, process = opened(2, blocked=True)
     assert wrong_elements(endpoint, case_of("all_reduce", 2)) == 0
+    assert wrong_elements(endpoint, case_of("all_reduce", 2, mode="cold")) == 0
     assert "nothing holds devices back" in endpoint.remark()
     assert not process.runtime.pinned
 
@@ -740,6 +743,44 @@ def test_an_algorithm_that_nccl_does_not_have_here_is_refused_and_the_next_case_
     with pytest.raises(CannotRun, match=r'NCCL refuses: .*algSelection "NVLS_SIMPLE" cannot be honored'):
         measured(endpoint, case_of("all_reduce", 2, algorithm="nvls"))
     assert wrong_elements(endpoint, case_of("all_reduce", 2, algorithm="ring")) == 0
+
+
+@pytest.mark.parametrize("asked", [{"algorithm": "collnet"}, {"protocol": "ll128"}])
+def test_what_nccl_refuses_of_one_size_costs_no_communicator_of_another(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
+) -> None:
+    endpoint, process = opened(2, version=23203)
+    join, joined = process.join, []
+
+    def counted(clique: Clique, rank: int, device: int, group: Group | None = None) -> tuple[int, int]:
+        joined.append(rank)
+        return join(clique, rank, device, group)
+
+    monkeypatch.setattr(process, "join", counted)
+    words = []
+    with monkeypatch.context() as lacking:
+        if "protocol" in asked:
+            lacking.setitem(process.refuse, "ncclAllReduce", (5, "no algorithm/protocol available"))
+        for count in (1, 1000, 100_000):
+            with pytest.raises(CannotRun, match="NCCL refuses: ") as refused:
+                endpoint.prepare(case_of("all_reduce", 2, count, **asked))
+            words.append(str(refused.value))
+    assert words == 3 * words[:1]
+    assert joined == [0, 1]
+    with pytest.raises(CannotRun, match="cannot be honored"):  # of another type it may differ
+        endpoint.prepare(case_of("all_reduce", 2, dtype="int32", algorithm="collnet"))
+    assert wrong_elements(endpoint, case_of("all_reduce", 2, algorithm="ring")) == 0
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "tree"])
+def test_protocols_that_a_call_can_name_share_communicators(algorithm: str) -> None:
+    endpoint, process = opened(2, version=23203)
+    for protocol in ("ll128", "simple"):
+        process.algorithms = {f"{algorithm}_{protocol}".upper()}
+        case = case_of("all_reduce", 2, algorithm=algorithm, protocol=protocol)
+        assert wrong_elements(endpoint, case) == 0
+        assert {selected for _, selected, _ in process.selected} == process.algorithms
+        process.selected.clear()
 
 
 def test_an_nccl_that_takes_no_algorithm_with_a_call_needs_it_in_its_environment(

@@ -111,9 +111,22 @@ def test_from_2_31_on_cases_of_several_algorithms_share_a_team(version: tuple[in
     assert environment_of(case_of("all_reduce", algorithm="ring"), (2, 30, 7)) == (("NCCL_ALGO", "Ring"),)
 
 
-def test_a_protocol_is_no_setting_of_a_call_and_takes_the_algorithm_with_it() -> None:
-    case = case_of("all_reduce", algorithm="ring", protocol="ll")
-    assert dict(environment_of(case, (2, 32, 3))) == {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"}
+@pytest.mark.parametrize(
+    ("algorithm", "protocol", "settings"),
+    [
+        ("ring", "ll", {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"}),
+        ("ring", "ll128", {}),
+        ("tree", "simple", {}),
+        ("default", "simple", {"NCCL_PROTO": "Simple"}),
+        ("nvls", "simple", {"NCCL_ALGO": "NVLS", "NCCL_PROTO": "Simple"}),
+    ],
+)
+def test_a_protocol_that_no_call_can_name_is_in_the_environment_together_with_the_algorithm(
+    algorithm: str, protocol: str, settings: dict[str, str]
+) -> None:
+    case = case_of("all_reduce", algorithm=algorithm, protocol=protocol)
+    assert dict(environment_of(case, (2, 32, 3))) == settings
+    assert len(environment_of(case, (2, 30, 7))) == 2 - (algorithm == "default")
 
 
 @pytest.mark.parametrize("variable", ["NCCL_ALGO", "NCCL_PROTO"])
@@ -123,6 +136,8 @@ def test_what_is_set_already_would_override_a_call_and_is_overridden(
     monkeypatch.setenv(variable, "Tree")
     case = case_of("all_reduce", algorithm="ring")
     assert environment_of(case, (2, 32, 3)) == (("NCCL_ALGO", "Ring"),)
+    forced = environment_of(replace(case, protocol="ll128"), (2, 32, 3))
+    assert forced == (("NCCL_ALGO", "Ring"), ("NCCL_PROTO", "LL128"))
 
 
 def test_a_file_says_its_version_without_a_gpu_or_why_it_does_not(tmp_path: Path) -> None:

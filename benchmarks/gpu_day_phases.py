@@ -81,24 +81,28 @@ BLOCKING_OFF = (("CCBENCH_BLOCKING_KERNEL", "off"),)
 """A profiler makes every launch wait for its end."""
 
 
+LARGE_BOXES = ("CCBENCH_KERNEL_PACKETS_BYTES", "32MiB")
+"""Of 8 ranks: 64 KiB on one block in one round."""
+
+
 def with_channels(number: str) -> Step:
     """Packets over 8 ranks on so many blocks each."""
     words = "ccbench run benchmarks/gpu_ll.yaml --no-report -o {here}"
     step = module(f"{number}-channels", 40, words, "--backend cuda-host --ranks 2")
-    return replace(step, environment=(("CCBENCH_KERNEL_CHANNELS", number),))
+    return replace(step, environment=(("CCBENCH_KERNEL_CHANNELS", number), LARGE_BOXES))
 
 
 def profiled(algorithm: str) -> Step:
-    """One launch under Nsight Compute; its figures are the step's log."""
+    """One launch under Nsight Compute, the one after the empty launch; its figures are the step's log."""
     options = ("--target-processes", "all", "--clock-control", "none", "--set", "basic")
     launch = ("-m", "benchmarks.gpu_launch", algorithm, "8", "256MiB")
-    words = (*options, "-k", "ccb_kernel", "-c", "1", sys.executable, *launch)
+    words = (*options, "-k", "ccb_kernel", "-s", "1", "-c", "1", sys.executable, *launch)
     return Step(algorithm, 60, words, program="ncu", needs="ncu", environment=BLOCKING_OFF)
 
 
 def sanitized(tool: str) -> Step:
     """Every kernel under one tool of compute-sanitizer."""
-    step = gpu_tests("test_compute_sanitizer", 150, "", tool, only=tool, timeout=240)
+    step = gpu_tests("test_compute_sanitizer", 150, "", tool, only=tool, timeout=120)
     return replace(step, rehearsed=None, needs="compute-sanitizer")
 
 

@@ -1,6 +1,6 @@
 """One launch of an own all_reduce with all ranks on one GPU, for profilers that watch it.
 
-    CCBENCH_BLOCKING_KERNEL=off ncu -k ccb_kernel -c 1 python -m benchmarks.gpu_launch ring 8 256MiB
+    CCBENCH_BLOCKING_KERNEL=off ncu -k ccb_kernel -s 1 -c 1 python -m benchmarks.gpu_launch ring 8 256MiB
 
 Prints whether the result is right. Exit code 1 where it is not.
 """

@@ -32,18 +32,25 @@ struct Fold {
 // the end, and where there are few bytes, it loads one vector of each of several sources: few trips to memory.
 constexpr i32 SMALL_DEPTH = Arithmetic::vectors_at_once;
 
+// What trees and schedules keep in registers besides leaves no room for four vectors of floats.
+constexpr i32 SIDE_BY_SIDE = Arithmetic::narrow && !Arithmetic::costly ? 2 : Arithmetic::vectors_at_once;
+
 // A warp's vectors lie side by side, so that a lane's next one has a fixed distance, which costs no register.
 constexpr i32 GROUP = CCB_GPU ? 32 : 1;
 constexpr i32 GROUP_BYTES = GROUP * 16;
 
-// WIDTH vectors, GROUP_BYTES apart, from `offset` on.
-template <bool COMBINES, i32 WIDTH, i32 DEPTH>
-CCB_DEVICE void fold_vectors(const Block& block, const Fold& fold, i64 offset) {
-    Vector total[WIDTH];
+// When sums of narrow floats are rounded: at the end, or after every addition. A schedule's bits must not depend on
+// which of its steps are joined into one fold.
+enum Rounding { ROUNDED_AT_THE_END, ROUNDED_EACH_TIME };
+
+// Adds to `result`, the vectors of the first source, those of all others.
+template <Rounding ROUNDING, i32 WIDTH, i32 DEPTH>
+CCB_DEVICE void add_up(const Block& block, const Fold& fold, i64 offset, Vector (&result)[WIDTH]) {
+    RunningVector total[WIDTH];
 #pragma unroll
-    for (i32 i = 0; i < WIDTH; ++i) total[i] = load_vector(fold.places.source[0] + offset + i * GROUP_BYTES);
+    for (i32 i = 0; i < WIDTH; ++i) block.arithmetic.begin_vector(total[i], result[i]);
 #pragma unroll 1
-    for (i32 first = 1; COMBINES && first < fold.sources; first += DEPTH) {
+    for (i32 first = 1; first < fold.sources; first += DEPTH) {
         Vector batch[DEPTH][WIDTH];
 #pragma unroll
         for (i32 d = 0; d < DEPTH; ++d) {
@@ -56,44 +63,61 @@ CCB_DEVICE void fold_vectors(const Block& block, const Fold& fold, i64 offset) {
         for (i32 d = 0; d < DEPTH; ++d) {
             if (first + d >= fold.sources) break;
 #pragma unroll
-            for (i32 i = 0; i < WIDTH; ++i) total[i] = block.arithmetic.combine(total[i], batch[d][i]);
+            for (i32 i = 0; i < WIDTH; ++i) {
+                block.arithmetic.add_vector(total[i], batch[d][i]);
+                if (ROUNDING == ROUNDED_EACH_TIME) block.arithmetic.round_vector(total[i]);
+            }
         }
     }
-    if (COMBINES && fold.finishes) {
 #pragma unroll
-        for (i32 i = 0; i < WIDTH; ++i) total[i] = block.arithmetic.finish(total[i], block.arguments.ranks);
+    for (i32 i = 0; i < WIDTH; ++i) {
+        result[i] = block.arithmetic.end_vector(total[i], block.arguments.ranks, fold.finishes);
     }
+}
+
+// WIDTH vectors, GROUP_BYTES apart, from `offset` on.
+template <bool COMBINES, Rounding ROUNDING, i32 WIDTH, i32 DEPTH>
+CCB_DEVICE void fold_vectors(const Block& block, const Fold& fold, i64 offset) {
+    Vector result[WIDTH];
+#pragma unroll
+    for (i32 i = 0; i < WIDTH; ++i) result[i] = load_vector(fold.places.source[0] + offset + i * GROUP_BYTES);
+    if (COMBINES) add_up<ROUNDING, WIDTH, DEPTH>(block, fold, offset, result);
 #pragma unroll 1
     for (i32 target = 0; target < fold.targets; ++target) {
         u8* const output = fold.places.target[target] + offset;
 #pragma unroll
-        for (i32 i = 0; i < WIDTH; ++i) store_vector(output + i * GROUP_BYTES, total[i]);
+        for (i32 i = 0; i < WIDTH; ++i) store_vector(output + i * GROUP_BYTES, result[i]);
     }
 }
 
-template <bool COMBINES>
+template <bool COMBINES, Rounding ROUNDING>
 CCB_DEVICE void fold_elements(const Block& block, const Fold& fold, i64 begin) {
     const i32 size = block.arithmetic.element_bytes;
 #pragma unroll 1
     for (i64 offset = begin + block.lane * size; offset < fold.bytes; offset += block.lanes * size) {
-        u64 total = load_element(fold.places.source[0] + offset, size);
+        u64 result = load_element(fold.places.source[0] + offset, size);
+        if (COMBINES) {
+            Running total;
+            block.arithmetic.begin(total, result);
 #pragma unroll 1
-        for (i32 source = 1; COMBINES && source < fold.sources; ++source) {
-            total = block.arithmetic.combine_word(total, load_element(fold.places.source[source] + offset, size));
+            for (i32 source = 1; source < fold.sources; ++source) {
+                block.arithmetic.add(total, load_element(fold.places.source[source] + offset, size));
+                if (ROUNDING == ROUNDED_EACH_TIME) block.arithmetic.round(total);
+            }
+            result = block.arithmetic.end(total, block.arguments.ranks, fold.finishes);
         }
-        if (COMBINES && fold.finishes) total = block.arithmetic.finish_word(total, block.arguments.ranks);
 #pragma unroll 1
         for (i32 target = 0; target < fold.targets; ++target) {
-            store_element(fold.places.target[target] + offset, total, size);
+            store_element(fold.places.target[target] + offset, result, size);
         }
     }
 }
 
 // All lanes take part. An element is read from all sources and written to all targets by one lane, in this order: a
 // target may be the same as any source.
-template <bool COMBINES>
+template <bool COMBINES, Rounding ROUNDING = ROUNDED_AT_THE_END, i32 MOST_WIDTH = Arithmetic::vectors_at_once>
 CCB_DEVICE void fold_all(const Block& block, const Fold& fold) {
-    constexpr i32 WIDTH = COMBINES ? Arithmetic::vectors_at_once : COPIES_AT_ONCE;
+    constexpr i32 WIDTH = COMBINES ? MOST_WIDTH : COPIES_AT_ONCE;
     constexpr i64 tile = WIDTH * GROUP_BYTES;
     const i64 vector_bytes = fold.vectors ? fold.bytes & ~(i64)15 : 0;
     i64 done = 0;
@@ -101,15 +125,15 @@ CCB_DEVICE void fold_all(const Block& block, const Fold& fold) {
         const i64 step = block.lanes / GROUP * tile;
 #pragma unroll 1
         for (i64 begin = block.lane / GROUP * tile; begin + tile <= vector_bytes; begin += step) {
-            fold_vectors<COMBINES, WIDTH, 1>(block, fold, begin + block.lane % GROUP * 16);
+            fold_vectors<COMBINES, ROUNDING, WIDTH, 1>(block, fold, begin + block.lane % GROUP * 16);
         }
         done = vector_bytes / tile * tile;
     }
 #pragma unroll 1
     for (i64 offset = done + block.lane * 16; offset < vector_bytes; offset += block.lanes * 16) {
-        fold_vectors<COMBINES, 1, COMBINES ? SMALL_DEPTH : 1>(block, fold, offset);
+        fold_vectors<COMBINES, ROUNDING, 1, COMBINES ? SMALL_DEPTH : 1>(block, fold, offset);
     }
-    fold_elements<COMBINES>(block, fold, vector_bytes);
+    fold_elements<COMBINES, ROUNDING>(block, fold, vector_bytes);
 }
 
 // ---- links: connections to several peers, whose flags lanes share the work of polling and posting ----

@@ -13,8 +13,8 @@
 // Formal Analysis of the NVIDIA PTX Memory Consistency Model", ASPLOS 2019). Fences order accesses to different
 // places; data and flag are one place:
 // - Packets go in pairs, by st.relaxed.sys.v2.u64 and ld.relaxed.sys.v2.u64 of the same aligned address. A vector
-//   access is several scalar accesses in no order, so v2.u32 {data, flag} would not do; here each scalar of 64 bits,
-//   the widest of sm_70, is a whole packet with a flag of its own, and a pair has come when both flags have.
+//   access is several scalar accesses in no order, so v2.u32 {data, flag} would not do; here each scalar of 64 bits
+//   is a whole packet with a flag of its own, and a pair has come when both flags have.
 // - The accesses of a packet are strong, name a scope that holds both lanes wherever they run, and overlap completely:
 //   they are morally strong.
 // - Axiom "Single-Copy Atomicity": where two such accesses meet, the read cannot take some bytes from the write and
@@ -202,7 +202,8 @@ CCB_DEVICE void take_pair(const Packets& run, const Stretch& stretch, i64 pair, 
     const i32 ranks = block.arguments.ranks;
     const i64 offset = stretch.begin + pair * PAIR_BYTES;
     const u64* const boxes = first_box(run, block.self, 0) + half_of(run) + 2 * pair;
-    u64 total = 0;
+    Running total;
+    block.arithmetic.begin(total, 0);
 #pragma unroll 1
     for (i32 first = 0; first < ranks; first += SENDERS_AT_ONCE) {
         Vector looked_at[SENDERS_AT_ONCE];
@@ -219,8 +220,10 @@ CCB_DEVICE void take_pair(const Packets& run, const Stretch& stretch, i64 pair, 
                                  ? own_pair<KIND>(block, stretch, block.rank, offset)
                                  : wait_pair(run, sender, boxes + sender * run.box_packets, looked_at[i], missing);
             if (missing.peer >= 0) return;
-            if (reduces<KIND>()) {
-                total = sender == 0 ? data : block.arithmetic.combine_word(total, data);
+            if (reduces<KIND>() && sender == 0) {
+                block.arithmetic.begin(total, data);
+            } else if (reduces<KIND>()) {
+                block.arithmetic.add(total, data);
             } else {
                 u8* const output = stretch.output + sender * stretch.block_bytes + offset;
                 store_pair(block, output, bytes_left(stretch, sender, offset), data);
@@ -228,8 +231,8 @@ CCB_DEVICE void take_pair(const Packets& run, const Stretch& stretch, i64 pair, 
         }
     }
     if (reduces<KIND>()) {
-        total = block.arithmetic.finish_word(total, ranks);
-        store_pair(block, stretch.output + offset, bytes_left(stretch, block.rank, offset), total);
+        const u64 result = block.arithmetic.end(total, ranks, true);
+        store_pair(block, stretch.output + offset, bytes_left(stretch, block.rank, offset), result);
     }
 }
 

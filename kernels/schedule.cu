@@ -219,7 +219,7 @@ CCB_DEVICE void move_wide(const Interpreter& run, i32 sources, i32 targets, i32 
     for (i32 i = 0; i < targets; ++i) vectors = vectors && aligned(run.shared.places.target[i]);
     const Fold fold{run.shared.places, sources, targets, bytes, vectors, finishes && MAY_FINISH};
     if (sources > 1) {
-        fold_all<true>(run.block, fold);
+        fold_all<true, ROUNDED_EACH_TIME, SIDE_BY_SIDE>(run.block, fold);
     } else {
         fold_all<false>(run.block, fold);
     }

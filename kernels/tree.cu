@@ -86,7 +86,8 @@ CCB_DEVICE bool climb(const Block& block, const Tree& tree, Span chunk, bool spr
     }
     if (!begin_step(block, tree.links, step)) return false;
     const i32 targets = goes_down ? 1 + tree.children : 1;
-    fold_all<true>(block, Fold{tree.places, 1 + tree.children, targets, bytes_of(block, chunk), tree.vectors, root});
+    const Fold fold{tree.places, 1 + tree.children, targets, bytes_of(block, chunk), tree.vectors, root};
+    fold_all<true, ROUNDED_AT_THE_END, SIDE_BY_SIDE>(block, fold);
     end_step(block, tree.links, step);
     return true;
 }

@@ -1,9 +1,9 @@
 // Element types and how two elements become one, bit for bit the same on GPU and host.
 //
-// All arithmetic is on 64-bit words that hold 1, 2, 4 or 8 elements. Narrow floats are combined as float and
-// rounded once to nearest even; NumPy and ml_dtypes do the same. Formats: IEEE 754-2019 for float16, the upper half
-// of a float for bfloat16, and for 8 bits "FP8 Formats for Deep Learning" (arXiv 2209.05433): e4m3 has no infinity,
-// e5m2 has.
+// All arithmetic is on 64-bit words that hold 1, 2, 4 or 8 elements. Narrow floats are combined as float and rounded
+// to nearest even: once for two elements (Word), and once for any number of them that one lane adds up (Adder).
+// Formats: IEEE 754-2019 for float16, the upper half of a float for bfloat16, and for 8 bits "FP8 Formats for Deep
+// Learning" (arXiv 2209.05433): e4m3 has no infinity, e5m2 has.
 #pragma once
 
 #include "abi.cuh"
@@ -141,10 +141,13 @@ struct Pair<FORMAT, OP, false> {
     CCB_MEMBER static u64 of(u64 first, u64 second) {
         typedef typename FORMAT::Value Value;
         const Value a = FORMAT::decode(first), b = FORMAT::decode(second);
-        if (OP == PROD) return FORMAT::encode(a * b);
-        if (OP == MIN) return FORMAT::encode(a < b || a != a ? a : b);
-        if (OP == MAX) return FORMAT::encode(a > b || a != a ? a : b);
-        return FORMAT::encode(a + b);
+        return FORMAT::encode(of_values(a, b));
+    }
+    CCB_MEMBER static typename FORMAT::Value of_values(typename FORMAT::Value a, typename FORMAT::Value b) {
+        if (OP == PROD) return a * b;
+        if (OP == MIN) return a < b || a != a ? a : b;
+        if (OP == MAX) return a > b || a != a ? a : b;
+        return a + b;
     }
     CCB_MEMBER static u64 divided(u64 total, i32 ranks) {
         typedef typename FORMAT::Value Value;
@@ -179,6 +182,61 @@ struct Word {
     }
 };
 
+// One word of elements while a lane adds up any number of them: `value` of narrow floats, else `word`.
+struct Running {
+    u64 word;
+    float value[8];
+};
+
+template <i32 TYPE, i32 OP, bool NARROW = !Format<TYPE>::whole && Format<TYPE>::bytes < 4>
+struct Adder {
+    CCB_MEMBER static void begin(Running& total, u64 first) { total.word = first; }
+    CCB_MEMBER static void add(Running& total, u64 own) { total.word = Word<TYPE, OP>::combine(total.word, own); }
+    CCB_MEMBER static void round(Running&) {}
+    CCB_MEMBER static u64 end(const Running& total, i32 ranks, bool finishes) {
+        return finishes ? Word<TYPE, OP>::finish(total.word, ranks) : total.word;
+    }
+};
+
+template <i32 TYPE, i32 OP>
+struct Adder<TYPE, OP, true> {
+    typedef Format<TYPE> Elements;
+    typedef Word<TYPE, OP> Whole;
+    static constexpr i32 count = 64 / Whole::bits;
+
+    CCB_MEMBER static float element(u64 word, i32 i) { return Elements::decode(word >> i * Whole::bits & Whole::mask); }
+    CCB_MEMBER static void begin(Running& total, u64 first) {
+#pragma unroll
+        for (i32 i = 0; i < count; ++i) total.value[i] = element(first, i);
+    }
+    CCB_MEMBER static void add(Running& total, u64 own) {
+#pragma unroll
+        for (i32 i = 0; i < count; ++i) {
+            total.value[i] = Pair<Elements, OP, false>::of_values(total.value[i], element(own, i));
+        }
+    }
+    CCB_MEMBER static void round(Running& total) {
+#pragma unroll
+        for (i32 i = 0; i < count; ++i) {
+            total.value[i] = Elements::decode(Elements::encode(total.value[i]) & Whole::mask);
+        }
+    }
+    CCB_MEMBER static u64 end(const Running& total, i32 ranks, bool finishes) {
+        u64 result = 0;
+#pragma unroll
+        for (i32 i = 0; i < count; ++i) {
+            const float value = OP == AVG && finishes ? total.value[i] / (float)ranks : total.value[i];
+            result |= (Elements::encode(value) & Whole::mask) << i * Whole::bits;
+        }
+        return result;
+    }
+};
+
+struct RunningVector {
+    Running low;
+    Running high;
+};
+
 // The arithmetic of one launch. On a GPU everything is known when it is compiled; on the host the type and op
 // come from the arguments, so that one build serves them all.
 struct Arithmetic {
@@ -186,26 +244,47 @@ struct Arithmetic {
     static constexpr i32 element_bytes = Format<CCB_TYPE>::bytes;
     // Conversions of 8-bit floats are long: unrolled, they cost seconds of compilation and gain nothing.
     static constexpr bool costly = element_bytes == 1 && !Format<CCB_TYPE>::whole;
+    static constexpr bool narrow = element_bytes < 4 && !Format<CCB_TYPE>::whole;
     // Vectors that a lane combines side by side: of eight or sixteen whole numbers each, only two fit into registers.
     static constexpr i32 vectors_at_once = costly ? 1 : Format<CCB_TYPE>::whole && element_bytes <= 2 ? 2 : 4;
     CCB_MEMBER u64 combine_word(u64 received, u64 own) const {
         return Word<CCB_TYPE, CCB_OP>::combine(received, own);
     }
     CCB_MEMBER u64 finish_word(u64 total, i32 ranks) const { return Word<CCB_TYPE, CCB_OP>::finish(total, ranks); }
+    CCB_MEMBER void begin(Running& total, u64 first) const { Adder<CCB_TYPE, CCB_OP>::begin(total, first); }
+    CCB_MEMBER void add(Running& total, u64 own) const { Adder<CCB_TYPE, CCB_OP>::add(total, own); }
+    CCB_MEMBER void round(Running& total) const { Adder<CCB_TYPE, CCB_OP>::round(total); }
+    CCB_MEMBER u64 end(const Running& total, i32 ranks, bool finishes) const {
+        return Adder<CCB_TYPE, CCB_OP>::end(total, ranks, finishes);
+    }
 #else
     static constexpr bool costly = false;
+    static constexpr bool narrow = false;
     static constexpr i32 vectors_at_once = 4;
     i32 element_bytes;
     u64 (*combine_function)(u64, u64);
     u64 (*finish_function)(u64, i32);
+    void (*begin)(Running&, u64);
+    void (*add)(Running&, u64);
+    void (*round)(Running&);
+    u64 (*end)(const Running&, i32, bool);
     u64 combine_word(u64 received, u64 own) const { return combine_function(received, own); }
     u64 finish_word(u64 total, i32 ranks) const { return finish_function(total, ranks); }
 #endif
-    CCB_MEMBER Vector combine(Vector received, Vector own) const {
-        return Vector{combine_word(received.low, own.low), combine_word(received.high, own.high)};
+    CCB_MEMBER void begin_vector(RunningVector& total, Vector first) const {
+        begin(total.low, first.low);
+        begin(total.high, first.high);
     }
-    CCB_MEMBER Vector finish(Vector total, i32 ranks) const {
-        return Vector{finish_word(total.low, ranks), finish_word(total.high, ranks)};
+    CCB_MEMBER void add_vector(RunningVector& total, Vector own) const {
+        add(total.low, own.low);
+        add(total.high, own.high);
+    }
+    CCB_MEMBER void round_vector(RunningVector& total) const {
+        round(total.low);
+        round(total.high);
+    }
+    CCB_MEMBER Vector end_vector(const RunningVector& total, i32 ranks, bool finishes) const {
+        return Vector{end(total.low, ranks, finishes), end(total.high, ranks, finishes)};
     }
 };
 

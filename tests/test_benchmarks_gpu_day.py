@@ -21,7 +21,7 @@ import pytest
 
 from benchmarks import gpu_day, gpu_facts
 from benchmarks.gpu_day import FAILED, NOT_REACHED, OVER, PASSED, SKIPPED, STOPPED, Day, Ending
-from benchmarks.gpu_day_phases import CHANNELS, ON_DOUBLES, PHASES, PROFILED, ROOT, Phase, Step
+from benchmarks.gpu_day_phases import CHANNELS, LARGE_BOXES, ON_DOUBLES, PHASES, PROFILED, ROOT, Phase, Step
 from ccbench.backends import open_backend
 from ccbench.backends.cuda.blocking_kernel import SWITCH
 from ccbench.backends.kernels import building
@@ -313,7 +313,10 @@ def test_profiles_hold_no_device_back_and_packets_run_on_the_blocks_of_their_nam
     steps = {f"{phase.name}/{step.name}": step for phase in PHASES for step in phase.steps}
     assert all(steps[f"profile/{one}"].environment == ((SWITCH, "off"),) for one in PROFILED)
     for number in CHANNELS:
-        assert steps[f"ll/{number}-channels"].environment == (("CCBENCH_KERNEL_CHANNELS", number),)
+        assert steps[f"ll/{number}-channels"].environment == (
+            ("CCBENCH_KERNEL_CHANNELS", number),
+            LARGE_BOXES,
+        )
     assert all("report" in " ".join(steps[one].words) for one in ("gpu/own-kernels", "loopback/suite"))
 
 

@@ -35,6 +35,8 @@ from ccbench.analysis.verdicts import Cause, Compared, Comparison, Settings, Thr
 from ccbench.cases import IDENTITY, NO_OP, ONE_PROCESS, WORK, Axis, Status, capabilities_of, moves_alike
 from ccbench.errors import UsageError
 from ccbench.machine.flags import Flag
+from ccbench.model.library.constants import shipped
+from ccbench.model.library.costs import MICRO
 from ccbench.results import Point, Run, open_run
 from ccbench.results.importers.pricing import is_other_model
 from ccbench.results.importers.runs import UNKNOWN_COLLECTIVE
@@ -54,10 +56,6 @@ STARTED_ONCE = (
 
 MODEL_THRESHOLD = 0.30
 """Default distance from a prediction, a fraction; predictions are off by tens of per cent (docs/model.md)."""
-
-LAUNCHES_OUTLAST_BYTES = 1 << 20
-"""Up to this size launches on eight GPUs by one process of Python (about 35 us, the model's estimate) take
-longer than NCCL's all_reduce on them (published for H100: 29 us at 1 MiB, 55 us at 4 MiB)."""
 
 ARRANGEMENTS = frozenset(flag for flag in Flag if flag.arrangement)
 
@@ -241,11 +239,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 3] + "..."
 
 
-def launched_by_one_process(point: Point) -> bool:
-    """Return True if the host's launches on several GPUs, one by one, outlast what ``point`` measures."""
-    able, small = capabilities_of(point.backend), point.size_bytes <= LAUNCHES_OUTLAST_BYTES
-    by_one = able.one_process and point.processes == ONE_PROCESS and not point.imported
-    return by_one and small and point.ranks > point.nodes and point.mode == "streaming"
+def measures_launches(point: Point, published: Point) -> bool:
+    """Return True if one process needs longer to launch on its GPUs than ``published`` took."""
+    by_one = capabilities_of(point.backend).one_process and point.processes == ONE_PROCESS
+    if not by_one or point.imported or point.mode != "streaming" or point.status is not Status.OK:
+        return False
+    launches_us = shipped().table["launch_us"] * point.ranks / point.nodes
+    return published.median_seconds is not None and launches_us * MICRO >= published.median_seconds
 
 
 def facing_published(base: Run, cases: Iterable[Sequence[Point]]) -> list[Face]:
@@ -320,8 +320,8 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
     other = "" if settings.across_machines else hardware_difference(base, new)
     if str(base.path).startswith(PREFIX):
         every = facing_published(base, by_identity(new).values())
-        unlike = [points[0] for old, points, _ in every if old and launched_by_one_process(points[0])]
-        faces = [face for face in every if not (face[0] and launched_by_one_process(face[1][0]))]
+        unlike = [face[1][0] for face in every if face[0] and measures_launches(face[1][0], face[0][0])]
+        faces = [face for face in every if not (face[0] and measures_launches(face[1][0], face[0][0]))]
     else:
         faces, unlike = facing(by_identity(base), by_identity(new)), []
     results, left_out = _verdicts(faces, settings, other)
@@ -330,7 +330,7 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
         least, most = (format_size(of(point.size_bytes for point in unlike)) for of in (min, max))
         notes.append(
             f"{plural(len(unlike), 'point')} of {least} to {most} left out: one process launched on all "
-            "GPUs, which takes longer than such a collective; take --processes per_gpu or mode graph"
+            "GPUs, which takes longer than what is published; take --processes per_gpu or mode graph"
         )
     # Imports of several logs hold points several times.
     several = sum(len(old_points) > 1 or len(new_points) > 1 for old_points, new_points, _ in faces)

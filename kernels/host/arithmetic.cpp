@@ -6,7 +6,9 @@ namespace {
 template <int TYPE, int OP>
 void fill(ccb::Arithmetic* arithmetic) {
     typedef ccb::Word<TYPE, OP> Word;
-    *arithmetic = ccb::Arithmetic{ccb::Format<TYPE>::bytes, Word::combine, Word::finish};
+    typedef ccb::Adder<TYPE, OP> Adder;
+    *arithmetic = ccb::Arithmetic{ccb::Format<TYPE>::bytes, Word::combine, Word::finish,
+                                  Adder::begin,             Adder::add,    Adder::round,  Adder::end};
 }
 
 typedef void (*Fill)(ccb::Arithmetic*);

@@ -56,7 +56,7 @@ def test_collectives_of_all_kinds_follow_each_other_without_a_pause(opened: Open
 
 @pytest.mark.parametrize("transport", ["default", "host"])
 @pytest.mark.parametrize(
-    "algorithm", ["ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "schedule:ring"]
+    "algorithm", ["ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "ll_two_shot", "schedule:ring"]
 )
 def test_a_rank_that_never_comes_ends_by_the_limit_and_is_named(
     opened: Opened, algorithm: str, transport: str

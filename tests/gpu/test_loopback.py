@@ -68,7 +68,10 @@ def test_every_type_and_op_agrees_with_the_emulation(opened: Opened, dtype: str,
 @pytest.mark.parametrize(
     ("algorithm", "transport"),
     [
-        *((name, "default") for name in ("ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll")),
+        *(
+            (name, "default")
+            for name in ("ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "ll_two_shot")
+        ),
         ("schedule:ring", "default"),
         *((name, "host") for name in ("ring", "mesh_two_shot")),
     ],

@@ -22,7 +22,7 @@ LIMIT_SECONDS = 2.0
 CAPTURE_REFUSES, CAPTURE_INVALIDATED = 900, 901
 """cudaErrorStreamCaptureUnsupported, cudaErrorStreamCaptureInvalidated."""
 
-ALGORITHMS = ("ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "schedule:ring")
+ALGORITHMS = ("ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "ll_two_shot", "schedule:ring")
 
 
 class Twice:

@@ -25,7 +25,7 @@ ALGORITHMS = {
 
 
 KERNELS = {
-    "all_reduce": ("ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "schedule:ring"),
+    "all_reduce": ("ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "ll_two_shot", "schedule:ring"),
     "broadcast": ("ring", "tree", "mesh", "ll"),
     "barrier": ("barrier",),
 }

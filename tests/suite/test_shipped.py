@@ -23,7 +23,7 @@ CASES = {
     "scaling": (100, 150),
     "dtypes": (90, 100),
     "loopback": (80, 95),
-    "own-kernels": (190, 210),
+    "own-kernels": (200, 220),
     "peers-cpu": (30, 40),
     "two-hosts": (35, 45),
     "dp-gradients": (9, 12),

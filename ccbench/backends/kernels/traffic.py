@@ -2,7 +2,7 @@
 
 Times are for choosing between kernels of small sizes only, and were never compared with a machine of ours.
 Base times and rates are those by which NCCL 2.30 chooses between its own kernels of the same kinds on Hopper
-(src/sym_kernels.cc, ``queryModel_lsa``, and the ranges of NVLink it is given).
+(src/sym_kernels.cc, ``queryModel_lsa``).
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ ROUND_SECONDS = (BARRIERS_SECONDS - PACKETS_SECONDS) / 2
 BYTES_PER_SECOND = 320 * 2**30
 """Most that a rank's kernels of loads and stores move (NCCL)."""
 
-BLOCK_BYTES_PER_SECOND = 65 * 2**30
-"""Most that one block moves (NCCL)."""
+SUMMED_BYTES_PER_SECOND = 65 * 2**30
+"""Most that one block of an all_reduce moves (NCCL)."""
+
+MOVED_BYTES_PER_SECOND = 44 * 2**30
+"""Most that one block of any other collective moves (NCCL)."""
 
 PACKET_COST = 4.5
 """Times as long as plain bytes take that packets' take: NCCL counts 9 for a byte of data, two here."""
@@ -62,6 +65,8 @@ class Blocks:
 def traffic_of(algorithm: str, collective_name: str, ranks: int, size_bytes: int) -> Traffic:
     """Traffic of a kernel; size_bytes: nccl-tests' size. What is said of no kernel moves its size once."""
     others = ranks - 1
+    if not others:
+        return Traffic(size_bytes, size_bytes, 0)  # every kernel copies
     match algorithm:
         case "ll" if collective_name in ("all_gather", "reduce_scatter"):
             block = size_bytes // ranks
@@ -74,6 +79,8 @@ def traffic_of(algorithm: str, collective_name: str, ranks: int, size_bytes: int
         case "mesh_one_shot":
             return Traffic(others * size_bytes, size_bytes, 0)
         case "mesh_two_shot":
+            return Traffic(2 * others * size_bytes // ranks, size_bytes, 0)
+        case "mesh" if collective_name == "broadcast":  # from the root to everybody's piece, and on to all
             return Traffic(2 * others * size_bytes // ranks, size_bytes, 0)
     return Traffic(size_bytes, size_bytes, 0)
 
@@ -93,8 +100,10 @@ def blocks_for(traffic: Traffic, most: int) -> Blocks:
 def expected_seconds(algorithm: str, collective_name: str, ranks: int, size_bytes: int) -> float:
     """About how long packets, or a mesh between barriers, take on Hopper behind NVSwitches."""
     traffic = traffic_of(algorithm, collective_name, ranks, size_bytes)
-    rate = min(blocks_for(traffic, MOST_CHANNELS).channels * BLOCK_BYTES_PER_SECOND, BYTES_PER_SECOND)
+    of_block = SUMMED_BYTES_PER_SECOND if collective_name == "all_reduce" else MOVED_BYTES_PER_SECOND
+    rate = min(blocks_for(traffic, MOST_CHANNELS).channels * of_block, BYTES_PER_SECOND)
     if traffic.rounds:
         base = PACKETS_SECONDS + ROUND_SECONDS * (traffic.rounds - 1)
-        return base + PACKET_COST * traffic.sent_bytes / rate
+        # NCCL counts all ranks, the own one too, whose data take a lane as long as a packet.
+        return base + PACKET_COST * traffic.sent_bytes * ranks / (ranks - 1) / rate
     return BARRIERS_SECONDS + traffic.sent_bytes / rate

@@ -57,11 +57,16 @@ from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError
 from ccbench.machine.flags import Flag
 from ccbench.machine.telemetry import DeviceWatch
-from ccbench.units import format_seconds
+from ccbench.units import format_seconds, format_size
 from ccbench.verification import POISON_BYTE, Array, Mismatch
 
 ABORT_SECONDS = 3.0
 """How long an abort may take; the process is ended afterwards in any case."""
+
+
+CALLS_BEFORE = ("ncclComm", "ncclMem", "ncclRedOp")
+"""How the functions begin that make what a collective needs: they refuse for reasons that another size need
+not have."""
 
 
 def of_any_size(case: Case) -> Case:
@@ -234,8 +239,10 @@ class NcclRanks(SingleProcessEndpoint):
         # p2pTaskAppend, src/enqueue.cc): its communicators are of no more use, the next case makes new ones.
         self._abort()
         words = f"{self.nccl.dialect.label} refuses: {error}"
-        if (self._case.algorithm, self._case.protocol) != (DEFAULT, DEFAULT):
-            self._refusals[of_any_size(self._case)] = words
+        of_collective = not error.call.startswith(CALLS_BEFORE)
+        if of_collective and (self._case.algorithm, self._case.protocol) != (DEFAULT, DEFAULT):
+            size = format_size(self._case.size_bytes)
+            self._refusals[of_any_size(self._case)] = f"{words}, at {size}; this size was not tried"
         return CannotRun(words)
 
     def finish(self) -> None:

@@ -15,7 +15,7 @@ from ccbench.cases import IDENTITY, Conditions, Measurement, Status
 from ccbench.model import Prediction
 from ccbench.report.comparison_text import junit
 from ccbench.results import Manifest, Run, RunFolder
-from tests.report.synthetic import sweep, write_run
+from tests.report.synthetic import failed, sweep, write_run
 
 from .synthetic import MANIFEST, case, measured, run_of
 
@@ -368,3 +368,12 @@ def test_small_published_figures_are_no_base_of_launches_by_one_process(
     notes = [note for note in compared.notes if "one process launched on all GPUs" in note]
     assert len(notes) == left_out
     assert not left_out or notes[0].startswith("6 points of 1 KiB to 1 MiB left out: ")
+
+
+@pytest.mark.parametrize("status", [Status.WRONG, Status.FAILED])
+def test_small_points_that_did_not_end_well_are_not_left_out(tmp_path: Path, status: Status) -> None:
+    cases = [replace(case, backend="nccl", algorithm="default") for case in sweep(ranks=8)]
+    ended = {0: lambda measurement: failed(measurement, status, "")}
+    compared = compare("published:hgx-h100", write_run(tmp_path / "run", cases, ended))
+    assert compared.exit_code != 0
+    assert cases[0].size_bytes in {row.point.size_bytes for row in compared.points}

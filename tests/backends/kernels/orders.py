@@ -28,11 +28,16 @@ def whole(array: Array) -> bool:
     return array.dtype.kind in "iu"
 
 
+def wide(values: Array) -> Array:
+    """8- and 16-bit floats as float32, all others as they are."""
+    narrow = not whole(values) and values.dtype.itemsize < 4
+    return values.astype(np.float32) if narrow else values
+
+
 def combined(received: Array, own: Array, op: str) -> Array:
     """One step: 8- and 16-bit floats as float32, rounded once."""
     with np.errstate(all="ignore"):
-        wide = np.float32 if not whole(own) and own.dtype.itemsize < 4 else own.dtype
-        a, b = received.astype(wide), own.astype(wide)
+        a, b = wide(received), wide(own)
         if op in ("sum", "avg"):
             result = a + b
         elif op == "prod":
@@ -65,6 +70,16 @@ def folded(parts: Sequence[Array], op: str, ranks: int) -> Array:
     for part in parts[1:]:
         result = combined(result, part, op)
     return finished(result, op, ranks)
+
+
+def accumulated(parts: Sequence[Array], op: str, ranks: int) -> Array:
+    """As ``folded``, but rounded once: what one lane adds up. ranks: 0 where the total is not finished."""
+    total = [wide(part) for part in parts]
+    with np.errstate(all="ignore"):
+        result: Array = folded(total, op if ranks else "sum" if op == "avg" else op, ranks).astype(
+            parts[0].dtype
+        )
+        return result
 
 
 def values(dtype: str, count: int, generator: np.random.Generator) -> Array:

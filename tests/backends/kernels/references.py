@@ -9,7 +9,7 @@ import numpy as np
 from ccbench.backends.kernels.abi import TYPE_BYTES
 from ccbench.backends.kernels.sources import Tree
 from ccbench.collectives import reference as plain_reference
-from tests.backends.kernels.orders import Array, channel_parts, combined, finished, folded, ring_pieces
+from tests.backends.kernels.orders import Array, accumulated, channel_parts, folded, ring_pieces
 from tests.backends.kernels.worlds import Reference, Trial
 
 Orders = Sequence[Sequence[int]]
@@ -72,15 +72,15 @@ def packets_bytes(ranks: int, packets: int) -> int:
 
 
 def ordered_reference(trial: Trial, inputs: Sequence[Array]) -> list[Array]:
-    """Contributions are combined in the order of ranks, whoever does it and wherever they lie."""
+    """Contributions are added up in the order of ranks and rounded once, whoever does it."""
     ranks, count = len(inputs), trial.count
     if trial.collective in ("all_reduce", "reduce"):
-        result = folded(inputs, trial.op, ranks)
+        result = accumulated(inputs, trial.op, ranks)
         everybody = trial.collective == "all_reduce"
         return [result if everybody or rank == trial.root else result[:0] for rank in range(ranks)]
     if trial.collective == "reduce_scatter":
         blocks = [[one[rank * count : (rank + 1) * count] for one in inputs] for rank in range(ranks)]
-        return [folded(block, trial.op, ranks) for block in blocks]
+        return [accumulated(block, trial.op, ranks) for block in blocks]
     return plain_reference(inputs, trial.op, trial.collective, trial.root)
 
 
@@ -93,8 +93,8 @@ def tree_reference(trees: Sequence[Tree]) -> Reference:
         result = np.empty_like(inputs[0])
         parts = channel_parts(trial.count, len(trees), TYPE_BYTES[trial.dtype])
         for tree, (begin, end) in zip(trees, parts, strict=True):
-            total = _tree_climbed(tree, tree.parents.index(-1), [one[begin:end] for one in inputs], trial.op)
-            result[begin:end] = finished(total, trial.op, len(inputs))
+            root = tree.parents.index(-1)
+            result[begin:end] = _tree_climbed(tree, root, [one[begin:end] for one in inputs], trial.op)
         everybody = trial.collective == "all_reduce"
         return [result if everybody or rank == trial.root else result[:0] for rank in range(len(inputs))]
 
@@ -102,7 +102,7 @@ def tree_reference(trees: Sequence[Tree]) -> Reference:
 
 
 def _tree_climbed(tree: Tree, rank: int, inputs: Sequence[Array], op: str) -> Array:
-    """(first child + own) + second child."""
+    """(first child + own) + second child, rounded once at each rank; finished at the root."""
     below = [_tree_climbed(tree, child, inputs, op) for child in tree.children[rank]]
-    total = combined(below[0], inputs[rank], op) if below else inputs[rank]
-    return combined(total, below[1], op) if len(below) > 1 else total
+    parts = [*below[:1], inputs[rank], *below[1:]]
+    return accumulated(parts, op, len(inputs) if tree.parents[rank] == -1 else 0)

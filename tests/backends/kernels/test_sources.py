@@ -123,8 +123,8 @@ def test_default_is_a_kernel_that_there_is_wherever_there_is_one(collective: str
         (8, "1 MiB", "mesh_two_shot"),
         (8, "1 GiB", "ring"),
         (2, "32 KiB", "ll"),
-        (2, "128 KiB", "ll"),
-        (2, "256 KiB", "mesh_two_shot"),
+        (2, "128 KiB", "mesh_two_shot"),
+        (1, "1 MiB", "mesh_two_shot"),
     ],
 )
 def test_default_is_what_is_expected_to_be_fastest_for_so_many_ranks(

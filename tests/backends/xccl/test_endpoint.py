@@ -28,6 +28,7 @@ from ccbench.dtypes import ITEM_BYTES
 from ccbench.suite.model import IN_PLACE_COLLECTIVES
 from tests.backends.cuda.emulated import FakeNvrtc
 from tests.backends.measuring import compares_on_the_device, launched, measured, spoilt, wrong_elements
+from tests.backends.xccl.functions import Functions
 from tests.tiers import examples
 
 from .clique import Clique
@@ -765,11 +766,28 @@ def test_what_nccl_refuses_of_one_size_costs_no_communicator_of_another(
             with pytest.raises(CannotRun, match="NCCL refuses: ") as refused:
                 endpoint.prepare(case_of("all_reduce", 2, count, **asked))
             words.append(str(refused.value))
-    assert words == 3 * words[:1]
+    assert words[1:] == 2 * [f"{words[0]}, at 4 B; this size was not tried"]
     assert joined == [0, 1]
     with pytest.raises(CannotRun, match="cannot be honored"):  # of another type it may differ
         endpoint.prepare(case_of("all_reduce", 2, dtype="int32", algorithm="collnet"))
     assert wrong_elements(endpoint, case_of("all_reduce", 2, algorithm="ring")) == 0
+
+
+def test_memory_that_nccl_refuses_to_register_says_nothing_of_other_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    register, full = Functions.ncclCommWindowRegister, [True]
+
+    def refused_at_first(self: Functions, *given: Any) -> int:
+        return self.p.fail(5, "no window") if full[0] else register(self, *given)
+
+    monkeypatch.setattr(Functions, "ncclCommWindowRegister", refused_at_first)
+    endpoint, _ = opened(2, version=23203)
+    with pytest.raises(CannotRun, match="no window"):
+        endpoint.prepare(case_of("all_reduce", 2, 1, algorithm="ring", registration="symmetric"))
+    full[0] = False
+    other = case_of("all_reduce", 2, 1000, algorithm="ring", registration="symmetric")
+    assert wrong_elements(endpoint, other) == 0
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "tree"])

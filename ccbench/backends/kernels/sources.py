@@ -271,7 +271,7 @@ PREFERRED = ("ring", "mesh_two_shot", "mesh", "barrier", "tree")
 
 
 def default_algorithm(case: Case, known: Sequence[str]) -> str:
-    """What ``default`` stands for; itself where there is no kernel at all."""
+    """Return the algorithm that ``default`` stands for; ``default`` where there is no kernel at all."""
     expected = [name for name in EXPECTED if name in known and case.size_bytes <= LARGE_BYTES]
     if expected:
         return min(

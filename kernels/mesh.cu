@@ -7,7 +7,8 @@
 // from everywhere and then writes it everywhere: so they work in place, with nothing between reading and writing.
 //
 // Order of summation: ((x[0] + x[1]) + ...), whoever adds: a result's bits depend neither on its place nor on the size.
-// All ranks begin with the same source, whose links are fuller for the first loads; afterwards they drift apart.
+// The price: all ranks load from rank 0 first, so that its link is full while others wait. How much that costs
+// beyond the first loads was not measured (to settle: two-shot of 256 MiB, against sources from the own rank on).
 //
 // Plan: none.
 #include "fold.cuh"

@@ -34,7 +34,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_day_phases import CHANNELS, PHASES, ROOT, Phase, Step
+from benchmarks.gpu_day_phases import PHASES, ROOT, SETTLING, Phase, Step
 
 WHEELS = ROOT / "wheels"
 """Of ``make gpu-day-bundle``."""
@@ -45,10 +45,10 @@ CARRIED = ("pydantic", "plotly", "defusedxml")
 REFERENCE = ROOT / "results" / "reference"
 PUBLISHED = {
     "own-kernels": "gpu/own-kernels/run",
-    **{f"ll-{number}-channels": f"ll/{number}-channels" for number in CHANNELS},
+    **{f"settle/{step.name}": f"settle/{step.name}" for step in SETTLING},
     "loopback": "loopback/suite",
 }
-"""Run folders that --publish keeps, by their names there."""
+"""Runs that --publish keeps as a table, raw samples and all, by their names there."""
 
 TOOLKIT = "/usr/local/cuda/bin"
 ENDING_SECONDS, GRACE_SECONDS, LEAST_SECONDS = 20.0, 8.0, 5.0
@@ -58,7 +58,7 @@ LOOK_SECONDS = 0.1
 SLOWER = 2
 """A rehearsal's limits over a day's: the doubles are CPUs, and few."""
 
-TEXT_LIMIT = 240
+TEXT_LIMIT = 160
 
 PASSED, FAILED, SKIPPED, OVER, STOPPED, NOT_REACHED = (
     "passed", "failed", "skipped", "over its limit", "stopped", "not reached",
@@ -211,7 +211,8 @@ class Day:
         said = log.read_text(encoding="utf-8", errors="replace")
         state, text, counts = judged(1 if code is None else code, said)
         if code is None:
-            state, text = (STOPPED, text) if self.stopped else (OVER, f"limit {seconds:.0f} s; {text}")
+            cut = self.stopped or seconds == left  # by a signal, or by the end of the day
+            state, text = (STOPPED, text) if cut else (OVER, f"limit {seconds:.0f} s; {text}")
         return Ending(phase.name, step.name, state, time.monotonic() - began, code, text, counts)
 
 
@@ -314,7 +315,7 @@ def pack(out: Path) -> Path:
 
 
 def publish(out: Path) -> int:
-    """Keep the summary, the figures and the run folders in results/reference; nothing of a rehearsal."""
+    """Keep the summary, the figures and a table of each run in results/reference; nothing of a rehearsal."""
     file = out / "figures.json"
     figures: dict[str, Any] = {"rehearsal": False, "gpu": ""}
     if file.is_file():
@@ -324,6 +325,8 @@ def publish(out: Path) -> int:
         seen = "is of a rehearsal" if figures["rehearsal"] else "names no GPU, or is not there"
         print(f"benchmarks/gpu_day.py: {file} {seen}; give the OUT of a day on a GPU", file=sys.stderr)
         return 2
+    from ccbench.results import load_run  # needs packages that a day installs for its steps alone
+
     target = REFERENCE / name
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
@@ -331,7 +334,9 @@ def publish(out: Path) -> int:
     shutil.copy(out / "summary.md", target)
     for kept, place in PUBLISHED.items():
         if (out / place).is_dir():
-            shutil.copytree(out / place, target / kept, ignore=shutil.ignore_patterns("report"))
+            table = load_run(out / place).cases.dropna(axis="columns", how="all")
+            (target / kept).parent.mkdir(exist_ok=True)
+            table.to_parquet(target / f"{kept}.parquet", compression="zstd")
     print(f"wrote {target}")
     return 0
 
@@ -413,7 +418,7 @@ def main(arguments: Sequence[str]) -> int:
         else 1
         if FAILED in states
         else 3
-        if states & {OVER, NOT_REACHED}
+        if states & {OVER, STOPPED, NOT_REACHED}
         else 0
     )
 

@@ -75,21 +75,44 @@ FIRST_NCCL_TEAM = "(every_collective_of_ranks and 2])"
 EIGHT_RANKS = "(bit_for_bit and default-8)"
 TWO_PROCESSES = "(measures_right and per_gpu)"
 
-CHANNELS = ("1", "4", "16")
 PROFILED = ("mesh_two_shot", "ring")
 BLOCKING_OFF = (("CCBENCH_BLOCKING_KERNEL", "off"),)
 """A profiler makes every launch wait for its end."""
 
-
-LARGE_BOXES = ("CCBENCH_KERNEL_PACKETS_BYTES", "32MiB")
+LARGE_BOXES = {"packets_bytes": "32MiB"}
 """Of 8 ranks: 64 KiB on one block in one round."""
 
+SMALL_SETTINGS = (
+    *({"channels": number, **LARGE_BOXES} for number in ("1", "4", "16")),
+    *({"lanes": number, **LARGE_BOXES} for number in ("32", "128")),
+)
+LARGE_SETTINGS = (
+    *({"channels": number} for number in ("8", "16", "24", "32")),
+    *({"channels": "16", "slots": number} for number in ("2", "8")),
+    *({"channels": "16", "slot_bytes": size} for size in ("32KiB", "128KiB", "512KiB")),
+    {"channels": "16", "lanes": "256"},
+)
+"""As many channels as fit in every one of them, so that one thing alone differs."""
 
-def with_channels(number: str) -> Step:
-    """Packets over 8 ranks on so many blocks each."""
-    words = "ccbench run benchmarks/gpu_ll.yaml --no-report -o {here}"
-    step = module(f"{number}-channels", 40, words, "--backend cuda-host --ranks 2")
-    return replace(step, environment=(("CCBENCH_KERNEL_CHANNELS", number), LARGE_BOXES))
+
+def with_settings(suite: str, settings: dict[str, str]) -> Step:
+    """A suite of this folder under settings of kernels (ccbench/backends/kernels/layout.py)."""
+    name = "-".join(
+        [
+            suite,
+            *(
+                f"{key.replace('_', '-')}-{value}"
+                for key, value in settings.items()
+                if key != "packets_bytes"
+            ),
+        ]
+    )
+    words = f"ccbench run benchmarks/gpu_{suite}.yaml --no-report -o {{here}}"
+    smallest = "1024" if suite == "small" else "1048576"
+    step = module(name, 40, words, f"--backend cuda-host --ranks 2 --only {smallest}")
+    return replace(
+        step, environment=tuple((f"CCBENCH_KERNEL_{key.upper()}", value) for key, value in settings.items())
+    )
 
 
 def profiled(algorithm: str) -> Step:
@@ -105,6 +128,11 @@ def sanitized(tool: str) -> Step:
     step = gpu_tests("test_compute_sanitizer", 150, "", tool, only=tool, timeout=120)
     return replace(step, rehearsed=None, needs="compute-sanitizer")
 
+
+SETTLING = (
+    *(with_settings("small", one) for one in SMALL_SETTINGS),
+    *(with_settings("large", one) for one in LARGE_SETTINGS),
+)
 
 # Limits are about twice what the table in docs/kernels-tests.md expects: what hangs must not take the call.
 PHASES = (
@@ -158,7 +186,7 @@ PHASES = (
             ),
         ),
     ),
-    Phase("ll", "how many blocks should the packet kernel run on?", tuple(map(with_channels, CHANNELS))),
+    Phase("settle", "which blocks, lanes and messages are best?", SETTLING),
     Phase(
         "teams",
         "do teams of processes measure right, and end?",

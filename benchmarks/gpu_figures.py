@@ -25,7 +25,8 @@ TWO_SHOT_SHARE, RING_SHARE = 0.80, 0.60
 """Shares of the floor to be reached at LARGEST_BYTES."""
 
 INTERPRETER_RATIO, INTERPRETER_FROM_BYTES = 1.15, 16 * MIB
-"""The interpreter's time over the ring kernel's, from this size on."""
+"""The interpreter's time for a byte moved over the ring kernel's, from this size on. It moves more: what is
+handed on goes through a message, which the ring kernel writes straight into outputs (``moved_bytes``)."""
 
 SMALL_BYTES, SMALL_RANKS, SMALL_SECONDS = 8, 8, 10e-6
 """The smallest all_reduce, and how long it may take in a CUDA graph."""
@@ -166,12 +167,19 @@ def _interpreter(places: dict[tuple[str, int, int], Timed], ranks: int) -> list[
     found = []
     for size in sizes or [INTERPRETER_FROM_BYTES]:
         own, ring = places.get((INTERPRETED, ranks, size)), places.get(("ring", ranks, size))
-        value = _ratio(own.seconds, ring.seconds) if own and ring else None
-        text = f"{INTERPRETED} {format_size(size)}, {ranks} ranks, time over the ring kernel's"
+        value = _ratio(_a_byte(own), _a_byte(ring)) if own and ring else None
+        text = (
+            f"{INTERPRETED} {format_size(size)}, {ranks} ranks, time of a byte moved over the ring kernel's"
+        )
         samples = min(own.samples, ring.samples) if own and ring else 0
         verdict = judged(value, INTERPRETER_RATIO, at_least=False)
         found.append(Verdict(text, f"at most {INTERPRETER_RATIO:.2f}", value, samples, verdict))
     return found
+
+
+def _a_byte(one: Timed) -> Interval:
+    moved, time = moved_bytes(one.algorithm, one.ranks, one.size_bytes), one.seconds
+    return Interval(time.low / moved, time.median / moved, time.high / moved, time.confidence)
 
 
 def _small(timed: Sequence[Timed]) -> Verdict:

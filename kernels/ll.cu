@@ -49,8 +49,8 @@ constexpr i32 PACKET_CHANNELS = 16;
 constexpr i32 PACKET_PEERS = 128;
 constexpr i64 PAIR_BYTES = 8;  // of data: two packets
 
-// Packets of so many senders are loaded at once, so that their latencies overlap.
-constexpr i32 SENDERS_AT_ONCE = 4;
+// What comes from, or goes to, so many peers is loaded at once, so that latencies overlap.
+constexpr i32 PEERS_AT_ONCE = 4;
 
 enum Exchange : i32 {
     EXCHANGE_ALL_REDUCE,
@@ -179,20 +179,33 @@ CCB_DEVICE u64 own_pair(const Block& block, const Stretch& stretch, i32 peer, i6
     return load_pair(block, stretch.input + peer * stretch.block_bytes + offset, bytes_left(stretch, peer, offset));
 }
 
+// My pair at `offset` to everybody, or to each rank what I contribute to its block: then several are loaded at once.
+template <Exchange KIND>
+CCB_DEVICE void send_to_all(const Packets& run, const Stretch& stretch, i64 pair) {
+    constexpr bool DIFFERENT = KIND == EXCHANGE_REDUCE_SCATTER;
+    const Block& block = run.block;
+    const i32 ranks = block.arguments.ranks;
+    const i64 offset = stretch.begin + pair * PAIR_BYTES;
+    const u64 same = DIFFERENT ? 0 : own_pair<KIND>(block, stretch, 0, offset);
+#pragma unroll 1
+    for (i32 first = 1; first < ranks; first += PEERS_AT_ONCE) {
+        u64 data[PEERS_AT_ONCE];
+#pragma unroll
+        for (i32 i = 0; i < PEERS_AT_ONCE; ++i) {
+            const bool loads = DIFFERENT && first + i < ranks;
+            data[i] = loads ? own_pair<KIND>(block, stretch, peer_after(block, first + i), offset) : same;
+        }
+#pragma unroll
+        for (i32 i = 0; i < PEERS_AT_ONCE; ++i) {
+            if (first + i < ranks) send_pair(run, peer_after(block, first + i), pair, data[i]);
+        }
+    }
+}
+
 template <Exchange KIND>
 CCB_DEVICE void send_all(const Packets& run, const Stretch& stretch) {
     const Block& block = run.block;
-    const i32 ranks = block.arguments.ranks;
-    for (i64 pair = block.lane; pair < pairs_of(stretch); pair += block.lanes) {
-        const i64 offset = stretch.begin + pair * PAIR_BYTES;
-        u64 data = own_pair<KIND>(block, stretch, 0, offset);
-#pragma unroll 1
-        for (i32 step = 1; step < ranks; ++step) {
-            const i32 peer = block.rank + step < ranks ? block.rank + step : block.rank + step - ranks;
-            if (KIND == EXCHANGE_REDUCE_SCATTER) data = own_pair<KIND>(block, stretch, peer, offset);
-            send_pair(run, peer, pair, data);
-        }
-    }
+    for (i64 pair = block.lane; pair < pairs_of(stretch); pair += block.lanes) send_to_all<KIND>(run, stretch, pair);
 }
 
 // One pair of every rank, in the order of ranks: combined, or each to its place.
@@ -205,19 +218,21 @@ CCB_DEVICE void take_pair(const Packets& run, const Stretch& stretch, i64 pair, 
     Running total;
     block.arithmetic.begin(total, 0);
 #pragma unroll 1
-    for (i32 first = 0; first < ranks; first += SENDERS_AT_ONCE) {
-        Vector looked_at[SENDERS_AT_ONCE];
+    for (i32 first = 0; first < ranks; first += PEERS_AT_ONCE) {
+        Vector looked_at[PEERS_AT_ONCE];
 #pragma unroll
-        for (i32 i = 0; i < SENDERS_AT_ONCE; ++i) {
-            const bool comes = first + i < ranks && first + i != block.rank;
-            looked_at[i] = comes ? load_packets(boxes + (first + i) * run.box_packets) : Vector{0, 0};
+        for (i32 i = 0; i < PEERS_AT_ONCE; ++i) {
+            const i32 sender = first + i;
+            looked_at[i] = sender == block.rank ? Vector{own_pair<KIND>(block, stretch, sender, offset), 0}
+                           : sender < ranks     ? load_packets(boxes + sender * run.box_packets)
+                                                : Vector{0, 0};
         }
 #pragma unroll
-        for (i32 i = 0; i < SENDERS_AT_ONCE; ++i) {
+        for (i32 i = 0; i < PEERS_AT_ONCE; ++i) {
             const i32 sender = first + i;
             if (sender >= ranks) break;
             const u64 data = sender == block.rank
-                                 ? own_pair<KIND>(block, stretch, block.rank, offset)
+                                 ? looked_at[i].low
                                  : wait_pair(run, sender, boxes + sender * run.box_packets, looked_at[i], missing);
             if (missing.peer >= 0) return;
             if (reduces<KIND>() && sender == 0) {
@@ -278,16 +293,6 @@ CCB_DEVICE void broadcast_round(const Packets& run, const Stretch& stretch, Miss
     }
 }
 
-// channel_part among as many channels as there are boxes for.
-CCB_DEVICE Span packet_part(const Block& block, i64 count) {
-    const i64 granule = granule_of(block), granules = (count + granule - 1) / granule;
-    const i64 channels = smaller(block.arguments.channels, PACKET_CHANNELS), channel = block.channel;
-    const i64 each = granules / channels, more = granules % channels;
-    const i64 begin = channel * each + smaller(channel, more);
-    const i64 end = begin + each + (channel < more ? 1 : 0);
-    return Span{smaller(begin * granule, count), smaller(end * granule, count)};
-}
-
 template <Exchange KIND>
 CCB_DEVICE bool exchange_round(Packets& run, const Stretch& stretch) {
     Missing missing{-1, 0};
@@ -341,7 +346,8 @@ template <Exchange KIND>
 CCB_DEVICE bool exchange(const Arguments& arguments) {
     const Block block = this_block(arguments);
     if (block.channel >= PACKET_CHANNELS) return true;
-    const Span part = packet_part(block, arguments.count);
+    // Boxes are for so many channels.
+    const Span part = part_among(block, smaller(arguments.channels, PACKET_CHANNELS), arguments.count);
     if (arguments.ranks == 1) {
         copy_elements(block, block.self.input, block.self.output, part);
         return true;

@@ -15,9 +15,6 @@
 
 namespace ccb {
 
-// What a buffer belongs to, from this rank on around the end, so that not all ranks load one link first.
-CCB_DEVICE i32 peer_after(const Block& block, i32 steps) { return (block.rank + steps) % block.arguments.ranks; }
-
 // A rank's piece of a channel's part.
 CCB_DEVICE Span own_piece(const Block& block, Span part) {
     const i64 ranks = block.arguments.ranks;

@@ -182,7 +182,7 @@ CCB_DEVICE bool ring_broadcast(const Arguments& arguments) {
     Receiver from = open_receiver(block, ring.left);
     Sender to = open_sender(block, ring.right);
     u8* const next_output = arguments.views[ring.right].output;
-    const i64 size = slot_elements(block);
+    const i64 size = chain_elements(block);
     bool ok = true;
     for (i64 begin = part.begin; begin < part.end && ok; begin += size) {
         const Span chunk = part_of(Span{begin, part.end}, 0, size);
@@ -215,7 +215,7 @@ CCB_DEVICE bool ring_reduce(const Arguments& arguments) {
     const bool first = ring.left == arguments.root, last = block.rank == arguments.root;
     Receiver from = open_receiver(block, ring.left);
     Sender to = open_sender(block, ring.right);
-    const i64 size = slot_elements(block);
+    const i64 size = chain_elements(block);
     bool ok = true;
     for (i64 begin = part.begin; begin < part.end && ok; begin += size) {
         const i32 bytes = bytes_of(block, part_of(Span{begin, part.end}, 0, size));
@@ -245,7 +245,7 @@ CCB_DEVICE bool ring_send_recv(const Arguments& arguments) {
     }
     Receiver from = open_receiver(block, moved(block, block.rank, -1));
     Sender to = open_sender(block, moved(block, block.rank, 1));
-    const i64 size = slot_elements(block);
+    const i64 size = chain_elements(block);
     for (i64 begin = part.begin; begin < part.end; begin += size) {
         const i32 bytes = bytes_of(block, part_of(Span{begin, part.end}, 0, size));
         if (!send(block, to, at(block.self.input, block, begin), bytes)) return false;

@@ -34,8 +34,10 @@ constexpr i32 KNOWN_FORMAT = 1;
 constexpr i32 UNIT_WORDS = 256;
 constexpr i32 UNIT_HEADER_WORDS = 3;
 
+// The unit that is at work, and the next one. One place, so that no load can be of both: compute-sanitizer saw nvcc's
+// code read the wrong one of two places, which another lane was writing, and throw it away.
 struct UnitWords {
-    i32 word[UNIT_WORDS];
+    i32 word[2][UNIT_WORDS];
 };
 
 // Where every connection stood before the launch, and how many messages a pass adds.
@@ -59,8 +61,7 @@ struct PeerSlots {
 };
 
 struct Shared {
-    UnitWords& first;
-    UnitWords& second;
+    UnitWords& units;
     Places& places;
     Counts& sent;
     Counts& received;
@@ -258,18 +259,18 @@ CCB_DEVICE i32 fetched_early(const Block& block, const i32* from, i32 words) {
     return block.lane < words ? from[block.lane] : 0;
 }
 
-CCB_DEVICE void fetch_rest(const Block& block, UnitWords& into, const i32* from, i32 words, i32 early) {
-    if (block.lane < words) into.word[block.lane] = early;
+CCB_DEVICE void fetch_rest(const Block& block, i32* into, const i32* from, i32 words, i32 early) {
+    if (block.lane < words) into[block.lane] = early;
 #pragma unroll 1
-    for (i32 i = block.lane + block.lanes; i < words; i += block.lanes) into.word[i] = from[i];
+    for (i32 i = block.lane + block.lanes; i < words; i += block.lanes) into[i] = from[i];
 }
 
-// One pass. The first unit's words lie in shared.first if `in_first`, which then says where the next pass's lie.
-CCB_DEVICE bool run_pass(const Interpreter& run, const Pass& pass, const i32* program, bool& in_first) {
+// One pass. `half` says which words the first unit's are, and then which the next pass's first unit's are.
+CCB_DEVICE bool run_pass(const Interpreter& run, const Pass& pass, const i32* program, i32& half) {
     const i32* position = program;
     for (;;) {
-        const Unit unit{in_first ? run.shared.first.word : run.shared.second.word};
-        UnitWords& other = in_first ? run.shared.second : run.shared.first;
+        const Unit unit{run.shared.units.word[half]};
+        half = 1 - half;
         const bool last = unit.last();
         const i32 next_words = unit.next_words();
         position = last ? program : position + unit.own_words();
@@ -277,10 +278,9 @@ CCB_DEVICE bool run_pass(const Interpreter& run, const Pass& pass, const i32* pr
         find_places(run, unit, pass);
         if (!wait_for_peers(run, unit, pass)) return false;
         move_pieces(run, unit, pass);
-        fetch_rest(run.block, other, position, next_words, early);
+        fetch_rest(run.block, run.shared.units.word[half], position, next_words, early);
         __syncthreads();
         tell_peers(run, unit, pass);
-        in_first = !in_first;
         if (last) return true;
     }
 }
@@ -310,9 +310,10 @@ CCB_DEVICE void close_connections(const Block& block, const Shared& shared, i64 
     }
 }
 
-// Bytes of a piece in one pass: what fits into a slot beside the message's other pieces, and into a work place.
+// Bytes of a piece in one pass: what fits into a message beside its other pieces, and into a work place. Schedules may
+// have chains.
 CCB_DEVICE i64 chunk_of(const Arguments& arguments, i32 work_places) {
-    i64 bytes = arguments.slot_bytes / arguments.program[MESSAGE_PIECES];
+    i64 bytes = smaller(arguments.slot_bytes, CHAIN_BYTES) / arguments.program[MESSAGE_PIECES];
     const i64 all = (i64)work_places * arguments.channels;
     if (all > 0) bytes = smaller(bytes, arguments.staging_bytes / all);
     return bytes & ~(i64)15;
@@ -331,14 +332,14 @@ CCB_DEVICE i64 run_passes(const Interpreter& run, const i32* units, bool& ok) {
     const bool moves_data = (header[SHAPE] & MOVES_DATA) != 0;
     const Span part = channel_part(block, moves_data ? block.arguments.count : 0);
     Pass pass{part.begin, part.end, 0, 0, 0};
-    bool in_first = true;
+    i32 half = 0;
     ok = true;
     while (ok && (pass.begin < pass.end || (!moves_data && pass.number == 0))) {
         const i64 left = pass.end - pass.begin;
         const i64 each = run.blocked ? left : rounded_up((left + pieces - 1) / pieces, granule_of(block));
         pass.size = smaller(chunk, each);
         pass.stride = run.blocked ? block.arguments.count : pass.size;
-        ok = run_pass(run, pass, units, in_first);
+        ok = run_pass(run, pass, units, half);
         pass.begin += run.blocked ? pass.size : pass.size * pieces;
         ++pass.number;
     }
@@ -347,15 +348,14 @@ CCB_DEVICE i64 run_passes(const Interpreter& run, const i32* units, bool& ok) {
 
 CCB_DEVICE bool schedule(const Arguments& arguments) {
     const Block block = this_block(arguments);
-    CCB_SHARED(UnitWords, first);
-    CCB_SHARED(UnitWords, second);
+    CCB_SHARED(UnitWords, words_of_units);
     CCB_SHARED(Places, places);
     CCB_SHARED(Counts, sent);
     CCB_SHARED(Counts, received);
     CCB_SHARED(PerPass, per_pass);
     CCB_SHARED(PeerFlags, flags);
     CCB_SHARED(PeerSlots, slots);
-    const Shared shared{first, second, places, sent, received, per_pass, flags, slots};
+    const Shared shared{words_of_units, places, sent, received, per_pass, flags, slots};
     const i32* const header = arguments.program;
     if (header[FORMAT] != KNOWN_FORMAT || header[RANKS] != arguments.ranks || arguments.ranks > MOST_PEERS) {
         return refuse(block, block.rank);
@@ -374,7 +374,7 @@ CCB_DEVICE bool schedule(const Arguments& arguments) {
     u8* const work = block.self.staging + (i64)block.channel * work_places * chunk_bytes;
     const Interpreter run{block, shared, block.self.input, output, work, chunk_bytes, blocked};
     open_connections(block, shared, row);
-    fetch_rest(block, first, units, words, fetched_early(block, units, words));
+    fetch_rest(block, words_of_units.word[0], units, words, fetched_early(block, units, words));
     __syncthreads();
     bool ok;
     const i64 passes = run_passes(run, units, ok);

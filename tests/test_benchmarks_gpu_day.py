@@ -17,11 +17,12 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from benchmarks import gpu_day, gpu_facts
 from benchmarks.gpu_day import FAILED, NOT_REACHED, OVER, PASSED, SKIPPED, STOPPED, Day, Ending
-from benchmarks.gpu_day_phases import CHANNELS, LARGE_BOXES, ON_DOUBLES, PHASES, PROFILED, ROOT, Phase, Step
+from benchmarks.gpu_day_phases import ON_DOUBLES, PHASES, PROFILED, ROOT, SETTLING, Phase, Step
 from ccbench.backends import open_backend
 from ccbench.backends.cuda.blocking_kernel import SWITCH
 from ccbench.backends.kernels import building
@@ -29,9 +30,11 @@ from ccbench.backends.kernels.building import Nvrtc, nvrtc
 from ccbench.backends.kernels.sources import entries
 from ccbench.errors import MissingDependency
 from ccbench.machine.telemetry import DeviceWatch
+from ccbench.results import load_run
 from tests.gpu import warm
 from tests.machine.nvml_double import Gpu, Nvml
 from tests.machine.test_telemetry import ADDRESS, driver
+from tests.report.synthetic import sweep, write_run
 
 PYTHON_LOG = """tests/gpu/test_a.py::test_one[all_reduce-rank // 2] PASSED [ 33%]
 tests/gpu/test_a.py::test_two FAILED [ 66%]
@@ -104,6 +107,15 @@ def test_where_no_time_is_left_nothing_begins(tmp_path: Path) -> None:
     day(tmp_path, minutes=0.0).run((phase,), resume=False)
     assert ended(tmp_path, phase)["late"].state == NOT_REACHED
     assert not (tmp_path / "one").exists()
+
+
+def test_a_step_that_the_end_of_the_day_cuts_short_was_not_over_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_day, "LEAST_SECONDS", 0.1)
+    phase = Phase("one", "?", (Step("cut", 60, ("-c", "import time; time.sleep(300)")),))
+    day(tmp_path, minutes=(gpu_day.ENDING_SECONDS + 1) / 60).run((phase,), resume=False)
+    assert ended(tmp_path, phase)["cut"].state == STOPPED
 
 
 def test_a_log_of_tests_gives_counts_and_the_first_failure_with_its_reason() -> None:
@@ -226,19 +238,21 @@ def test_a_package_that_nobody_carried_is_named_with_the_cure(
     assert "make gpu-day-bundle" in said
 
 
-def test_what_a_day_on_a_gpu_left_is_published_without_pictures(
+def test_what_a_day_on_a_gpu_left_is_published_with_every_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_day, "REFERENCE", tmp_path / "reference")
     out = tmp_path / "day"
-    for file in ("loopback/suite/run.json", "loopback/suite/report/page.html", "facts/nvidia-smi.log"):
-        (out / file).parent.mkdir(parents=True, exist_ok=True)
-        (out / file).write_text("    Product Name                    : NVIDIA X100 PCIe\n")
+    write_run(out / "loopback" / "suite", sweep())
+    (out / "facts").mkdir()
+    (out / "facts" / "nvidia-smi.log").write_text("    Product Name                    : NVIDIA X100 PCIe\n")
     gpu_day.report(out, rehearsal=False)
     assert gpu_day.main([str(out), "--publish"]) == 0
     target = tmp_path / "reference" / "nvidia-x100-pcie"
-    files = {str(file.relative_to(target)) for file in target.rglob("*") if file.is_file()}
-    assert files == {"summary.md", "figures.json", "loopback/run.json"}
+    assert {file.name for file in target.iterdir()} == {"summary.md", "figures.json", "loopback.parquet"}
+    table, run = pd.read_parquet(target / "loopback.parquet"), load_run(out / "loopback" / "suite")
+    samples = [sample for row in table["samples_seconds"] for sample in row]
+    assert samples == [sample for point in run.points for sample in point.samples_seconds]
 
 
 def test_a_rehearsal_is_not_published_and_says_what_it_is(
@@ -270,11 +284,11 @@ def test_every_file_of_gpu_tests_is_in_a_phase_and_every_module_is_there() -> No
 
 
 def test_the_order_is_that_of_what_is_worth_most_and_of_the_page() -> None:
-    """And the page's figures are the limits; by its estimates the first call reaches the profile."""
+    """And the page's figures are the limits; by its seconds the first call reaches the profile."""
     page = (ROOT / "docs" / "kernels-tests.md").read_text()
     rows = re.findall(r"^\| ([a-z-]+) \| (\d+) \| (\d+) \| (\d+) \| ", page, re.MULTILINE)
     assert [row[0] for row in rows] == [phase.name for phase in PHASES] == [
-        "facts", "warm", "smoke", "smoke-ipc", "bits", "fidelity", "gpu", "ll", "teams", "endurance",
+        "facts", "warm", "smoke", "smoke-ipc", "bits", "fidelity", "gpu", "settle", "teams", "endurance",
         "nccl-shared", "profile", "tests", "loopback", "sanitizer", "nccl-teams",
     ]  # fmt: skip
     reached = 0
@@ -309,14 +323,14 @@ def ids(*words: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if line.startswith("tests/gpu/")]
 
 
-def test_profiles_hold_no_device_back_and_packets_run_on_the_blocks_of_their_name() -> None:
+def test_profiles_hold_no_device_back_and_settings_are_those_of_their_names() -> None:
     steps = {f"{phase.name}/{step.name}": step for phase in PHASES for step in phase.steps}
     assert all(steps[f"profile/{one}"].environment == ((SWITCH, "off"),) for one in PROFILED)
-    for number in CHANNELS:
-        assert steps[f"ll/{number}-channels"].environment == (
-            ("CCBENCH_KERNEL_CHANNELS", number),
-            LARGE_BOXES,
-        )
+    for step in SETTLING:
+        for name, value in step.environment:
+            words = f"{name.removeprefix('CCBENCH_KERNEL_').lower().replace('_', '-')}-{value}"
+            assert words in step.name or words == "packets-bytes-32MiB"
+    assert len({step.environment for step in SETTLING}) == len(SETTLING)
     assert all("report" in " ".join(steps[one].words) for one in ("gpu/own-kernels", "loopback/suite"))
 
 

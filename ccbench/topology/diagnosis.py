@@ -292,12 +292,20 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
         # A source without models shows display cards beside a board's GPUs too.
         bare = not model and few == [0]
         against += ", unless it is another model" if bare else ""
+        # A virtual machine that is given one GPU of a board: there is nobody to link to.
+        alone = len(topology.gpus) == 1 and few == [0]
+        against += "; it is the only GPU here" if alone else ""
         listed = ", ".join(short[:8]) + (", ..." if len(short) > 8 else "")
+        cure = "compare nvidia-smi nvlink -s of the GPUs; collectives fall back to PCIe or to fewer channels"
+        if alone:
+            cure = "nothing, unless this machine should have its host's other GPUs too"
         yield Finding(
-            "note" if bare else "problem", "nvlinks_missing", tuple(short),
+            "note" if bare or alone else "problem",
+            "nvlinks_missing",
+            tuple(short),
             f"{listed}: {' or '.join(map(str, few))} NVLinks, where {against}",
-            "compare nvidia-smi nvlink -s of the GPUs; collectives fall back to PCIe or to fewer channels",
-        )  # fmt: skip
+            cure,
+        )
 
 
 def pcie_links(topology: Topology) -> Iterator[Finding]:

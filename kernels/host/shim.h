@@ -12,7 +12,7 @@ struct ccb_host_place {
 };
 
 constexpr unsigned CCB_HOST_SHARED_BYTES = 32768;
-constexpr unsigned CCB_HOST_SHARED_SLOT = 1024;
+constexpr unsigned CCB_HOST_SHARED_SLOT = 2048;
 
 extern "C" {
 const ccb_host_place* ccb_host_here();

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ccbench.backends import open_backend
 from ccbench.backends.base import CannotRun
 from ccbench.backends.xccl import ALGORITHMS, CTA_POLICIES
-from ccbench.backends.xccl.collectives import BY_CUPY, Call, prepared
+from ccbench.backends.xccl.collectives import BY_CUPY, Amounts, Call, prepared
 from ccbench.backends.xccl.dialects import NCCL
 from ccbench.backends.xccl.library import (
     Communicator,
@@ -203,6 +203,7 @@ def moved(comm: Communicator, call: Call, values: Array) -> Array:
 def test_a_rank_alone_gets_its_own_elements(alone: Communicator, name: str) -> None:
     runtime = alone.library.runtime
     source, target = runtime.malloc(1 << 16), runtime.malloc(1 << 16)
+    amounts = Amounts((1000,), (1000,)) if name == "all_to_all_v" else None
     for dtype in NCCL.dtypes:
         if dtype.startswith("float8") and int(_capability(alone.library)) < FLOAT8_CAPABILITY:
             continue
@@ -214,7 +215,7 @@ def test_a_rank_alone_gets_its_own_elements(alone: Communicator, name: str) -> N
         for op in NCCL.ops if COLLECTIVES[name].reduces else ("none",):
             if dtype.startswith("float8") and op == "avg":
                 continue  # NCCL multiplies none where a communicator has one rank (ncclLaunchOneRank)
-            call = Call(name, source, target, len(values), dtype, op, 0)
+            call = Call(name, source, target, len(values), dtype, op, 0, amounts=amounts)
             assert np.array_equal(moved(alone, call, values), values), (dtype, op)
     for address in (source, target):
         runtime.free(address)

@@ -104,6 +104,8 @@ DRIVER = [
         )
         for left in (0, 11)
     ),
+    # A virtual machine with one GPU of an HGX H100, as seen in 2026-11.
+    (cards(H100, 1, peer=0), [("note", "nvlinks_missing", "gpu0", "it is the only GPU here")]),
     (switched(H100, 4, 17, 6), [("problem", "nvlinks_missing", "gpu0 gpu1 gpu2 gpu3", "17 NVLinks")]),
     (
         first_links(switched("NVIDIA Something New", 4, 20, 7), 2, 19),

@@ -1,11 +1,12 @@
 """Sizes of launches, and places of everything in a rank's memory, on GPUs and emulated.
 
-None of the numbers was tuned on a machine with several GPUs. Each has its reason, what measurement would
-settle it, a default here and a variable of the environment, so that whoever has the machine can try others
-without touching code; results keep the same name, so give such runs a directory of their own. What stands in
-the sources because it is compiled: COPIES_AT_ONCE (primitives.cuh), SENDERS_AT_ONCE and PACKET_CHANNELS
-(ll.cu), MESSAGE_PIECES (programs.py). How many blocks a launch has follows from what it moves (traffic.py).
-"""
+None of the numbers was tuned on a machine with several GPUs; where ranks of one H100 settled or bounded one,
+that is said, with figures of results/reference/nvidia-h100-80gb-hbm3 (phase settle). Each has its reason,
+what measurement would settle it, a default here and a variable of the environment, so that whoever has the
+machine can try others without touching code; results keep the same name, so give such runs a directory of
+their own. What stands in the sources because it is compiled: CHAIN_BYTES (block.cuh), COPIES_AT_ONCE
+(primitives.cuh), PEERS_AT_ONCE and PACKET_CHANNELS (ll.cu), MESSAGE_PIECES (programs.py). How many blocks a
+launch has follows from what it moves (traffic.py)."""
 
 from __future__ import annotations
 
@@ -23,43 +24,52 @@ from ccbench.units import format_size, parse_size
 
 PREFIX = "CCBENCH_KERNEL_"
 
-MOST_CHANNELS = 24
-"""Blocks that a rank runs. Little's law: a link of 450 GB/s with 2 us of latency has 0.9 MB under way,
-which is 14 blocks with 64 KiB each in flight; NCCL takes 16 to 32 on NVSwitch machines (its log says how
-many).
+MOST_CHANNELS = 32
+"""Blocks that a rank runs. A block with 64 KiB in flight moves 64 KiB a round trip: of an H100's own memory
+63 GB/s (two-shot of 256 MiB, 2 ranks on 16 blocks each), behind a switch, at 2 us, 33 GB/s; a link of 450
+GB/s each way wants 27 of them. On one H100 two-shot of 256 MiB over 2 ranks took 529, 474 and 411 us on 16,
+24 and 32 blocks, ring 1180, 862 and 677 us; of 1 MiB 7.2, 7.9 and 7.6 us. NCCL takes 16 to 32 on NVSwitch
+machines (its log says how many).
 To settle: bandwidth of ring_all_reduce of 1 GiB at 8, 16, 24 and 32 channels on 2 and on 8 GPUs; the fewest
 that reach 98% of the best."""
 
 CHANNEL_BYTES = 64 << 10
 """A channel more for every so many bytes that a rank moves: 512 lanes with eight loads of 16 bytes in flight
-hold 64 KiB, so that a block with less has nothing to overlap.
+hold 64 KiB, so that a block with less has nothing to overlap. On one H100 two-shot of 64 KiB over 8 ranks
+took 7.3, 7.3 and 7.2 us on 1, 4 and 16 blocks.
 To settle: time of two-shot and ring at 64 KiB to 8 MiB over the number of channels; where one more stops
 helping."""
 
 LEAST_LANES = 64
-"""Two warps: one would wait for memory with nobody to take its place.
-To settle: isolated time of ll_all_reduce of 8 B to 1 KiB at 32, 64 and 128 lanes."""
+"""Two warps: one would wait for memory with nobody to take its place. Settled: ll of 16 B over 8 ranks of an
+H100 took 5.0 us on 32 lanes, 4.4 on 64 and 4.5 on 128."""
 
 MOST_LANES = abi.MAX_LANES
-"""Registers are limited for so many (65,536 / 512 = 128 a lane); vLLM found blocks of 512 best for meshes
-on A100 and V100 (csrc/custom_all_reduce.cuh).
-To settle: bandwidth of ring and two-shot of 256 MiB at 256 and 512 lanes."""
+"""Registers are limited for so many (65,536 / 512 = 128 a lane); vLLM found blocks of 512 best for meshes on
+A100 and V100 (csrc/custom_all_reduce.cuh). Settled: over 2 ranks of an H100, 16 blocks each, two-shot of 256
+MiB took 811 us on 256 lanes and 529 on 512, ring 1336 and 1180."""
 
 SLOTS = 4
 """Messages under way on a connection: one is filled, one is under way, one is taken, and one makes up for
-drift; NCCL has 8 steps (NCCL_STEPS). More take L2 cache where one GPU holds all of them.
-To settle: bandwidth of ring_all_reduce of 256 MiB at 2, 4 and 8 slots of the same total size."""
+drift; NCCL has 8 steps (NCCL_STEPS). More take L2 cache where one GPU holds all of them. Ring of 256 MiB over
+2 ranks of an H100 took 1186, 1180 and 1197 us with 2, 4 and 8 slots of 64 KiB.
+To settle: the same between GPUs, where ranks drift."""
 
-SLOT_BYTES = 128 << 10
-"""One message. A step costs a fence and a flag, 2 to 4 us; a link's share of one block of 24, 19 GB/s,
-takes 7 us for 128 KiB.
-To settle: bandwidth of ring_all_reduce of 256 MiB at 32 KiB to 1 MiB, with 4 slots."""
+SLOT_BYTES = 512 << 10
+"""One message. A step costs a fence, a flag and two barriers of a block: 2 us on one H100, where ring of 256
+MiB over 2 ranks on 16 blocks each took 2123, 1180, 918 and 739 us in messages of 32, 64, 128 and 512 KiB. A
+link's share of one block of 32, 14 GB/s, takes 37 us for 512 KiB. NCCL's steps have 512 KiB.
+To settle: bandwidth of ring_all_reduce of 256 MiB between GPUs at 128 KiB to 1 MiB, with 4 slots."""
 
-LOOPBACK_SLOT_BYTES = 64 << 10
-"""Where one GPU holds all ranks' slots: 8 ranks x 16 channels x 4 slots x 64 KiB are 32 MiB in use at once,
-which stays within the 50 MB L2 cache of an H100.
-To settle: loopback ring_all_reduce of 256 MiB over 8 ranks at 16 to 128 KiB, with ncu's L2 hit rate beside
-it."""
+FIFO_BYTES = 512 << 20
+"""Slots of one rank, all connections together: what eight ranks need; more ranks get shorter messages."""
+
+LOOPBACK_BYTES = 32 << 20
+"""Slots in use at once where one GPU holds all ranks', one connection of a rank each: they should stay within
+its L2 cache, of 50 MB in an H100. Over 4 ranks there, 16 blocks each, ring of 256 MiB took 1651, 1370 and
+1515 us in messages of 64, 128 and 512 KiB: 16, 32 and 128 MiB."""
+
+LEAST_SLOT_BYTES = 16 << 10
 
 PACKETS_BYTES = 4 << 20
 """Boxes of the low-latency protocol: with 8 ranks 8 KiB of data a channel and round, so that 16 channels
@@ -67,7 +77,7 @@ carry the sizes for which `default` takes it in one.
 To settle: where packets and two-shot cross; the boxes should hold that size in one round."""
 
 STAGING_BYTES = 32 << 20
-"""Work places of interpreted schedules: 24 channels with ten places of 128 KiB.
+"""Work places of interpreted schedules: 32 channels with eight places of 128 KiB.
 To settle: the most work places of any schedule at the rank counts in use; more room than for a whole slot
 each changes nothing."""
 
@@ -164,17 +174,25 @@ def work_areas(ranks: int, most_ranks_of_a_device: int, processors: int) -> Work
     """Room for the channels that fit when every multiprocessor runs one block; sizes by tuning.py and the
     environment."""
     asked = tuning()
-    most = asked.channels or MOST_CHANNELS
-    usual_slot_bytes = SLOT_BYTES if most_ranks_of_a_device == 1 else LOOPBACK_SLOT_BYTES
+    most, slots = asked.channels or MOST_CHANNELS, asked.slots or SLOTS
+    # Blocks wait for each other, so all blocks of all ranks of a device must run at once.
+    channels = max(1, min(most, processors // most_ranks_of_a_device))
     return WorkAreas(
         ranks,
-        # Blocks wait for each other, so all blocks of all ranks of a device must run at once.
-        max(1, min(most, processors // most_ranks_of_a_device)),
-        asked.slots or SLOTS,
-        asked.slot_bytes or usual_slot_bytes,
+        channels,
+        slots,
+        asked.slot_bytes or _slot_bytes(ranks, most_ranks_of_a_device, channels * slots),
         asked.packets_bytes or PACKETS_BYTES,
         asked.staging_bytes or STAGING_BYTES,
     )
+
+
+def _slot_bytes(ranks: int, most_ranks_of_a_device: int, slots: int) -> int:
+    """A power of two, up to SLOT_BYTES; slots: of a connection, on all channels."""
+    room = FIFO_BYTES // ranks
+    if most_ranks_of_a_device > 1:
+        room = min(room, LOOPBACK_BYTES // most_ranks_of_a_device)
+    return max(LEAST_SLOT_BYTES, min(SLOT_BYTES, 1 << (max(room // slots, 1).bit_length() - 1)))
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def chunk_bytes(
 ) -> int:
     """``chunk_of`` of schedule.cu."""
     program = compiled_program(schedule)
-    found = slot_bytes // int(program[4])
+    found = min(slot_bytes, 128 << 10) // int(program[4])  # CHAIN_BYTES of block.cuh
     places = int(program[7 if in_place else 5])
     if places:
         found = min(found, staging_bytes // (places * channels))

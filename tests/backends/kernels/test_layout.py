@@ -12,6 +12,9 @@ from hypothesis import given
 from ccbench.backends.kernels import abi
 from ccbench.backends.kernels.layout import (
     ALIGNMENT_BYTES,
+    FIFO_BYTES,
+    LEAST_SLOT_BYTES,
+    LOOPBACK_BYTES,
     Tuning,
     all_buffers,
     device_of_rank,
@@ -115,9 +118,19 @@ def test_nothing_said_changes_nothing() -> None:
     assert tuning() == Tuning()
     assert str(Tuning()) == ""
     areas = work_areas(8, 1, 132)
-    assert (areas.channels, areas.slots, areas.slot_bytes) == (24, 4, 128 << 10)
+    assert (areas.channels, areas.slots, areas.slot_bytes) == (32, 4, 512 << 10)
     assert work_areas(8, 8, 132).channels == 16
-    assert work_areas(8, 8, 132).slot_bytes == 64 << 10
+    assert [work_areas(ranks, ranks, 132).slot_bytes >> 10 for ranks in (2, 4, 8)] == [128, 64, 64]
+
+
+@given(ranks=st.integers(1, 64), shared=st.booleans(), processors=st.integers(1, 200))
+def test_slots_keep_to_their_room(ranks: int, shared: bool, processors: int) -> None:
+    areas = work_areas(ranks, ranks if shared else 1, processors)
+    assert areas.slot_bytes & (areas.slot_bytes - 1) == 0
+    smallest = areas.slot_bytes == LEAST_SLOT_BYTES
+    assert smallest or areas.sizes()["fifo"] <= FIFO_BYTES
+    in_use = ranks * areas.channels * areas.slots * areas.slot_bytes
+    assert smallest or not shared or ranks == 1 or in_use <= LOOPBACK_BYTES
 
 
 def test_every_number_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,8 @@ def test_default_is_a_kernel_that_there_is_wherever_there_is_one(collective: str
     [
         (8, "8 B", "ll"),
         (8, "4 KiB", "ll"),
-        (8, "32 KiB", "ll_two_shot"),
+        (8, "16 KiB", "ll"),
+        (8, "32 KiB", "mesh_two_shot"),
         (8, "256 KiB", "mesh_two_shot"),
         (8, "1 MiB", "mesh_two_shot"),
         (8, "1 GiB", "ring"),

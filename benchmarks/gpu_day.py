@@ -11,8 +11,8 @@ end there are OUT/summary.md, figures.json and gpu-day.tar.gz. No report is draw
 from a run folder, elsewhere. --resume goes on with what no call has begun, and comes last to what was cut
 short; steps that ended by themselves are left out. --rehearse runs the same phases without a GPU: on
 cuda-host and on the tests' doubles.
-Exit codes: 0 all passed or skipped, 1 something failed, 2 usage, 3 something took longer than its limit or
-was not reached, 130/143 by signal.
+Exit codes: 0 all passed or skipped, 1 something failed, 2 usage, 3 something took longer than its limit, was
+cut short by the end or was not reached, 130/143 by signal.
 """
 
 from __future__ import annotations
@@ -325,20 +325,32 @@ def publish(out: Path) -> int:
         seen = "is of a rehearsal" if figures["rehearsal"] else "names no GPU, or is not there"
         print(f"benchmarks/gpu_day.py: {file} {seen}; give the OUT of a day on a GPU", file=sys.stderr)
         return 2
-    from ccbench.results import load_run  # needs packages that a day installs for its steps alone
-
+    there = {kept: out / place for kept, place in PUBLISHED.items() if (out / place).is_dir()}
+    found = {kept: table_of(place) for kept, place in there.items()}
     target = REFERENCE / name
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     shutil.copy(file, target)
     shutil.copy(out / "summary.md", target)
-    for kept, place in PUBLISHED.items():
-        if (out / place).is_dir():
-            table = load_run(out / place).cases.dropna(axis="columns", how="all")
-            (target / kept).parent.mkdir(exist_ok=True)
-            table.to_parquet(target / f"{kept}.parquet", compression="zstd")
+    for kept, table in found.items():
+        if table is None:
+            continue
+        (target / kept).parent.mkdir(exist_ok=True)
+        table.to_parquet(target / f"{kept}.parquet", compression="zstd")
     print(f"wrote {target}")
     return 0
+
+
+def table_of(run: Path) -> Any:
+    """All cases of a run as a frame; None, and a line on stderr, where it was cut short before it had any."""
+    from ccbench.errors import CcbenchError
+    from ccbench.results import load_run  # needs packages that a day installs for its steps alone
+
+    try:
+        return load_run(run).cases.dropna(axis="columns", how="all")
+    except CcbenchError as error:
+        print(f"benchmarks/gpu_day.py: left out: {error}", file=sys.stderr)
+        return None
 
 
 # -- the command line -------------------------------------------------------------------------------------

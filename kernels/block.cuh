@@ -76,8 +76,8 @@ CCB_DEVICE i64 slot_elements(const Block& block) {
 }
 
 // Of a chain, whose last rank has nothing to do until the first messages have come all the way: (m / c + h)(c / r + t)
-// for m bytes over h more links of r bytes/s, at t seconds a step, is least at c = sqrt(m r t / h), 0.26 MB for 8 MiB,
-// 6, 19 GB/s and 2.5 us, and flat there.
+// for m bytes over h more links of r bytes/s, at t seconds a step, is least at c = sqrt(m r t / h), 0.2 MB for 8 MiB,
+// 6, 14 GB/s and 2 us, and flat there.
 constexpr i64 CHAIN_BYTES = 128 << 10;
 
 CCB_DEVICE i64 chain_elements(const Block& block) {

@@ -239,15 +239,17 @@ def test_a_package_that_nobody_carried_is_named_with_the_cure(
 
 
 def test_what_a_day_on_a_gpu_left_is_published_with_every_sample(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(gpu_day, "REFERENCE", tmp_path / "reference")
     out = tmp_path / "day"
     write_run(out / "loopback" / "suite", sweep())
+    (out / "gpu" / "own-kernels" / "run").mkdir(parents=True)  # of a step that was ended before it measured
     (out / "facts").mkdir()
     (out / "facts" / "nvidia-smi.log").write_text("    Product Name                    : NVIDIA X100 PCIe\n")
     gpu_day.report(out, rehearsal=False)
     assert gpu_day.main([str(out), "--publish"]) == 0
+    assert "left out" in capsys.readouterr().err
     target = tmp_path / "reference" / "nvidia-x100-pcie"
     assert {file.name for file in target.iterdir()} == {"summary.md", "figures.json", "loopback.parquet"}
     table, run = pd.read_parquet(target / "loopback.parquet"), load_run(out / "loopback" / "suite")

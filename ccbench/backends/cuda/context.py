@@ -473,6 +473,9 @@ MOST_HOST_CHANNELS = 8
 """Of ``transport: host``: a link of 64 GB/s with 2 us of latency is busy with 128 KiB under way (Little's
 law), and every channel takes its slots from memory that is pinned. CCBENCH_KERNEL_CHANNELS goes before it."""
 
+MOST_HOST_SLOT_BYTES = 128 << 10
+"""Of ``transport: host``: 2 us of such a link. A pair of ranks pins 4 MiB for 8 channels of four slots."""
+
 
 def peer_access_of(entry: KernelEntry) -> PeerAccess:
     """Buffers that peers touch; of a kernel that nobody has looked at: all. ``ll`` is packets only."""
@@ -541,7 +544,12 @@ def allocation(areas: WorkAreas, names: Sequence[str]) -> Allocation:
 
 def host_areas(areas: WorkAreas) -> WorkAreas:
     """The sizes that ``transport: host`` takes where the devices' own memory would have ``areas``."""
-    return areas if tuning().channels else replace(areas, channels=min(areas.channels, MOST_HOST_CHANNELS))
+    asked = tuning()
+    return replace(
+        areas,
+        channels=areas.channels if asked.channels else min(areas.channels, MOST_HOST_CHANNELS),
+        slot_bytes=areas.slot_bytes if asked.slot_bytes else min(areas.slot_bytes, MOST_HOST_SLOT_BYTES),
+    )
 
 
 @dataclass

@@ -122,6 +122,9 @@ class CudaEndpoint(CudaRanks):
         shares, limit = [one.ranks for one in contexts], self._limit_seconds
         made = GroupRanks(self.control, contexts, shares, processors, limit, self._no_access)
         made.members = tuple(members)
+        # All groups' slots lie in one L2 cache.
+        slot_bytes = min(made.areas.slot_bytes, self.areas.slot_bytes)
+        made.areas = replace(made.areas, slot_bytes=slot_bytes)
         made.devices = DeviceWatch([])  # the endpoint of all ranks looks at them
         return made
 

@@ -25,11 +25,12 @@ from ccbench.units import format_size, parse_size
 PREFIX = "CCBENCH_KERNEL_"
 
 MOST_CHANNELS = 32
-"""Blocks that a rank runs. A block with 64 KiB in flight moves 64 KiB a round trip: of an H100's own memory
-63 GB/s (two-shot of 256 MiB, 2 ranks on 16 blocks each), behind a switch, at 2 us, 33 GB/s; a link of 450
-GB/s each way wants 27 of them. On one H100 two-shot of 256 MiB over 2 ranks took 529, 474 and 411 us on 16,
-24 and 32 blocks, ring 1180, 862 and 677 us; of 1 MiB 7.2, 7.9 and 7.6 us. NCCL takes 16 to 32 on NVSwitch
-machines (its log says how many).
+"""Blocks that a rank runs. Little's law: a block has 64 KiB of loads under way, so behind a switch, at 2 us,
+it loads 33 GB/s, and 14 of them keep a link of 450 GB/s busy if nothing else takes time; stores, barriers and
+the wait for flags do: of an H100's own memory a block of two-shot loads 32 GB/s and stores as much (256 MiB,
+2 ranks on 16 blocks each). There two-shot took 529, 474 and 411 us on 16, 24 and 32 blocks, ring 1180, 862
+and 677; of 1 MiB two-shot took 7.2, 7.9 and 7.6 us. NCCL takes 16 to 32 on NVSwitch machines (its log says
+how many).
 To settle: bandwidth of ring_all_reduce of 1 GiB at 8, 16, 24 and 32 channels on 2 and on 8 GPUs; the fewest
 that reach 98% of the best."""
 

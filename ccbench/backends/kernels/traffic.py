@@ -27,8 +27,9 @@ BARRIERS_SECONDS = 7.8e-6
 """A launch and two barriers between ranks (NCCL)."""
 
 ROUND_SECONDS = 3.4e-6
-"""One more exchange of packets: over 8 ranks of one H100 ll_two_shot of 16 B to 4 KiB took 7.8 us where ll
-took 4.4, and two-shot, with its two barriers, 6.2 (results/reference/nvidia-h100-80gb-hbm3, phase settle)."""
+"""One more exchange of packets: over 8 ranks of one H100 ll_two_shot of 16 B to 1 KiB took 7.8 to 8.1 us, ll
+4.4 to 4.6, and two-shot, with its two barriers, 5.9 to 6.2 (results/reference/nvidia-h100-80gb-hbm3, phase
+settle)."""
 
 BYTES_PER_SECOND = 320 * 2**30
 """Most that a rank's kernels of loads and stores move (NCCL)."""

@@ -12,6 +12,7 @@ from ccbench.backends.cuda.context import (
     PEER_ACCESS,
     WRITTEN_BY_PEERS,
     allocation,
+    host_areas,
     peer_access_of,
 )
 from ccbench.backends.kernels import abi
@@ -29,6 +30,16 @@ def kinds(runtime: EmulatedRuntime, device: int, view: np.void, names: tuple[str
     """What kinds of memory a device finds behind a view's addresses; 'none' where there is no address."""
     addresses = [int(view[name]) for name in names]
     return {runtime.kind_of(one, device, peers=False) if one else "none" for one in addresses}
+
+
+def test_less_is_pinned_than_devices_would_take_unless_the_environment_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pinned = host_areas(work_areas(8, 1, 132))
+    assert pinned.sizes()["fifo"] == 8 * (4 << 20)  # 4 MiB for each rank, as docs/kernels.md says
+    monkeypatch.setenv("CCBENCH_KERNEL_SLOT_BYTES", "1 MiB")
+    monkeypatch.setenv("CCBENCH_KERNEL_CHANNELS", "16")
+    assert host_areas(work_areas(8, 1, 132)) == work_areas(8, 1, 132)
 
 
 @pytest.mark.thinned(8)

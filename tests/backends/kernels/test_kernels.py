@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ccbench.backends.kernels.abi import OPS, TYPES
 from ccbench.backends.kernels.host_engine import KernelDeadlock
+from ccbench.backends.kernels.layout import SLOT_BYTES
 from ccbench.backends.kernels.sources import KernelEntry, entries
 from tests.backends.kernels import cases
 from tests.backends.kernels.cases import (
@@ -82,6 +83,20 @@ def test_every_schedule_runs_on_every_number_of_ranks_that_it_exists_for(name: s
     for ranks in (2, 3, 4, 8):
         case = KernelCase("schedule", name, ranks=ranks, channels=1, count=257, slot_bytes=512)
         assert run_in_a_row(replace(case, in_place=in_place, drifting=ranks == 4), ranks)
+
+
+@pytest.mark.parametrize(
+    ("entry", "algorithm"),
+    [
+        *((entry, "") for entry in ENTRIES if entries()[entry].file in ("ring.cu", "tree.cu")),
+        ("schedule", "all_reduce ring"),
+    ],
+)
+def test_messages_as_long_as_on_gpus_are_right(entry: str, algorithm: str) -> None:
+    """Two of them and a little; chains and schedules take shorter ones."""
+    count = SLOT_BYTES // 4 * 2 + 5
+    case = KernelCase(entry, algorithm, ranks=3, channels=1, count=count, lanes=16, launches=1, root=0)
+    assert run_in_a_row(replace(case, slot_bytes=SLOT_BYTES, staging_bytes=1 << 20), 1)
 
 
 @pytest.mark.thinned(len(TYPES))
